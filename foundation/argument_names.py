@@ -1,8 +1,8 @@
-"""Messages for Python: options of the command line become arguments of functions.
+"""Messages for Python: command-line options become arguments of functions.
 
-Messages are written once, as the command line shows them: ``--shape x:1,3,8,8``. Whoever calls
-Python functions reads ``shapes={'x': (1, 3, 8, 8)}``. Only options that are arguments are renamed:
-those of other programs, and of commands that have no function, stay.
+Messages are written once, for the command line: ``--shape x:1,3,8,8``. A caller of Python functions
+reads ``shapes={'x': (1, 3, 8, 8)}`` instead. Only options that are also arguments are renamed.
+Options of other programs, and of commands without a function, stay.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SAME: Final = (
     *("precision", "processing", "resize", "search-seconds", "solver", "std", "strategy"),
     *("streams", "target", "threads", "tracker", "trials", "tune-budget"),
 )
-"""Options of the name of an argument, which has underscores."""
+"""Options with the same name as their argument, which has underscores."""
 
 _OTHERS: Final = {
     "--calibrate": "neocpu.compile_calibrated",
@@ -33,7 +33,7 @@ _OTHERS: Final = {
 _NAMES: Final = {**{f"--{name}": f"{name.replace('-', '_')}=" for name in _SAME}, **_OTHERS}
 
 _OF_A_COMMAND: Final = r"neocpu [a-z]+ --[a-z-]+|(?:python -m|optimum-cli|git) .*"
-"""What names a command line itself, and stays."""
+"""Text of a command line, which stays."""
 
 _SHAPE: Final = r"\S+:\w+(?:,\w+)*"
 _NUMBER: Final = r"(?:-?\d+(?:\.\d+)?|VALUE|N)"
@@ -54,13 +54,13 @@ _OPTION: Final = re.compile(
     r"|(?<![\w-])(?P<texted>--(?:input|resize|nms)) (?P<text>[^\s:=]+[:=x][^\s,;]*[^\s,;:])"
     rf"|(?<![\w-])(?P<worded>--(?:{'|'.join(_WORDED)})) (?P<word>{_WORD}|{_PLACE})"
     r"|(?<![\w-])(?P<quoted>--[a-z-]+) (?=['\"\d]|nan\b)"
-    rf"|(?<![\w-])(?P<subject>--[a-z][a-z-]*) (?=(?:{_VERB})\b)"
+    rf"|(?<![\w-])(?P<with_verb>--[a-z][a-z-]*) (?=(?:{_VERB})\b)"
     r"|(?<![\w-])(?P<bare>--[a-z][a-z-]*)"
 )
 
 
 def with_arguments(text: str) -> str:
-    """Return a message with options of the command line as arguments of Python functions."""
+    """Return a message with command-line options replaced by arguments of Python functions."""
     return _OPTION.sub(_argument, text) if "--" in text else text
 
 
@@ -79,13 +79,13 @@ def _argument(found: re.Match[str]) -> str:
             return f"{_NAMES[found[key]]}{found[value]!r}"
     if found["quoted"]:
         return _NAMES.get(found["quoted"], f"{found['quoted']} ")
-    if subject := found["subject"]:
-        return f"{_NAMES.get(subject, subject).removesuffix('=')} "
+    if option := found["with_verb"]:
+        return f"{_NAMES.get(option, option).removesuffix('=')} "
     return _NAMES.get(found["bare"], found["bare"]) if found["bare"] else found[0]
 
 
 def _value(text: str) -> str:
-    """Return an input's value as Python has it: of several elements a tuple of floats."""
+    """Return an input's value in Python's syntax; several elements become a tuple of floats."""
     elements = text.split(",")
     if len(elements) == 1:
         return text

@@ -1,4 +1,4 @@
-"""Large arrays in a temporary file, mapped into memory: their pages are the kernel's to drop."""
+"""Large arrays in a mapped temporary file, so that the kernel can drop their pages."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from neocpu.foundation.errors import ArtifactError
 Array: TypeAlias = npt.NDArray[Any]
 
 LEAST_BYTES: Final = 1 << 16
-"""Size of the smallest array that is written: smaller ones take less than a mapping."""
+"""Bytes of the smallest array that is written. Smaller ones take less than a mapping."""
 
 
 class ArrayFile:
-    """Arrays in a file that has no name; each stays for as long as somebody holds it."""
+    """Arrays in a file without a name. Each stays as long as there is a reference to it."""
 
     def __init__(self) -> None:
         self._file: BinaryIO | None = None
 
     def keep(self, array: Array) -> Array:
-        """Return a contiguous array as it lies in the file; a small one as it is.
+        """Write a contiguous array to the file, and return it mapped; return a small one as it is.
 
         Raises
         ------
@@ -48,7 +48,7 @@ class ArrayFile:
         return np.frombuffer(data, np.uint8).view(array.dtype).reshape(array.shape)
 
     def _write(self, data: Array) -> int:
-        """Write bytes at the next place that can be mapped; return it."""
+        """Write bytes at the next offset that can be mapped, and return the offset."""
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="neocpu-arrays-")
             weakref.finalize(self, self._file.close)

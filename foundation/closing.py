@@ -1,4 +1,4 @@
-"""Objects that own something until the end of a ``with`` block at the latest."""
+"""Objects that free their resources at the end of a ``with`` block at the latest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Self  # of Python 3.11, and models run on 3.10
+    from typing import Self  # only since Python 3.11, and models run on 3.10
 
 
 class Closing(ABC):
@@ -17,7 +17,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give up what it owns. May be repeated."""
+        """Free its resources. May be repeated."""
 
     def __enter__(self) -> Self:
         """Return itself."""

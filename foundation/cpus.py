@@ -1,4 +1,4 @@
-"""Facts on CPUs that LLVM lacks: caches, the width of multiply-adds, machines that have them."""
+"""Facts about CPUs that LLVM lacks: caches, the width of multiply-adds, machines with them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 KIB: Final = 1024
 
 DEFAULT_CACHES: Final = (32 * KIB, 512 * KIB, 1024 * KIB)
-# (L1d, L2, L3) bytes of one core, for CPUs other than the host. What cores share is divided among
-# them, an L2 too: on a Cortex-A72 four of them have 1 MiB.
+# (L1d, L2, L3) bytes of one core, for CPUs other than the host. A shared cache is divided among its
+# cores, an L2 too: four cores of a Cortex-A72 share 1 MiB.
 CACHES: Final[dict[str, tuple[int, int, int]]] = {
     "znver2": (32 * KIB, 512 * KIB, 4096 * KIB),
     "znver3": (32 * KIB, 512 * KIB, 4096 * KIB),
@@ -37,12 +37,12 @@ CACHES: Final[dict[str, tuple[int, int, int]]] = {
     "apple-a16": (128 * KIB, 4096 * KIB, 1024 * KIB),
 }
 
-# Bytes per second that estimates assume: of one core from the cache that the operator before left
-# its data in, from beyond its L2, and of all cores together from memory. The default is of current
+# Bytes per second that estimates assume: for one core, from the cache where the previous operator
+# left its data, and from beyond its L2; for all cores, from memory. The default is for current
 # server CPUs, measured in networks: DRAM gives 33e9 on a Zen 4 and 20e9 on a Zen 3. It ranks the
-# tuned convolutions of a Xeon with AMX as well as any others that were tried. A Zen 5's are those
-# that rank its 564 tuned convolutions best. Those of boards are what is commonly measured there:
-# single-board computers have one narrow channel of memory.
+# tuned convolutions of a Xeon with AMX as well as any other values that were tried. The values of a
+# Zen 5 are those that rank its 564 tuned convolutions best. The values of boards are commonly
+# measured ones: single-board computers have one narrow channel of memory.
 DEFAULT_BANDWIDTHS: Final = (40e9, 32e9, 28e9)
 BANDWIDTHS: Final[dict[str, tuple[float, float, float]]] = {
     "znver5": (40e9, 50e9, 40e9),
@@ -54,7 +54,7 @@ BANDWIDTHS: Final[dict[str, tuple[float, float, float]]] = {
     "cortex-a76": (25e9, 15e9, 10e9),
 }
 
-# Widest multiply-adds, in bytes, of CPUs that split the widest of their instruction set in two.
+# The width, in bytes, of multiply-adds on CPUs that split their widest instructions in two.
 FMA_BYTES: Final[dict[str, int]] = {
     "znver1": 16,
     "znver4": 32,
@@ -65,8 +65,8 @@ FMA_BYTES: Final[dict[str, int]] = {
     "cortex-a73": 8,
 }
 
-# Multiplications of whole vectors of 16-bit integers that a core starts per cycle, where they are
-# not two. A Zen 1 has one unit for them, of half a vector (measured).
+# Multiplications of whole vectors of 16-bit integers that a core starts per cycle, where that is
+# not 2. A Zen 1 has one such unit, of half a vector (measured).
 INTEGER_MULTIPLIES: Final[dict[str, float]] = {
     "haswell": 1.0,
     "broadwell": 1.0,
@@ -74,8 +74,8 @@ INTEGER_MULTIPLIES: Final[dict[str, float]] = {
     "znver2": 1.0,
 }
 
-# LLVM's name of the CPU for other names: of instruction sets (the oldest CPU that has one), of
-# machines, and of Apple's cores, which LLVM names after the telephones.
+# LLVM's name of the CPU, by names of instruction sets (the oldest CPU that has one), of machines,
+# and of Apple's chips, which LLVM names after telephones.
 ALIASES: Final[dict[str, str]] = {
     "sse": "nehalem",
     "avx2": "haswell",

@@ -1,4 +1,4 @@
-"""The element types of tensors: the one table of what each is called, and where."""
+"""The element types of tensors, with all their names in one table."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class DType:
     Attributes
     ----------
     name : str
-        numpy's and TVM's: ``float32``. numpy knows ``bfloat16`` by an extension alone.
+        The name in numpy and TVM: ``float32``. numpy knows ``bfloat16`` only by an extension.
     bits : int
-        Size of an element in memory.
+        Bits of an element in memory.
     datatype : str
-        The Open Inference Protocol's: ``FP32``.
+        The name in the Open Inference Protocol: ``FP32``.
     """
 
     name: str
@@ -43,7 +43,7 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        """Size of an element in memory."""
+        """Bytes of an element in memory."""
         return self.bits // 8
 
     @property
@@ -68,9 +68,9 @@ DTYPES: Final[Mapping[str, DType]] = MappingProxyType(
         )
     }
 )
-"""By name, all that an artifact holds."""
+"""All element types of artifacts, by name."""
 
 
 def bytes_of(dtype: str) -> int:
-    """Bytes of one element of ``dtype``, a key of `DTYPES`."""
+    """Return the bytes of one element of ``dtype``, a key of `DTYPES`."""
     return DTYPES[dtype].bytes

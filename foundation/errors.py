@@ -1,11 +1,11 @@
-"""Every exception neocpu raises on a user's mistake, and the exit code each one maps to.
+"""Every exception neocpu raises on a user's mistake, and its exit code.
 
-A message names the cause, the place and the fix, in one line: it is what the command line prints.
-A bug in neocpu is an ``AssertionError``, never one of these.
+A message names the cause, the place and the fix in one line, which the command line prints. A bug
+in neocpu is an ``AssertionError``, never one of these.
 
-Some are also what Python's own functions raise of the same mistake (``ValueError``, ``TypeError``,
-``FileNotFoundError``, ``ImportError``), for callers who catch those. Code of ours that catches one
-of those of the standard library around more than one call lets a `NeoCPUError` pass first.
+Some exceptions are also those of Python's own functions for the same mistake (``ValueError``,
+``TypeError``, ``FileNotFoundError``, ``ImportError``), for callers who catch those. Our own code
+that catches one of Python's around more than one call lets a `NeoCPUError` pass first.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from neocpu.foundation.argument_names import with_arguments
 
 
 class _Reader:
-    """The reader of messages: one for the process, whichever of its threads or forks fails."""
+    """The reader of messages, one for all threads and forks of the process."""
 
     is_command_line: ClassVar[bool] = False
 
 
 @contextmanager
 def for_command_line() -> Iterator[None]:
-    """Have messages name options, as ``--shape``, while a command runs."""
+    """Make messages name options, such as ``--shape``, while a command runs."""
     before, _Reader.is_command_line = _Reader.is_command_line, True
     try:
         yield
@@ -35,12 +35,12 @@ def for_command_line() -> Iterator[None]:
 
 
 class NeoCPUError(Exception):
-    """Base of all errors a user can cause. ``exit_code`` is what the command line exits with."""
+    """Base of all errors a user can cause. ``exit_code`` is the command line's exit code."""
 
     exit_code: ClassVar[int] = 1
 
     def __str__(self) -> str:
-        """Return the message: with options in the command line's own process, else arguments."""
+        """Return the message. It names options while a command runs, and arguments otherwise."""
         text = super().__str__()
         return text if _Reader.is_command_line else with_arguments(text)
 
@@ -112,15 +112,16 @@ class ArtifactError(NeoCPUError):
 
 
 def dependency_error(error: BaseException) -> DependencyError | None:
-    """Return what packages that do not fit each other failed with, or None if they do fit.
+    """Return an error that names packages of the wrong versions as the cause; None if all fit.
 
-    Where ``neocpu-runtime`` is installed, it is always None.
+    With only ``neocpu-runtime`` installed, the result is always None.
     """
     try:
-        # By name: it is not of neocpu-runtime, and needs a package that may be what is missing.
+        # By name: neocpu-runtime lacks this module, and the module needs a package that may be the
+        # missing one.
         requirements = importlib.import_module("neocpu.foundation.requirements")
         why = requirements.explain(error)
-    except Exception:  # the metadata of packages is damaged; the error itself is still reported
+    except Exception:  # the metadata of packages are damaged; the error itself is still reported
         return None
     return None if why is None else DependencyError(why)
 
@@ -131,7 +132,7 @@ class MissingArtifactError(ArtifactError, FileNotFoundError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the closest of ``known``, or an empty string."""
-    import difflib  # here, because an error message is no reason to load models later
+    import difflib  # here, because loading a model must not wait for it
 
     close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,9 +1,9 @@
-"""Bytes that are kept from one process to the next, by key, in a folder of this user's.
+"""A cache of bytes by key, in a folder of this user, from one process to the next.
 
-Nothing depends on it: what cannot be kept or read is made again. An entry appears whole or not at
-all, and has a digest of its own, so that one that a crash or a disk has damaged is not believed.
-Whoever could write to the folder could have this user run any code, so one that others may write to
-is not used.
+Nothing depends on it: an entry that cannot be kept or read is made again. An entry appears whole or
+not at all, and has its own digest, so that one damaged by a crash or a disk is not used. Anybody
+who can write to the folder could make this user run any code, so a folder that others can write to
+is not used either.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ logger = logging.getLogger(__name__)
 
 _DIGEST: Final = hashlib.sha256().digest_size
 _OURS: Final = re.compile(rf"[0-9a-f]{{{2 * _DIGEST}}}|{UNFINISHED}")
-"""Names of entries, and of what a process that was killed left of one."""
+"""Names of entries, and of unfinished ones that a killed process left."""
 _MOST: Final = 1 << 28
-"""Bytes of an entry: what is larger was not written by us."""
+"""The most bytes of an entry. We write no larger ones."""
 _NEWER: Final = 3600.0
-"""Seconds after which an entry that is read counts as newly used: hardly any reading writes."""
+"""Seconds after which a read updates an entry's time of use, so that hardly any read writes."""
 _KEPT: Final = 0.75
-"""What of its bound a folder that exceeds it is brought down to, so that this is done seldom."""
+"""The share of its bound that a folder is trimmed to, so that trimming is rare."""
 
 
 class FileCache:
-    """A folder of entries, which is made when the first is kept.
+    """A folder of entries, which is made with the first entry.
 
     Parameters
     ----------
     folder : Path
-        Files of other names than entries have stay as they are.
+        The folder. Files whose names are not those of entries are left alone.
     limit : int
-        Bytes of all entries. What was used longest ago goes first.
+        The most bytes of all entries. The least recently used are deleted first.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
@@ -53,11 +53,11 @@ class FileCache:
         self._written = False
 
     def path(self, key: str) -> Path:
-        """Return where what is kept under ``key`` lies."""
+        """Return the path of the entry of ``key``."""
         return self.folder / hashlib.sha256(key.encode()).hexdigest()
 
     def get(self, key: str) -> bytes | None:
-        """Return what is kept under ``key``; None if nothing, or nothing sound, is.
+        """Return the entry of ``key``; None if there is none, or it is damaged.
 
         Parameters
         ----------
@@ -83,7 +83,7 @@ class FileCache:
         return content
 
     def put(self, key: str, content: bytes) -> None:
-        """Keep ``content`` under ``key``, if possible; else say once why not."""
+        """Keep ``content`` under ``key`` if possible; if not, log the reason once."""
         if not self._writable or not self._is_usable(create=True):
             return
         digest = hashlib.sha256(key.encode() + content).digest()
@@ -96,7 +96,7 @@ class FileCache:
             logger.warning("nothing is kept for the next time: %s", str(error).partition(";")[0])
 
     def trim(self) -> None:
-        """Delete what was used longest ago until the bound is kept, if this object wrote any."""
+        """Delete the least recently used entries above the bound, if this object wrote any."""
         if not self._written:
             return
         self._written = False
@@ -113,12 +113,12 @@ class FileCache:
                 break
 
     def size(self) -> tuple[int, int]:
-        """Return how many entries there are, and their bytes."""
+        """Return the number of entries, and their bytes."""
         entries = self._entries()
         return len(entries), sum(status.st_size for _, status in entries)
 
     def obstacle(self) -> str | None:
-        """Return why the folder is not used; None if it is, or is not there yet."""
+        """Return why the folder is not used; None if it is used, or does not exist yet."""
         try:
             status = os.stat(self.folder)
         except FileNotFoundError:
@@ -149,7 +149,7 @@ class FileCache:
         return found
 
     def _is_usable(self, *, create: bool = False) -> bool:
-        """Whether the folder is there, or is made, and ours alone to write to."""
+        """Whether the folder exists (or is made) and only this user can write to it."""
         if self._usable is None and create:
             try:
                 _make(self.folder)
@@ -170,7 +170,7 @@ class FileCache:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder and those above it, for this user alone."""
+    """Make a folder and those above it, for this user only."""
     if not folder.exists():
         if folder.parent != folder:
             _make(folder.parent)

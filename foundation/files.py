@@ -1,8 +1,8 @@
-"""Files that appear whole or not at all, changes of a folder that last, and files that have an end.
+"""Read and write files: new ones appear whole or not at all, and reading one always ends.
 
-A destination may be a link, which stays and whose target is replaced, or a device or a pipe, such
-as ``/dev/null``, which is written to like any program's output. Everything else is refused, and so
-is a link that another user has put into a folder where everybody may write, as the kernel does.
+A destination may be a link, which stays while its target is replaced. It may also be a device or a
+pipe, such as ``/dev/null``, which is written to directly. Everything else is refused; so is, as in
+the kernel, a link that another user has put into a folder where everybody may write.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from neocpu.foundation.errors import ArtifactError, MissingFileError, NeoCPUErro
 from neocpu.foundation.weight_files import weight_files
 
 UNFINISHED: Final = r"\.neocpu-[0-9a-f]{16}"
-"""Names, as a regular expression, of what a killed process may leave of a file that it wrote."""
+"""A regular expression of the names of files that a killed process may leave unfinished."""
 
 HUGE_PAGE: Final = 2 << 20
 _PIECE: Final = 1 << 20
 PIPE_PATIENCE: Final = 5.0
-"""Seconds for a reader of a named pipe to come: both sides may just have been started."""
+"""Seconds to wait for a reader of a named pipe, as both sides may just have been started."""
 _NO_ANONYMOUS_FILES: Final = (errno.EISDIR, errno.EOPNOTSUPP, errno.ENOENT, errno.EINVAL)
-"""The errors of file systems and kernels without ``O_TMPFILE``."""
+"""The errors of file systems and kernels that lack ``O_TMPFILE``."""
 
 
 def sync_folder(folder: Path) -> None:
-    """Put on disk which files ``folder`` holds, so that a new or renamed one survives a crash.
+    """Sync the list of files in ``folder``, so that a new or renamed one survives a crash.
 
     Raises
     ------
     OSError
-        The folder is not there or the disk fails.
+        The folder is missing or the disk fails.
     """
     stream = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -48,7 +48,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def special_kind(mode: int) -> str | None:
-    """Return what a file of this mode is, None if it is an ordinary file."""
+    """Return the kind of a special file with this mode; None for an ordinary file."""
     kinds = {
         stat.S_IFDIR: "a folder",
         stat.S_IFIFO: "a pipe",
@@ -60,12 +60,12 @@ def special_kind(mode: int) -> str | None:
 
 
 def regular_status(path: str | os.PathLike[str]) -> os.stat_result:
-    """Return the status of an ordinary file: another one might be read without end.
+    """Return the status of an ordinary file. Reading a special one might never end.
 
     Raises
     ------
     OSError
-        It is a special file, or missing.
+        The file is special, or missing.
     """
     return _require_regular(os.stat(path))
 
@@ -78,7 +78,7 @@ def _require_regular(status: os.stat_result) -> os.stat_result:
 
 
 def _open_readable(path: str, flags: int) -> int:
-    """Open a file without waiting, should it have become a pipe since it was looked at."""
+    """Open a file without waiting, in case it has become a pipe since its status was read."""
     stream = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
     os.set_blocking(stream, True)
     return stream
@@ -90,22 +90,23 @@ def read_file(path: str | os.PathLike[str], limit: int, *, pipes: bool = False) 
     Parameters
     ----------
     pipes : bool
-        Take a pipe without a name too: standard input, or what a shell passes for a command.
+        Whether a pipe without a name is read too: standard input, or a shell's substitution of a
+        command.
 
     Raises
     ------
     OSError
-        It is another kind of file, missing, unreadable, or longer.
+        The file is of another kind, missing, unreadable, or longer.
     """
     path = Path(path)
     piped = pipes and _is_pipe(path)
     size = limit if piped else regular_status(path).st_size
-    # The kernel's own files say that they are empty; some of them never end.
+    # The kernel's own files have size 0, and some of them never end.
     if size == 0:
         return b""
     pieces, got = [], 0
     if size <= limit:
-        # All at once where its size is known: a single piece is not even copied.
+        # If the size is known, all is read at once: a single piece is not even copied.
         most = _PIECE if piped else max(_PIECE, size + 1)
         with open(path, "rb", buffering=0, opener=_open_readable) as file:
             if not piped:
@@ -128,7 +129,7 @@ def check_destination(
     Parameters
     ----------
     path : path, str or None
-        None if there will be none.
+        The destination; None if nothing will be written.
     option : str
         The option that chooses the path on the command line, for messages.
     others : iterable of path, str or None
@@ -159,22 +160,22 @@ def check_destination(
 def refuse_overwriting(
     path: str | os.PathLike[str], option: str, others: Iterable[str | os.PathLike[str] | None]
 ) -> None:
-    """Make sure that none of the files that a command reads, or writes too, is written over.
+    """Refuse to overwrite a file that a command reads or also writes.
 
-    Nor those beside a model of these that hold its weights.
+    The files beside a model that hold its weights are protected too.
 
     Parameters
     ----------
     option : str
         The option that chooses the path on the command line, for messages.
     others : iterable of path, str or None
-        These files. A str may be another thing, such as the name of a network: it counts where
-        there is a file of that name.
+        The files to protect. A str may also be the name of a network; it counts if there is a file
+        of that name.
 
     Raises
     ------
     UsageError
-        One would be.
+        Writing to ``path`` would overwrite one of them.
     """
     for other in (each for each in others if each is not None):
         if isinstance(other, str) and not os.path.exists(other):
@@ -196,26 +197,26 @@ def replacing(
     lasting: bool = True,
     option: str = "-o",
 ) -> Iterator[BinaryIO]:
-    """Open a new file; on success sync it and put it at ``path``, in place of what is there.
+    """Open a new file. On success it is synced and replaces the file at ``path``.
 
-    It has the mode of what it replaces, or, code and what is new, what the umask leaves; see
-    `replacement`.
+    A file that replaces another one takes its mode. Code and new files take a mode from the umask;
+    see `replacement`.
 
-    Until then it has no name, so that a process that is killed leaves nothing: unless SIGKILL comes
-    between the two calls that give it a name and put it in place, or on a file system whose files
-    must have names. Then one that is called as `UNFINISHED` says is left.
+    Until it is complete, the file has no name, so that a killed process leaves nothing. There are
+    two exceptions: SIGKILL comes between the two calls that name it and put it in place, or the
+    file system needs names for all files. Then a file with a name like `UNFINISHED` is left.
 
     Parameters
     ----------
     path : Path
-        The destination. A device or a pipe is written to as it is; what it has been given when
-        something fails stays given.
+        The destination. A device or a pipe is written to directly; on failure it keeps what was
+        written so far.
     size : int
         Bytes that will be written, for the message if they do not fit.
     executable : bool
         Whether the file is code.
     lasting : bool
-        Whether to sync it. What this process deletes again need not reach the disk.
+        Whether to sync it. A file that this process deletes again need not reach the disk.
     option : str
         The option that chooses the path on the command line, for messages.
 
@@ -234,7 +235,7 @@ def replacing(
                 yield file
             return
         mode = 0o777 if executable else 0o666
-        inherits = not executable  # what is no code may stand where code goes
+        inherits = not executable  # a file there that is no code may lack the right to execute
         target = link_target(path)
         with replacement(target, mode, lasting=lasting, inherits=inherits) as file:
             yield file
@@ -245,12 +246,12 @@ def replacing(
 
 
 def write_in_huge_pages(file: BinaryIO, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a new file from its start so that the page cache can hold it in huge pages.
+    """Write a new file from its start so that the page cache can keep it in huge pages.
 
-    Linux keeps what one write brings in pages as large as it is, at places that are as aligned. So
-    each write but the last is of one huge page here, whatever the parts are. Weights that lie so
-    are read with one address translation where pages of 4 KiB need 512: a call of ResNet-50 takes
-    7 % less time.
+    Linux caches a write in pages of its size, if its offset is a multiple of that size. So each
+    write but the last is one huge page here, whatever the parts are. Weights in huge pages are read
+    with one address translation instead of 512 for pages of 4 KiB: a call of ResNet-50 takes 7 %
+    less time.
 
     Parameters
     ----------
@@ -271,19 +272,19 @@ def write_in_huge_pages(file: BinaryIO, parts: Iterable[bytes | memoryview]) -> 
 
 
 def move(source: Path, path: Path, option: str = "-o") -> bool:
-    """Sync a file and put it at ``path`` as `replacing` does, if that needs no copy of it.
+    """Sync a file and move it to ``path`` as `replacing` does, if that needs no copy of it.
 
     Parameters
     ----------
     source : Path
-        A file of this process alone. It is gone afterwards.
+        A file of this process only. It is gone afterwards.
     option : str
         The option that chooses the path on the command line, for messages.
 
     Returns
     -------
     bool
-        Whether that was done: not if ``path`` is on another disk, a device or a pipe, or in a
+        Whether it was moved. It is not if ``path`` is on another disk, a device, a pipe, or in a
         folder that gives files another group than this process has.
 
     Raises
@@ -314,25 +315,25 @@ def move(source: Path, path: Path, option: str = "-o") -> bool:
 def replacement(
     path: Path, mode: int = 0o666, *, lasting: bool = True, inherits: bool = True
 ) -> Iterator[BinaryIO]:
-    """Open a new file, which is at ``path`` on success: what `replacing` does for ordinary files.
+    """Open a new file that is put at ``path`` on success, as `replacing` does for ordinary files.
 
-    A file that is replaced hands on its mode, owner and group, unless it is another's in a folder
-    where that one could not put a file of this process: then it may be a trap, and the new file is
-    of this user, and as the umask has it.
+    The new file takes the mode, owner and group of the file that it replaces, if that is this
+    user's, or the folder owner's where nobody else may write. Any other file may be a trap: then
+    the new file belongs to this user, with a mode from the umask.
 
     Parameters
     ----------
     path : Path
-        No link, or one that is replaced itself.
+        The destination. If it is a link, the link itself is replaced.
     mode : int
-        Permissions of a new file, of which the umask takes away.
+        Permissions of a new file, before the umask applies.
     inherits : bool
-        Whether a file that is replaced hands on its own.
+        Whether a replaced file passes its mode, owner and group on.
 
     Raises
     ------
     OSError
-        The file cannot be made or put there; nothing is changed then.
+        The file cannot be made or put there. Nothing is changed then.
     """
     fd, name = _create(path.parent, mode)
     try:
@@ -344,23 +345,23 @@ def replacement(
             if lasting:
                 os.fsync(fd)
             if name is None:
-                # Nothing can take the place of a file but a file with a name, which is known before
-                # it is given: an interruption may come right after any call.
+                # Only a file with a name can replace another. The name is assigned here before the
+                # file gets it, because an interruption may come right after any call.
                 name = _new_name(path.parent)
-                # With a descriptor for the folder, which an absolute path does not use: only then
-                # Python calls linkat, which can follow this link.
+                # The descriptor is unused, because the path is absolute. But only with one does
+                # Python call linkat, which can follow this link.
                 os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=fd)
         os.replace(name, path)
         if lasting:
             sync_folder(path.parent)
     finally:
         if name is not None:
-            with contextlib.suppress(FileNotFoundError):  # in its place, or never given
+            with contextlib.suppress(FileNotFoundError):  # renamed, or never linked
                 os.unlink(name)
 
 
 def _create(folder: Path, mode: int) -> tuple[int, str | None]:
-    """Return a descriptor of a new file in ``folder``, and its name if it has to have one."""
+    """Return a descriptor of a new file in ``folder``, and its name if it needs one."""
     try:
         return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, mode), None
     except OSError as error:
@@ -376,7 +377,7 @@ def _new_name(folder: Path) -> str:
 
 
 def _is_same(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    """Whether both are one file, or will be once it is there; what is only written to is none."""
+    """Whether both are one file, or will be once it is made. Devices and pipes never are."""
     try:
         found, known = os.stat(one), os.stat(other)
     except OSError:
@@ -386,17 +387,17 @@ def _is_same(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool
 
 
 def _is_pipe(path: Path) -> bool:
-    """Whether it is a pipe without a name, such as ``/dev/stdin`` may be."""
+    """Whether a path is a pipe without a name, as ``/dev/stdin`` may be."""
     return stat.S_ISFIFO(os.stat(path).st_mode) and not os.path.exists(os.path.realpath(path))
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether ``path`` is to be written to and not replaced.
+    """Whether ``path`` is a device or pipe, which is written to and not replaced.
 
     Raises
     ------
     OSError
-        It can be neither.
+        It can be neither written to nor replaced.
     """
     try:
         mode = os.stat(path).st_mode
@@ -410,7 +411,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def _open_stream(path: Path) -> int:
-    """Open a device or a pipe for writing, and wait for no reader that does not come.
+    """Open a device or a pipe for writing, and wait `PIPE_PATIENCE` at most for a reader.
 
     Raises
     ------
@@ -436,13 +437,13 @@ def _open_stream(path: Path) -> int:
 
 
 def link_target(path: Path) -> Path:
-    """Return the file that a link leads to, which need not exist; else ``path`` itself.
+    """Return the target of a link, which need not exist, or else ``path`` itself.
 
     Raises
     ------
     OSError
         Another user may have planted the link, by Linux's rule (``fs.protected_symlinks``): it lies
-        in a folder like ``/tmp``, and is neither this user's nor the folder's owner's.
+        in a folder like ``/tmp``, and belongs neither to this user nor to the folder's owner.
     """
     if not path.is_symlink():
         return path
@@ -455,7 +456,10 @@ def link_target(path: Path) -> Path:
 
 
 def _keep_mode(stream: int, path: Path) -> None:
-    """Give a new file the mode and owners of the one whose place it takes; see `replacement`."""
+    """Give a new file the mode and owners of the file that it replaces, if they can be trusted.
+
+    They can if the old file is this user's, or the folder's owner's where nobody else may write.
+    """
     try:
         old, folder = os.lstat(path), os.stat(path.parent)
     except FileNotFoundError:
@@ -482,8 +486,15 @@ def _write_error(path: Path, error: OSError, size: int, option: str) -> UsageErr
             f"{place}: there is no folder {path.parent}; create it or change {option}"
         )
     if error.errno in (
-        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
-        *(errno.ENXIO, errno.EINVAL, errno.ENOENT),
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENXIO,
+        errno.EINVAL,
+        errno.ENOENT,
     ):
         return UsageError(f"{place}: {error.strerror}; choose another {option}")
     return ArtifactError(f"{place}: {error.strerror}")

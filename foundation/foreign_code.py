@@ -1,4 +1,4 @@
-"""Code of users and of other packages, whatever it does: its failure is theirs, and an error."""
+"""Run code of users and of other packages, and report its failures as their errors."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Final
 from neocpu.foundation.errors import NeoCPUError, UsageError
 from neocpu.foundation.plain_text import shortened
 
-_MOST_TOLD: Final = 1000
-"""Characters of what an exception says: it may be any."""
+_LONGEST: Final = 1000
+"""The most characters of an exception's message, which may be of any length."""
 
 
 @contextmanager
 def foreign_code(failure: Callable[[BaseException], NeoCPUError]) -> Iterator[None]:
     """Run code that is not ours.
 
-    ``sys.exit(0)`` in it would end a command with success and without its result, so it counts as a
-    failure, too. Ctrl-C stays what it is.
+    ``sys.exit(0)`` in it would end a command with success and without a result, so it counts as a
+    failure too. Ctrl-C passes unchanged.
 
     Parameters
     ----------
     failure : callable
-        Makes an error of what the code raised.
+        A function that makes an error from the exception that the code raised.
 
     Raises
     ------
@@ -38,16 +38,16 @@ def foreign_code(failure: Callable[[BaseException], NeoCPUError]) -> Iterator[No
         raise failure(error) from error
 
 
-def told(error: BaseException) -> str:
-    """Return on one line, which is cut where it is long, what code raised."""
+def one_line(error: BaseException) -> str:
+    """Return an exception on one line, shortened if it is long."""
     name = type(error).__name__
     try:
         if isinstance(error, SystemExit):
             code = "" if error.code is None else repr(error.code)
-            return shortened(f"it ends the program, by sys.exit({code})", _MOST_TOLD)
+            return shortened(f"it ends the program, by sys.exit({code})", _LONGEST)
         text = " ".join(str(error).split())
     except KeyboardInterrupt:
         raise
-    except BaseException:  # what it says of itself is its own code, too
+    except BaseException:  # an exception's own `__str__` is foreign code too
         text = ""
-    return shortened(f"{name}: {text}" if text else name, _MOST_TOLD)
+    return shortened(f"{name}: {text}" if text else name, _LONGEST)

@@ -1,4 +1,4 @@
-"""JSON that a command is given: anybody may have written it, so what is made of it is bounded."""
+"""Read JSON files from anybody, with bounds on what they can make a process allocate."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from neocpu.foundation.errors import MissingFileError, NeoCPUError, UsageError
 from neocpu.foundation.files import read_file
 
 MAX_INTEGER: Final = (1 << 53) - 1
-"""Magnitude of an integer: what any reader of JSON has exactly, and every float can hold."""
+"""The largest magnitude of an integer: any reader of JSON and any float has it exactly."""
 MAX_VALUES: Final = 1 << 22
-"""Values of a document. Each may take 30 times as many bytes of memory as of the text."""
+"""The most values of a document. Each may take 30 times its bytes of text in memory."""
 
 
 def parse_json(text: bytes) -> Any:
-    """Parse JSON that anybody may have written: numbers are finite, and not too many or too large.
+    """Parse JSON from anybody. Numbers are finite and bounded, and so is the count of values.
 
     Parameters
     ----------
@@ -28,10 +28,10 @@ def parse_json(text: bytes) -> Any:
     Raises
     ------
     ValueError
-        It is no JSON, has a number beyond `MAX_INTEGER` or none at all (NaN, infinity, a float that
-        is too large), or more than `MAX_VALUES` values.
+        The text is no JSON, or has an integer beyond `MAX_INTEGER`, a NaN, an infinity, a float
+        that is too large, or more than `MAX_VALUES` values.
     RecursionError
-        It is nested deeper than Python parses.
+        The text is nested deeper than Python parses.
     """
     if sum(map(text.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise ValueError(f"more than {MAX_VALUES} values")
@@ -39,7 +39,7 @@ def parse_json(text: bytes) -> Any:
 
 
 def _integer(digits: str) -> int:
-    # A longer text is not even converted, which takes the square of its length.
+    # A longer text is not even converted, which would take time quadratic in its length.
     if len(digits) > 1 + len(str(MAX_INTEGER)) or abs(value := int(digits)) > MAX_INTEGER:
         raise ValueError(f"{shortened(digits)} is beyond all numbers here")
     return value
@@ -69,14 +69,14 @@ MISTAKES: Final = (
     TypeError,
     ValueError,
 )
-"""The exceptions that reading JSON of another form than is expected may raise."""
+"""The exceptions that reading JSON of an unexpected form may raise."""
 
 _DECODER: Final = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_constant)
 
 
 @contextmanager
 def given_json(path: Path, option: str, kind: str, limit: int, remedy: str) -> Iterator[Any]:
-    """Read a file, and raise one error for whatever its content raises.
+    """Read a file, and turn any exception that its content causes into one error.
 
     Parameters
     ----------
@@ -85,14 +85,14 @@ def given_json(path: Path, option: str, kind: str, limit: int, remedy: str) -> I
     kind : str
         The kind of document that it should be.
     limit : int
-        Bytes that it may have.
+        The most bytes that it may have.
     remedy : str
         Advice on making such a file.
 
     Raises
     ------
     UsageError
-        It cannot be read, or the block raises an exception because of its content.
+        The file cannot be read, or the block raises an exception because of its content.
     """
     try:
         yield parse_json(read_file(path, limit))

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
-"""Where the system describes the first CPU's caches."""
+"""The folder in which the system describes the first CPU's caches."""
 
 MAX_THREADS: Final = 1024
-"""No CPU has as many cores; a pool of more would take a machine down."""
+"""More threads than any machine has cores. A larger pool would bring a machine down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Cache:
     kind : str
         ``Data``, ``Instruction`` or ``Unified``.
     size : int
-        Bytes, also where other CPUs share them.
+        Bytes, in full even if other CPUs share them.
     sharers : int
         CPUs that share it; 0 if the system does not say.
     """
@@ -37,7 +37,7 @@ class Cache:
 
 
 def data_caches(folder: Path = CACHES) -> tuple[Cache | None, ...]:
-    """Return the first CPU's caches that hold data; None for one the system does not describe."""
+    """Return the first CPU's data caches; None for one that the system does not describe."""
     found = (_cache(index) for index in sorted(folder.glob("index*")))
     return tuple(cache for cache in found if cache is None or cache.kind != "Instruction")
 
@@ -63,9 +63,9 @@ def _cpu_count(text: str) -> int:
 
 
 def peak_memory(process: int | str = "self") -> int:
-    """Return the most bytes a process has held; 0 for one that has ended.
+    """Return the peak memory of a process in bytes; 0 for one that has ended.
 
-    Not getrusage's figure, which counts the memory of whoever started the process.
+    This is not getrusage's figure, which includes the memory of the process's parent.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def usable_cpus(
     Parameters
     ----------
     cgroups, membership : Path
-        The folder of all control groups, and the list of those this process is in.
+        The folder of all control groups, and the list of the groups this process is in.
     """
     cpus = len(os.sched_getaffinity(0))
     quotas = _on_cgroup_path(cgroups, membership, "cpu", _folder_quota)
@@ -99,14 +99,14 @@ def usable_cpus(
 def usable_memory(
     cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
 ) -> int:
-    """Return how many bytes of memory this process may use: its control groups', or all of it."""
+    """Return the bytes of memory this process may use: all, or the limit of its control groups."""
     installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limits = _on_cgroup_path(cgroups, membership, "memory", _folder_memory)
     return min([installed, *map(int, limits)])
 
 
 def usable_cores(topology: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Return how many of the CPUs that this process may keep busy share no core with each other."""
+    """Return how many cores this process may keep busy, at one thread per core."""
     cores = {_core(topology / f"cpu{cpu}", cpu) for cpu in os.sched_getaffinity(0)}
     return min(len(cores), usable_cpus())
 
@@ -115,7 +115,7 @@ def _core(folder: Path, cpu: int) -> str:
     try:
         return (folder / "topology" / "thread_siblings_list").read_text().strip()
     except OSError:
-        return str(cpu)  # the system does not say: a core of its own
+        return str(cpu)  # the system does not say: assume its own core
 
 
 def _on_cgroup_path(
@@ -137,7 +137,7 @@ def _on_cgroup_path(
             continue
         for mount in mounts:
             # Inside a container the path may be the host's and not exist below our mount, while
-            # the mount itself is our group: every ancestor is looked at, the mount included.
+            # the mount itself is our group. So every ancestor is read, the mount included.
             group = mount / path.lstrip("/")
             for folder in (group, *group.parents):
                 limits += read(folder)

@@ -1,4 +1,4 @@
-"""TVM, imported by a process that is ours alone, without what it does not use here."""
+"""Import TVM in a process of our own, without the parts that are not used here."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Final
 from neocpu.foundation.pinned_packages import refuse_other_versions
 
 _LEFT_OUT: Final = ("torch", "tvm.runtime.disco")
-"""Packages that TVM does without where they are missing.
+"""Packages that TVM does not need.
 
-PyTorch takes two seconds and half a gigabyte. The wheel lacks what disco, TVM's runtime for many
-machines, stands on, and takes a tenth of a second to say so.
+PyTorch takes two seconds and half a gigabyte. The wheel lacks a part that disco, TVM's runtime for
+many machines, needs, and takes a tenth of a second to find out.
 """
 
 
 def import_tvm() -> None:
     """Import TVM without PyTorch, disco and the back ends of other packages.
 
-    For commands and for processes that we start, before they have threads: while TVM is imported,
-    and no longer, importing what is left out fails as if it were not installed. In a program of
-    somebody else it might be imported by another thread just then.
+    This is for commands and for processes that we start, before they have threads. Only while TVM
+    is imported, importing these packages fails as if they were not installed. In other people's
+    programs, another thread might import one at that moment.
 
     Raises
     ------
     DependencyError
-        TVM, or a package that it needs, is of another version than ours.
+        TVM, or a package that it needs, has the wrong version.
     """
     refuse_other_versions()
     os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")

@@ -1,7 +1,7 @@
-"""The instruction sets that programs may use here, in LLVM's names.
+"""The instruction sets that programs may use here, by LLVM's names.
 
-The answer comes from the CPU itself, as this process sees it: an emulator's or a masked one is not
-what ``/proc/cpuinfo`` describes. What the system saves no registers for is left out.
+The answer comes from the CPU itself, as this process sees it: ``/proc/cpuinfo`` does not describe
+an emulated or masked CPU. Instruction sets whose registers the system does not save are left out.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ X86_BITS: Final = {
     "xop": (2, ECX, 11),
     "fma4": (2, ECX, 16),
     "tbm": (2, ECX, 21),
-    # LLVM has APX in parts, CPUs have all or none of it.
+    # LLVM divides APX into parts. CPUs have all or none of it.
     **dict.fromkeys(("ccmp", "cf", "egpr", "ndd", "nf", "ppx", "push2pop2", "zu"), (6, EDX, 21)),
 }
 AVX10_BIT, AVX10_LEAF, AVX10_VERSION = (6, EDX, 19), 9, 0xFF
 AVX10: Final = {"avx10.1": 1, "avx10.2": 2}
-"""What there is of AVX10, by version: leaf 0x24, glibc's `AVX10_LEAF`, has it in EBX."""
-# Where the kernel's flag is not LLVM's name without its punctuation.
+"""The versions of AVX10, by feature. Leaf 0x24 (glibc's `AVX10_LEAF`) has the version in EBX."""
+# Flags of the kernel that are not LLVM's name without its punctuation.
 CPUINFO_FLAGS: Final = {
     **{"bmi": "bmi1", "sse3": "pni", "lzcnt": "abm", "sahf": "lahflm"},
     **{name: "apx" for name, place in X86_BITS.items() if place == X86_BITS["egpr"]},
@@ -108,20 +108,20 @@ ARM_BITS: Final = {
     "fp8dot2": (AT_HWCAP2, 54),
 }
 KNOWN_FEATURES: Final = X86_BITS.keys() | AVX10.keys() | ARM_BITS.keys()
-"""Everything that hosts are asked for; what else code may demand, no host is known to have."""
+"""All features that hosts are asked for. No host is known to have any other."""
 
 TILES: Final = frozenset(("amx-bf16", "amx-int8", "amx-tile"))
-"""What a process has to ask for: see `tile_permission`."""
+"""The features that a process needs permission for: see `tile_permission`."""
 TILES_REFUSED: Final = "its CPU has tiles, but the system does not let this process use them"
 
 LeafReader = Callable[[int], Sequence[int]]
-"""From glibc's index of a CPUID leaf to eight words: four the CPU's own, then what may be used."""
+"""Maps glibc's index of a CPUID leaf to eight words: four of the CPU, and four usable ones."""
 
 
 def host_features() -> frozenset[str]:
-    """Return the instruction sets of this host, limited to those that gate generated code.
+    """Return the instruction sets of this host that matter for generated code.
 
-    Tiles are among them where the CPU has them and the system lets this process use them.
+    They include tiles if the CPU has them and the system lets this process use them.
     """
     found = _cpu_features()
     return found if TILES.isdisjoint(found) or tiles_permitted() else found - TILES
@@ -148,12 +148,12 @@ def _cpu_features() -> frozenset[str]:
 
 
 def missing_features(required: Iterable[str], available: frozenset[str]) -> tuple[str, ...]:
-    """Return those of ``required`` that are not ``available``, in their order."""
+    """Return the ``required`` features that are not ``available``, in their order."""
     return tuple(name for name in required if name not in available)
 
 
 def code_obstacle(machine: str, features: Iterable[str], available: frozenset[str]) -> str | None:
-    """Return why this host, of features ``available``, cannot run such code; None if it can."""
+    """Return why this host, with features ``available``, cannot run code; None if it can."""
     if machine != (host := os.uname().machine):
         return f"this host is {host}, the code {machine}"
     missing = missing_features(features, available)
@@ -164,9 +164,10 @@ def code_obstacle(machine: str, features: Iterable[str], available: frozenset[st
 
 
 def x86_features(read: LeafReader) -> frozenset[str]:
-    """Return the features whose bits are among those that may be used.
+    """Return the features whose bits are set among the usable ones.
 
-    An older C library tells of fewer of the newest features: code for the host does without them.
+    An older C library does not report the newest features. Code for this host then does not use
+    them.
     """
     leaves = {leaf: read(leaf)[4:8] for leaf, _, _ in X86_BITS.values()}
 
@@ -180,7 +181,7 @@ def x86_features(read: LeafReader) -> frozenset[str]:
 
 
 def arm_features(auxiliary: Callable[[int], int]) -> frozenset[str]:
-    """Return the features that the auxiliary vector, such as ``getauxval`` reads, has bits of."""
+    """Return the features whose bits are set in the auxiliary vector (see ``getauxval``)."""
     return frozenset(name for name, (entry, bit) in ARM_BITS.items() if auxiliary(entry) >> bit & 1)
 
 

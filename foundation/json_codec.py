@@ -1,9 +1,9 @@
-"""Dataclasses as JSON and back, by the type hints of their fields.
+"""Convert dataclasses to JSON and back, by the type hints of their fields.
 
 A dataclass becomes an object with its fields in order, a tuple an array, a frozen set a sorted
-array, a mapping an object, an enumeration's member its value. A class whose JSON has another form
-has methods ``to_json`` and ``from_json`` of its own, which are used where a field holds one. Hints
-must name types that the module of the class can see at run time, not only while types are checked.
+array, a mapping an object, an enumeration's member its value. A class with another JSON form has
+its own methods ``to_json`` and ``from_json``, which are used for fields of that class. Hints must
+name types that exist in the class's module at run time, not only for the type checker.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Decoder: TypeAlias = Callable[[Any], Any]
 
 
 class JsonFormError(ValueError):
-    """JSON of another form than a type has; ``place`` says where, ``reason`` what is wrong."""
+    """JSON that does not have a type's form: ``reason`` is the mismatch, ``place`` its place."""
 
     def __init__(self, reason: str, place: str = "") -> None:
         super().__init__(f"{place}: {reason}" if place else reason)
@@ -39,11 +39,11 @@ class JsonFormError(ValueError):
 
 
 OMIT_DEFAULT: Final[Mapping[str, Any]] = {"json_omits_default": True}
-"""Metadata of a field that JSON leaves out where it has its default."""
+"""Metadata of a field that JSON omits if it has its default."""
 
 
 def json_name(name: str) -> dict[str, Any]:
-    """Return metadata of a field that JSON calls something else, such as ``from``."""
+    """Return metadata of a field that has another name in JSON, such as ``from``."""
     return {"json_name": name}
 
 
@@ -67,14 +67,14 @@ def fields_from_json(cls: type[T], data: Any, *, exact: bool = False) -> T:
     data : object
         The object, which anybody may have written.
     exact : bool
-        Whether members that no field stands for are a mistake. They are ignored otherwise, because
-        later versions may write more.
+        Whether members without a field are an error. Otherwise they are ignored, because later
+        versions may write more.
 
     Raises
     ------
     JsonFormError
-        The object lacks a field without default, or a member is of another type; the message
-        names the place, as in ``ops[3].cost_us: expected a number, got 'much'``.
+        The object lacks a field without default, or a member has the wrong type. The message names
+        the place, as in ``ops[3].cost_us: expected a number, got 'much'``.
     """
     if not isinstance(data, dict):
         raise _mismatch("an object", data)
@@ -91,7 +91,7 @@ def fields_from_json(cls: type[T], data: Any, *, exact: bool = False) -> T:
 
 
 def value_to_json(value: Any) -> Any:
-    """Return the JSON form of what a field may hold."""
+    """Return the JSON form of a field's value."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     if hasattr(value, "to_json"):
@@ -106,7 +106,7 @@ def value_to_json(value: Any) -> Any:
         return sorted(map(value_to_json, value))
     if isinstance(value, (tuple, list)):
         return [value_to_json(each) for each in value]
-    for kind in (str, int, float):  # of subclasses, such as numpy's and TVM's
+    for kind in (str, int, float):  # subclasses, such as numpy's and TVM's
         if isinstance(value, kind):
             return kind(value)
     raise AssertionError(f"no JSON form of {value!r}")
@@ -125,7 +125,7 @@ def decoder_of(hint: Any) -> Decoder:
     Returns
     -------
     callable
-        It raises JsonFormError where the form is another. Integers are read as floats too.
+        A function that raises JsonFormError for another form. It reads integers as floats too.
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
@@ -189,7 +189,7 @@ def _mismatch(expected: str, data: Any) -> JsonFormError:
 
 
 def _at(place: str, decode: Decoder, data: Any) -> Any:
-    """Read a part, and have errors name its place. Subclasses of ValueError pass as they are."""
+    """Read a part, and add its place to errors. Subclasses of ValueError pass unchanged."""
     try:
         return decode(data)
     except JsonFormError as error:

@@ -1,4 +1,4 @@
-"""The C++ compiler that links for a machine, this host's or another."""
+"""Find the C++ compiler that links for a machine, this host's or another."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _CROSS_COMPILERS: Final = {
 def find_linker(machine: str, cxx: str | None = None) -> tuple[str, ...]:
     """Return the command that links shared objects for ``machine``.
 
-    ``cxx`` comes first; then, for this host's machine, ``$CXX`` and the usual names; for another
-    machine its GNU cross compiler or ``ziglang`` from PyPI.
+    The first choice is ``cxx``. The next are ``$CXX`` and the usual names for this host's machine,
+    or the GNU cross compiler and ``ziglang`` from PyPI for another machine.
 
     Raises
     ------
     UsageError
-        There is none, or the name is no command's.
+        There is none, or the name is not that of a command.
     """
     native = machine == os.uname().machine
     if wanted := (cxx or (os.environ.get("CXX", "") if native else "")).strip():
@@ -52,7 +52,7 @@ def find_linker(machine: str, cxx: str | None = None) -> tuple[str, ...]:
 
 
 def zig(language: str, target: str) -> tuple[str, ...] | None:
-    """Return ``ziglang``'s compiler of ``cc`` or ``c++`` for a target, None if it is not there.
+    """Return ``ziglang``'s compiler of ``cc`` or ``c++`` for a target; None if not installed.
 
     A target is a machine and a C library: ``aarch64-linux-musl``, ``x86_64-linux-gnu.2.17``.
     """

@@ -1,6 +1,6 @@
-"""The words that options take, each once: for type checkers, for Python and for the command line.
+"""The words that options take, for type checkers, for Python and for the command line.
 
-Nothing is imported here but `typing`, for ``neocpu --help`` lists these words.
+Only `typing` is imported here, because ``neocpu --help`` lists these words.
 """
 
 from __future__ import annotations
@@ -8,33 +8,33 @@ from __future__ import annotations
 from typing import Final, Literal, TypeAlias, get_args
 
 Goal: TypeAlias = Literal["latency", "throughput"]
-"""What a plan is to make small: the time of one call, or that of many made at once."""
+"""The time that a plan minimises: of one call, or of many simultaneous calls."""
 
 Opt: TypeAlias = Literal["nchw", "conv-layout", "uniform", "global"]
-"""How far layouts are optimised (paper Table 3)."""
+"""The extent of layout optimisation (paper Table 3)."""
 
 PrecisionName: TypeAlias = Literal["auto", "int8", "bf16", "fp32"]
-"""In what numbers a model is computed."""
+"""The numbers in which a model is computed."""
 
 AccuracyName: TypeAlias = Literal["default", "strict"]
-"""How exact outputs are."""
+"""The accuracy of outputs."""
 
 Solver: TypeAlias = Literal["auto", "exact", "dp", "pbqp"]
-"""How the layout search is solved."""
+"""The solver of the layout search."""
 
 StrategyName: TypeAlias = Literal["xgb", "grid", "random", "analytic"]
-"""How schemes to measure are searched for."""
+"""The strategy that selects schemes to measure."""
 
 RangeMethod: TypeAlias = Literal[
     "minmax", "moving-average", "percentile", "kl", "symmetric-kl", "js", "mse", "auto"
 ]
-"""How the range of a tensor is found when a model is quantised."""
+"""The method that finds the range of a tensor when a model is quantised."""
 
 Correction: TypeAlias = Literal["none", "weights", "mean-variance", "activations"]
-"""What biases make up for rounded weights by."""
+"""The way in which biases are corrected for rounded weights."""
 
 Fit: TypeAlias = Literal["stretch", "crop", "letterbox"]
-"""How a picture of another size is made to fit."""
+"""The way in which a picture of another size is made to fit."""
 
 GOALS: Final[tuple[str, ...]] = get_args(Goal)
 OPT_LEVELS: Final[tuple[str, ...]] = get_args(Opt)

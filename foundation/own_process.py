@@ -1,4 +1,4 @@
-"""Settings of a process that is ours alone: a command's, a child's, a test's."""
+"""Settings of a process of our own: a command, a child or a test."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ import os
 from typing import Final
 
 _THRESHOLDS: Final = (50_000, 20, 50)
-"""New objects per collection of the young; of these, per collection of the next; and so on."""
+"""New objects per collection of the youngest generation, and collections of each generation per
+collection of the next."""
 
-_AT_ONCE: Final = "4"
-"""The least that OpenBLAS takes: the logarithm of how many cycles an idle thread looks for work."""
+_SHORTEST_SPIN: Final = "4"
+"""The least that OpenBLAS takes: log2 of the cycles for which an idle thread looks for work."""
 
 
 def collect_rarely() -> None:
-    """Look for cycles seldom.
+    """Make the garbage collector look for cycles seldom.
 
-    By default Python looks through all new objects after each 700, and again and again through the
-    hundreds of thousands that TVM's and ONNX's modules are made of: a tenth of a compilation's
-    time. Hardly anything it finds is garbage; what TVM holds is counted.
+    By default Python checks new objects after each 700, and again and again the hundreds of
+    thousands of objects in TVM's and ONNX's modules: a tenth of a compilation's time. Hardly any is
+    garbage, because TVM's objects are reference-counted.
     """
     gc.set_threshold(*_THRESHOLDS)
 
 
 def wait_idly() -> None:
-    """Have numpy's threads sleep between two products; before numpy is imported.
+    """Make numpy's threads sleep between two products. Call this before numpy is imported.
 
-    They look for more to do for hundredths of a second, on CPUs that code is generated on.
+    Otherwise they look for work for hundredths of a second, on CPUs that code generation needs.
     """
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", _AT_ONCE)
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", _SHORTEST_SPIN)
 
 
 def end_quickly() -> None:
-    """Have the interpreter not look for cycles once more among all there is, before it ends.
+    """Keep the interpreter from a last search for cycles when it ends.
 
-    After TVM was imported that takes a quarter of a second.
+    After TVM was imported, the search takes a quarter of a second.
     """
     gc.freeze()

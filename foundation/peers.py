@@ -12,10 +12,10 @@ OPENVINO: Final = "openvino"
 NCNN: Final = "ncnn"
 
 PEERS: Final = (ONNXRUNTIME, OPENVINO, NCNN)
-"""The engines neocpu is compared with; each is a Python package of the same name."""
+"""The engines that neocpu is compared with. Each is a Python package of the same name."""
 
 REQUIRED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({NCNN: (NCNN, "pnnx")})
-"""The Python packages a peer needs, where they are not just the one of its name."""
+"""The Python packages that a peer needs, if it needs more than the one of its name."""
 
 
 def installed(peer: str) -> bool:

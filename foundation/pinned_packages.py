@@ -1,4 +1,4 @@
-"""The packages that neocpu needs in one exact version: another TVM's parts crash when imported."""
+"""The packages that neocpu needs in one exact version: parts of another TVM crash on import."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neocpu.foundation.errors import DependencyError
 
 
 def pinned() -> Iterator[tuple[str, str]]:
-    """Yield their names and versions; none where neocpu is not installed."""
+    """Yield their names and versions, or nothing if neocpu is not installed."""
     try:
         requirements = metadata.requires("neocpu")
     except metadata.PackageNotFoundError:
@@ -22,12 +22,12 @@ def pinned() -> Iterator[tuple[str, str]]:
 
 
 def refuse_other_versions() -> None:
-    """Check versions before anything is imported, for 5 ms.
+    """Check versions before anything is imported, which takes 5 ms.
 
     Raises
     ------
     DependencyError
-        Naming what is installed in another version, and what mends it.
+        A package is installed in another version. The message names it and the fix.
     """
     for package, wanted in pinned():
         try:
@@ -35,7 +35,7 @@ def refuse_other_versions() -> None:
                 continue
         except metadata.PackageNotFoundError:
             pass
-        # By name: it is not of neocpu-runtime, and takes 50 ms more.
+        # By name: neocpu-runtime lacks this module, and importing it takes 50 ms.
         requirements = importlib.import_module("neocpu.foundation.requirements")
-        if found := requirements.find_misfits():  # none of a version such as 1.0+local
+        if found := requirements.find_misfits():  # a version such as 1.0+local is no misfit
             raise DependencyError(requirements.mended(found))

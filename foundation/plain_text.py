@@ -1,14 +1,14 @@
-"""Text of somebody else's files, such as names, without what a terminal would act on."""
+"""Escape text from other people's files, such as names, so that a terminal cannot act on it."""
 
 from __future__ import annotations
 
 
 def plain(text: str) -> str:
-    """Return ``text`` on one line, everything that is not printable escaped as Python does.
+    """Return ``text`` on one line, with unprintable characters escaped as in Python.
 
-    Control characters, terminal escapes, line ends and characters that turn the direction of
-    writing (a name could otherwise forge lines, or hide what it is) become ``\\n``, ``\\x1b`` or
-    ``\\u202e``. The rest stays as it is, whatever the script.
+    Line ends, control characters, terminal escapes and characters that turn the direction of
+    writing become ``\\n``, ``\\x1b`` or ``\\u202e``; a name could otherwise forge lines or hide its
+    content. All other characters stay, in any script.
 
     >>> plain("net\\x1b[2J")
     'net\\\\x1b[2J'

@@ -38,7 +38,7 @@ def silent(progress: Progress) -> None:
 
 
 def of_part(report: ProgressCallback, kind: str, number: int, count: int) -> ProgressCallback:
-    """Return a callback for one of ``count`` parts, whose phases read ``shape 2 of 3: tune``."""
+    """Return a callback for one of ``count`` parts. Its phases read ``shape 2 of 3: tune``."""
     if count == 1:
         return report
 

@@ -1,9 +1,9 @@
-"""The command line of a child that runs Python: the one place where children's are made.
+"""The command line of a child process that runs Python, made here for all children.
 
-Python puts the current folder before all others on the path of ``-m`` and ``-c``, so that a file
-``numpy.py`` there would be run, and a folder ``torch`` found by whoever asks whether PyTorch is
-installed. Safe-path mode leaves that folder out; ``PYTHONPATH`` counts as it does in the parent.
-It needs Python 3.11, as all does that starts children: what runs on 3.10 starts none.
+With ``-m`` and ``-c``, Python searches the current folder first: a file ``numpy.py`` there would be
+run, and a folder ``torch`` would pass for PyTorch. Safe-path mode leaves that folder out, and
+``PYTHONPATH`` counts as in the parent. This mode needs Python 3.11, as does all code that starts
+children; code for Python 3.10 starts none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ONNX Runtime, which sends nothing: its builds may report to their maker once imported."""
+"""Import ONNX Runtime without telemetry, which its builds may send to their maker."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import os
 from typing import Any, Final
 
 SWITCH: Final = "ORT_DISABLE_TELEMETRY"
-"""Environment variable that ONNX Runtime looks at when it is imported."""
+"""Environment variable that ONNX Runtime reads when it is imported."""
 
 
 def import_onnxruntime() -> Any:
-    """Import ONNX Runtime with its telemetry off, unless the user has said otherwise.
+    """Import ONNX Runtime with its telemetry off, unless the user has set the variable.
 
     Raises
     ------
     ImportError
-        It is not installed.
+        ONNX Runtime is not installed.
     """
     os.environ.setdefault(SWITCH, "1")
     import onnxruntime

@@ -1,4 +1,4 @@
-"""The packages that neocpu needs: which are missing, or of a version that does not fit."""
+"""Find packages that neocpu needs and that are missing or have the wrong version."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ PROJECT: Final = "neocpu"
 _GENCODE: Final = re.compile(
     r"loading ([\w.-]+)\S*: gencode (\d+)([\w.-]*) runtime ([\w.-]+)\.(?= |$)"
 )
-"""How protobuf says that it is older than the code it is to run."""
+"""The message of protobuf when it is older than the code it should run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfit:
-    """A package that another one needs in another version than is installed.
+    """A package that another one needs in a version that is not installed.
 
     Attributes
     ----------
     by : str
-        The other one: its name and version.
+        The name and version of the package that needs it.
     package : str
         The name of the package.
     wanted : str
@@ -44,13 +44,13 @@ class Misfit:
     found: str | None
 
     def __str__(self) -> str:
-        """Return what is wrong, without what mends it."""
+        """Return the problem, without its fix."""
         found = "it is not installed" if self.found is None else f"{self.found} is installed"
         return f"{self.by} needs {self.package}{self.wanted}, and {found}"
 
 
 def find_misfits() -> list[Misfit]:
-    """Return what neocpu, and whatever it needs, lacks or has in a version that does not fit."""
+    """Return the misfits among all packages that neocpu needs, directly or not."""
     found = []
     waiting, seen = [PROJECT], {PROJECT}
     while waiting:
@@ -72,12 +72,12 @@ def find_misfits() -> list[Misfit]:
 
 
 def explain(error: BaseException) -> str | None:
-    """Return why packages that do not fit each other made something fail, and what mends it.
+    """Return how packages that do not fit each other caused an error, and the fix.
 
     Returns
     -------
     str or None
-        One line; None if all fit and what failed is no import of another package.
+        One line; None if all packages fit and the error is no failed import of another package.
     """
     module = _imported(error)
     if module is None and isinstance(error, MemoryError | OSError):
@@ -92,7 +92,7 @@ def explain(error: BaseException) -> str | None:
 
 
 def _broken(module: str, error: BaseException) -> str | None:
-    """Return that a package cannot be imported though it fits, if it is installed."""
+    """Return that an installed package of the right version cannot be imported; None if unknown."""
     names = {*metadata.packages_distributions().get(module, [])}
     if len(names) != 1:
         return None
@@ -103,7 +103,7 @@ def _broken(module: str, error: BaseException) -> str | None:
 
 
 def mended(misfits: Iterable[Misfit]) -> str:
-    """Return what does not fit, the command that mends it, and which package that breaks."""
+    """Return the misfits, the command that fixes them, and the packages that it would break."""
     found = [*misfits]
     wanted: dict[str, SpecifierSet] = {}
     for misfit in found:
@@ -115,7 +115,7 @@ def mended(misfits: Iterable[Misfit]) -> str:
 
 
 def _opposed(wanted: dict[str, SpecifierSet]) -> Iterator[str]:
-    """Yield the packages that are installed and need older versions than those."""
+    """Yield the installed packages that need older versions than the wanted ones."""
     for dist in metadata.distributions():
         for asked in _requirements(dist):
             versions = wanted.get(canonicalize_name(asked.name), SpecifierSet())
@@ -130,11 +130,11 @@ def _opposed(wanted: dict[str, SpecifierSet]) -> Iterator[str]:
 
 
 def _requirements(dist: metadata.Distribution) -> Iterator[Requirement]:
-    """Yield what a package needs here, without its extras."""
+    """Yield the requirements of a package on this system, without its extras."""
     for line in dist.requires or ():
         try:
             asked = Requirement(line)
-        except InvalidRequirement:  # of a package that was made long ago
+        except InvalidRequirement:  # an old package
             continue
         if asked.marker is None or asked.marker.evaluate({"extra": ""}):
             yield asked
@@ -148,7 +148,7 @@ def _installed(name: str) -> metadata.Distribution | None:
 
 
 def _imported(error: BaseException) -> str | None:
-    """Return the package of others that an exception kept from being imported, if it did."""
+    """Return the package whose import an exception ended, if it is not one of ours."""
     if isinstance(error, ImportError) and error.name is not None:
         module: str | None = error.name
     else:
@@ -158,7 +158,7 @@ def _imported(error: BaseException) -> str | None:
 
 
 def _executed(trace: TracebackType | None) -> str | None:
-    """Return the innermost module that was executed, as imports do, in a traceback."""
+    """Return the innermost module in a traceback that was being imported."""
     found = None
     while trace is not None:
         if trace.tb_frame.f_code.co_name == "<module>":
@@ -168,9 +168,9 @@ def _executed(trace: TracebackType | None) -> str | None:
 
 
 def _outdated_protobuf(error: BaseException) -> Misfit | None:
-    """Return that protobuf is older than what wrote another package's code, if it says so.
+    """Return the misfit if protobuf reports that it is older than a package's generated code.
 
-    It runs the code of its own major version and of the one before.
+    protobuf runs code of its own major version and of the one before.
     """
     match = _GENCODE.search(str(error))
     if match is None:

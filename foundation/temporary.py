@@ -1,4 +1,4 @@
-"""Temporary folders that nothing outlives: what a killed process left is swept by the next one."""
+"""Temporary folders that do not outlive their process: the next process deletes leftovers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import Final
 from neocpu.foundation.errors import ArtifactError
 
 PREFIX: Final = ".neocpu-tmp-"
-"""The beginning of the names of all these folders alone: any that is not locked is deleted."""
+"""The prefix of these folders' names, and of no others: one that is not locked is deleted."""
 
 FULL_BYTES: Final = 1 << 20
-"""A disk with less room than this counts as full: whatever fails there, fails for that."""
+"""A disk with fewer free bytes than this counts as full, and as the cause of failures there."""
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -28,23 +28,23 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class TemporaryFolder:
     """A folder that is deleted at the end of a ``with`` block, by `cleanup`, or with this object.
 
-    It is locked as long as this process or a fork of it lives, which is how others tell it from
-    one that was left behind.
+    It is locked as long as this process or a fork of it lives, so that other processes know that it
+    was not left behind.
 
     Parameters
     ----------
     purpose : str
-        A word on its use; a part of its name.
+        A word on its use, which becomes part of its name.
 
     Attributes
     ----------
     name : str
-        Its path, which a ``with`` statement gives, too.
+        Its path, which a ``with`` statement yields too.
 
     Raises
     ------
     ArtifactError
-        It cannot be made, or its disk is full: beforehand, or when something fails in the block.
+        It cannot be made, or its disk is full, either beforehand or when the block fails.
     """
 
     def __init__(self, purpose: str) -> None:
@@ -82,12 +82,12 @@ class TemporaryFolder:
 
 
 def sweep(folder: str | os.PathLike[str]) -> list[Path]:
-    """Delete the temporary folders of this user in ``folder`` whose processes are dead.
+    """Delete this user's temporary folders in ``folder`` whose processes are dead.
 
     Returns
     -------
     list of Path
-        Those deleted.
+        The deleted folders.
     """
     swept = []
     with os.scandir(folder) as entries:
@@ -133,7 +133,7 @@ def _close(lock: int) -> None:
 
 
 def _delete(name: str, lock: int, process: int) -> None:
-    if os.getpid() == process:  # not in a fork, whose parent still works in it
+    if os.getpid() == process:  # not in a fork, because its parent still works there
         shutil.rmtree(name, ignore_errors=True)
         os.close(lock)
 
@@ -143,7 +143,7 @@ def _sweep_once(folder: str, process: int) -> None:
     try:
         sweep(folder)
     except OSError:
-        pass  # whoever makes a folder there is told
+        pass  # making a folder there will report the error
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:

@@ -1,4 +1,4 @@
-"""The name, dtype and shape of one model input or output, and random data for it."""
+"""The name, dtype and shape of a model's input or output, and random data for it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LAYOUTS: Final = ("nhwc", "nchw")
 COLOURS: Final = ("rgb", "bgr", "gray")
 
 LETTERBOX: Final = 114
-"""The grey around a letterboxed picture, as detectors are trained."""
+"""The grey around a letterboxed picture, with which detectors are trained."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """How an input holds pictures of bytes.
+    """The form of pictures of bytes in an input.
 
     Attributes
     ----------
@@ -30,7 +30,8 @@ class Picture:
     colours : str
         One of `COLOURS`.
     fit : str
-        How a picture of another size is made to fit: one of `neocpu.foundation.option_words.FITS`.
+        The way in which a picture of another size is made to fit: one of
+        `neocpu.foundation.option_words.FITS`.
     """
 
     layout: str
@@ -43,12 +44,12 @@ class Picture:
 
     @classmethod
     def from_json(cls, data: Any, dtype: str, shape: tuple[int, ...]) -> Picture | None:
-        """Inverse of `to_json`; None of anything else, as a later version may write.
+        """Inverse of `to_json`; None for any other form, which a later version may write.
 
         Parameters
         ----------
         dtype, shape
-            Of the input, which is to hold such pictures.
+            The dtype and shape of the input.
         """
         if not isinstance(data, dict) or dtype != "uint8" or len(shape) != 4:
             return None
@@ -73,10 +74,10 @@ class TensorSpec:
     shape : tuple of int
         Static shape, in the ONNX model's own layout (NCHW for images).
     bounded : bool
-        Whether the first extent is an upper bound: how many rows an output has is known only after
-        a run, as after a NonMaxSuppression.
+        Whether the first extent is an upper bound. The number of an output's rows is then known
+        only after a run, as with a NonMaxSuppression.
     picture : Picture or None
-        What an input holds that is compiled for pictures.
+        The form of pictures, for an input that is compiled for them.
     """
 
     name: str
@@ -100,7 +101,7 @@ class TensorSpec:
         return cls(data["name"], data["dtype"], shape, bounded, picture)
 
     def with_rows(self, rows: int) -> TensorSpec:
-        """Return it with so many rows: extents of the first axis."""
+        """Return the specification with another first extent."""
         return replace(self, shape=(rows, *self.shape[1:]))
 
     def __str__(self) -> str:
@@ -109,7 +110,7 @@ class TensorSpec:
 
 
 def shapes_text(specs: Sequence[TensorSpec]) -> str:
-    """Return what tells signatures apart, as ``x[1,3,224,224] y[up to 8,5]``."""
+    """Return the shapes that tell signatures apart, as ``x[1,3,224,224] y[up to 8,5]``."""
     return " ".join(
         f"{spec.name}[{'up to ' if spec.bounded else ''}{','.join(map(str, spec.shape))}]"
         for spec in specs
@@ -117,12 +118,12 @@ def shapes_text(specs: Sequence[TensorSpec]) -> str:
 
 
 def group_rows(row_counts: Sequence[int | None]) -> tuple[tuple[int, ...], ...]:
-    """Return the positions of the outputs whose rows are counted together.
+    """Return the positions of the outputs that share a row count, in groups.
 
     Parameters
     ----------
     row_counts : sequence of int or None
-        Of each output, where the count of its rows is found; None where all rows count.
+        The position of each output's row count; None where all rows count.
     """
     groups: dict[int, list[int]] = {}
     for position, count in enumerate(row_counts):
@@ -132,10 +133,9 @@ def group_rows(row_counts: Sequence[int | None]) -> tuple[tuple[int, ...], ...]:
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Return inputs drawn at random: floats from the normal distribution, the rest 0 and 1.
+    """Return random inputs: floats from the normal distribution, bytes from all values, else 0, 1.
 
-    But for bytes, which are pictures or on a grid, and drawn from all there are: wider integers may
-    be indices.
+    Bytes are pictures or quantised numbers, but wider integers may be indices.
     """
     rng = np.random.default_rng(seed)
     arrays: dict[str, np.ndarray[Any, Any]] = {}

@@ -1,9 +1,9 @@
 """Permission to use tile registers, which Linux gives a process that asks.
 
-An instruction that touches a tile without it ends the process, whatever the CPU says that it has.
-It holds for all threads, is inherited over fork, and lost when another program is executed. The
-system may refuse: where a filter of system calls does, or a thread's alternate signal stack is too
-small for the registers.
+Without it, an instruction that touches a tile ends the process, whatever the CPU has. It holds for
+all threads, is inherited over fork, and is lost when another program is executed. The request fails
+if a filter of system calls refuses it, or a thread's alternate signal stack is too small for the
+registers.
 """
 
 from __future__ import annotations

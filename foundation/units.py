@@ -1,4 +1,4 @@
-"""Numbers as people, and JSON, read them."""
+"""Format and parse numbers for people and for JSON."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ def plural(count: int, noun: str) -> str:
 
 
 def json_number(value: float | None) -> float | None:
-    """Return a number, or None for what JSON cannot spell."""
+    """Return a number, or None if JSON cannot express it."""
     return value if value is not None and math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Files that an ONNX model keeps its weights in, found without onnx and without reading weights."""
+"""Find the files with an ONNX model's weights, without onnx and without reading weights."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Iterator
 from typing import Final
 
 _STARTS: Final = b"\x08"
-"""What a serialised ModelProto begins with: the tag of ``ir_version``."""
+"""The first byte of a serialised ModelProto: the tag of ``ir_version``."""
 _LOCATION: Final = b"\n\x08location\x12"
-"""An entry of a tensor's ``external_data``, up to the length of the file's name."""
+"""The bytes of an entry in a tensor's ``external_data`` before the length of the file's name."""
 _NAME_BYTES: Final = 4096
 
 
 def weight_files(model: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield the files beside a model that it names, some of them again and again.
+    """Yield the files beside a model that it names, some of them repeatedly.
 
-    There are none of what is no model. Finding that out takes 25 ms of 100 MB.
+    A file that is no model has none. A search takes 25 ms per 100 MB.
     """
     folder = os.path.dirname(os.fspath(model))
     try:
-        if not stat.S_ISREG(os.stat(model).st_mode):  # a pipe, of which nothing is to be taken
+        if not stat.S_ISREG(os.stat(model).st_mode):  # a pipe, which must not be read
             return
         with (
             open(model, "rb") as file,
@@ -42,7 +42,7 @@ def weight_files(model: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def _text(data: bytes) -> str:
-    """Return a string that protobuf wrote: its length, in one byte or two, and its bytes."""
+    """Return a string of protobuf: its length, in one byte or two, then its bytes."""
     low, high = data[:2].ljust(2, b"\0")
     length, start = (low, 1) if low < 128 else (low - 128 + (high << 7), 2)
     return os.fsdecode(data[start : start + length])

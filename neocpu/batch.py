@@ -1,4 +1,4 @@
-"""Data sets of any size, scored by a compiled model on a cluster: `Predictor` for Ray Data.
+"""Score data sets of any size by a compiled model on a cluster: `Predictor` for Ray Data.
 
     ds.map_batches(
         neocpu.batch.Predictor,
@@ -6,8 +6,8 @@
         concurrency=8,
     )
 
-Nothing here imports Ray, which makes a `Predictor` in each of its workers and calls it on batches:
-mappings from columns to arrays. Whatever else has such batches can do the same.
+Nothing here imports Ray. Ray makes a `Predictor` in each of its workers and calls it on batches,
+which are mappings from columns to arrays. Other frameworks with such batches can do the same.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Column: TypeAlias = np.ndarray[Any, Any]
 """One element, or one array, for each row."""
 
 _COLOURS: Final = (1, 3, 4)
-"""Of decoded pictures: grey; red, green, blue; and opacity."""
+"""The numbers of colours of decoded pictures: grey; red, green, blue; and opacity."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputColumn:
-    """An input, and the column it is read from."""
+    """An input, and the column that it is read from."""
 
     spec: TensorSpec
     column: str
@@ -69,21 +69,21 @@ class InputColumn:
         )
 
     def rows(self, column: Column, first: int, count: int, errors: dict[int, str]) -> Column:
-        """Return rows of the column as the model takes them; fewer than it takes are filled up.
+        """Return rows of the column as the model takes them, padded by repeating the last row.
 
         Parameters
         ----------
         first : int
-            The number of the first of them in its batch.
+            The number of the first of these rows in its batch.
         count : int
             The number of rows that the model takes.
         errors : dict of int to str
-            Gets what is wrong with pictures, by their numbers among these rows.
+            Receives the faults of pictures, by their positions among these rows.
 
         Raises
         ------
         UsageError
-            A row is not of the input's dtype and shape, or there is no Pillow for a picture.
+            A row has another dtype or shape than the input, or Pillow is missing for a picture.
         """
         if self.spec.picture is None:
             rows = column if column.dtype != object else np.stack([*map(self._array, column)])
@@ -143,7 +143,7 @@ class OutputColumn:
     Attributes
     ----------
     whole : bool
-        Whether all of it is one row's.
+        Whether the whole output belongs to one row.
     """
 
     spec: TensorSpec
@@ -151,8 +151,8 @@ class OutputColumn:
     whole: bool
 
     def joined(self, pieces: Sequence[Column]) -> Column:
-        """Return as a column what calls returned, of each as much as counts."""
-        if self.spec.dtype == BFLOAT16:  # which Arrow lacks
+        """Return the results of calls, without padding, as a column."""
+        if self.spec.dtype == BFLOAT16:  # Arrow lacks it
             pieces = [from_bits(piece) for piece in pieces]
         if self.spec.bounded:
             ragged = np.empty(len(pieces), object)
@@ -167,7 +167,7 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """The result of one call: outputs by name, and the mistakes in its rows."""
+    """The result of one call: outputs by name, and the errors of its rows."""
 
     outputs: Mapping[str, Column]
     errors: Sequence[str]
@@ -176,44 +176,44 @@ class _Scored:
 class Predictor(Unpicklable):
     """A compiled model that computes columns of a data set from others, row by row.
 
-    Rows are gathered as the model takes them: one of batches of eight computes eight rows at a
-    time, the last of a batch that does not divide with rows that are repeated and thrown away; one
-    of a set of batches as many as the largest, and what is left over by the others. What a row's
-    outputs are may not depend on the other rows: else compile it for one row.
+    Each call takes as many rows as the model's batch. If the last rows do not fill a batch, rows
+    are repeated and their results dropped; a model compiled for several batches computes the rest
+    in smaller ones. The outputs of a row must not depend on other rows. If they do, compile the
+    model for one row.
 
     An input that is compiled for pictures (``neocpu compile --input``) takes encoded files, as
-    ``ray.data.read_binary_files`` reads them, or decoded ones of any size, as
-    ``ray.data.read_images`` does: uint8 of the shape height, width, colours. Any other input takes
-    arrays of its dtype and, but for the first axis, its shape; nothing is cast.
+    ``ray.data.read_binary_files`` reads them, or decoded pictures of any size, as
+    ``ray.data.read_images`` does: uint8 of shape (height, width, colours). Any other input takes
+    arrays of its dtype and shape without the first axis; nothing is cast.
 
-    Workers of one machine share the weights, as pages of one file.
+    Workers on one machine share the weights, as pages of one file.
 
     Parameters
     ----------
     path : path
         The artifact, on each machine that has workers.
     columns : mapping of str to str, optional
-        The names of columns that are not the names of their inputs. The columns that are read do
-        not go
-        on, all others do.
+        The columns, by input, where they do not have the input's name. The columns that are read
+        are dropped from the result, and all others are kept.
     outputs : mapping of str to str, optional
-        The outputs to return, and the columns they become; by default all, by their own names.
+        The outputs to return, and their columns. By default all are returned under their own names.
     streams : int or "auto"
-        The number of calls that a worker makes at once: give it as many CPUs, ``num_cpus=``.
+        The number of calls that a worker makes at once. Give the worker as many CPUs
+        (``num_cpus=``).
     threads : int
         The threads of each call.
     errors : str, optional
-        A column for what is wrong with a row's pictures, empty where nothing is. Without it a file
-        that cannot be decoded ends the job; with it that row's outputs are those of a black
+        A column for the faults of a row's pictures, empty where there is none. Without it, a file
+        that cannot be decoded ends the job. With it, the outputs of that row are those of a black
         picture.
 
     Raises
     ------
     ArtifactError, TargetError
-        See `neocpu.load`.
+        An error of `neocpu.load`.
     UsageError
-        See `neocpu.load`; or a name is unknown, or the model does not compute row by row: one of
-        batches for which that was not proven when it was compiled, too.
+        An error of `neocpu.load`, an unknown name, or a model that does not compute row by row.
+        This includes batches whose rows were not proven to be independent at compile time.
     """
 
     _instead = "pass the class to map_batches, which makes one in each worker"
@@ -233,7 +233,7 @@ class Predictor(Unpicklable):
         self._rows, self._fills = max(plans), len(plans) == 1
         if self._rows > 1:
             headers = module.metadata.each
-            _check_apart(path, [headers[number] for number in plans.values()])
+            _check_row_independent(path, [headers[number] for number in plans.values()])
         names = _renamed(module.inputs, "input", columns)
         self._inputs = [InputColumn(spec, names[spec.name]) for spec in module.inputs]
         made = _renamed(module.outputs, "output", outputs)
@@ -257,15 +257,15 @@ class Predictor(Unpicklable):
         Returns
         -------
         dict of str to array
-            One element or array of each output for each row; where the number of rows of an output
-            is only known after a run, as of a detector's boxes, an array of arrays.
+            One element or array of each output for each row. If the number of an output's rows is
+            known only after a run, as with a detector's boxes, it is an array of arrays.
 
         Raises
         ------
         UsageError
-            A column is missing, longer than another that is read, has other elements than the
-            input takes, or would be replaced; or a picture cannot be decoded and there is no column
-            for errors.
+            A column is missing, has another length than others that are read, has elements that
+            the input does not take, or would be replaced; or a picture cannot be decoded and there
+            is no column for errors.
         """
         columns = [each.of(batch) for each in self._inputs]
         if len(rows := {len(column) for column in columns}) > 1:
@@ -284,7 +284,7 @@ class Predictor(Unpicklable):
         return {**kept, **made}
 
     def _check_names(self, kept: Iterable[str]) -> None:
-        """Check that no two columns would have one name."""
+        """Check that no two columns would have the same name."""
         made = [each.column for each in self._outputs]
         names = [*kept, *made, *([] if self._errors is None else [self._errors])]
         if twice := [name for name in names if names.count(name) > 1]:
@@ -294,7 +294,7 @@ class Predictor(Unpicklable):
             )
 
     def _score(self, columns: Sequence[Column], start: int) -> _Scored:
-        """Compute the rows of one call: those from ``start``, as many as the model takes."""
+        """Compute the rows of one call: as many as the model takes, from ``start``."""
         pieces = [column[start : start + self._rows] for column in columns]
         count = len(pieces[0])
         wanted = self._rows if self._fills else count
@@ -318,28 +318,28 @@ class Predictor(Unpicklable):
 
 
 def _plans(signatures: Sequence[Signature]) -> Mapping[int, int]:
-    """Return the numbers of a model's first signature, and of those like it, by their rows.
+    """Return the first signature and those that differ from it only in rows, by their rows.
 
     Raises
     ------
     UsageError
-        Inputs and outputs have no axis of rows in common.
+        Inputs and outputs do not share an axis of rows.
     """
     first = signatures[0]
     plans = SignatureSet(signatures).batch_plans([spec.shape for spec in first.inputs])
     if any(spec.bounded for spec in first.outputs) and 1 in plans:
-        return {1: plans[1]}  # a row of the data set has all that a call finds
+        return {1: plans[1]}  # all results of a call belong to one row of the data set
     rows = _rows_in_a_call(first.inputs, first.outputs)
     return plans if rows in plans else {rows: 0}
 
 
-def _check_apart(path: str | os.PathLike[str], plans: Sequence[ArtifactHeader]) -> None:
-    """Check that what a row's outputs are depends on no other row, nor on how many there are.
+def _check_row_independent(path: str | os.PathLike[str], plans: Sequence[ArtifactHeader]) -> None:
+    """Check that the outputs of a row depend neither on other rows nor on their number.
 
     Raises
     ------
     UsageError
-        The compiler looked for a proof of that, and found none.
+        The compiler tried to prove it and failed.
     """
     known = any(each.row_function or each.rows_mixed for each in plans)
     if known and (reason := mixing(plans)) is not None:
@@ -350,17 +350,17 @@ def _check_apart(path: str | os.PathLike[str], plans: Sequence[ArtifactHeader]) 
 
 
 def _is_whole(output: TensorSpec, inputs: Sequence[TensorSpec]) -> bool:
-    """Whether all of an output is one row's, of a model that computes a row at a time."""
+    """Whether a whole output belongs to one row, in a model that computes one row at a time."""
     return output.bounded or output.shape[:1] != inputs[0].shape[:1]
 
 
 def _rows_in_a_call(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
-    """Return how many rows of a data set a model computes at a time.
+    """Return the number of rows of a data set that a model computes at a time.
 
     Raises
     ------
     UsageError
-        Inputs and outputs have no axis of rows in common.
+        Inputs and outputs do not share an axis of rows.
     """
     extents = {spec.shape[0] if spec.shape else 0 for spec in inputs}
     if len(extents) != 1 or extents == {0}:
@@ -378,7 +378,7 @@ def _rows_in_a_call(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec])
 def _renamed(
     specs: Sequence[TensorSpec], kind: str, asked: Mapping[str, str] | None
 ) -> Mapping[str, str]:
-    """Return the column of each input or output: its own name, or the one that is asked for."""
+    """Return the column of each input or output: the requested one, or its own name."""
     own = {spec.name: spec.name for spec in specs}
     names = {**own, **(asked or {})}
     check_names(specs, names, kind, f"{'columns' if kind == 'input' else 'outputs'}=: ")

@@ -40,10 +40,10 @@ class LayerProgress:
 
 
 def seconds_before(task: TaskState) -> float:
-    """Return what a task's choice before the run takes, to be compared with what is chosen now.
+    """Return the seconds of a task's choice before the run, to compare with its choice now.
 
-    Its measurement; or its estimate, times the median of what measurements of this workload make of
-    theirs: estimates and measurements do not compare.
+    They are measured; or, because estimates and measurements do not compare, they are the estimate
+    times the median ratio of measurements to estimates of this workload.
     """
     first = task.first
     assert first is not None
@@ -59,17 +59,17 @@ def seconds_before(task: TaskState) -> float:
 
 
 class LayerBoard:
-    """The layers of a run that can be computed at all, as they stand."""
+    """The present state of a run's layers, without those that have no legal scheme."""
 
     def __init__(self, tasks: Iterable[TaskState]) -> None:
         self._layers = {t.task.workload: _progress(t) for t in tasks if t.first is not None}
 
     def update(self, task: TaskState) -> None:
-        """Note what has become of one layer."""
+        """Update the state of one layer."""
         self._layers[task.task.workload] = _progress(task)
 
     def costliest_first(self) -> tuple[LayerProgress, ...]:
-        """Return all of them, by what the networks spend in them."""
+        """Return all layers by the time that the networks spend in them, longest first."""
         return tuple(sorted(self._layers.values(), key=lambda layer: layer.cost, reverse=True))
 
 

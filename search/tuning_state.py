@@ -96,7 +96,7 @@ class TaskState:
         return next(iter(self.waiting), None) if best is None else best.scheme
 
     def view(self) -> WorkloadState:
-        """Return what strategies see."""
+        """Return the state that strategies see."""
         return WorkloadState(
             self.task.workload,
             self.task.counts,
@@ -154,7 +154,7 @@ class TuningState:
         return state
 
     def views(self) -> tuple[WorkloadState, ...]:
-        """Return what strategies see of all workloads."""
+        """Return the states of all workloads that strategies see."""
         return tuple(task.view() for task in self.tasks.values())
 
     def keep(self, measurement: Measurement) -> TaskState:

@@ -1,11 +1,12 @@
-"""The end of a tuning run: are the winners the fastest, and are their answers right?
+"""The end of a tuning run: check that winners are the fastest, and that their answers are right.
 
-A winner is compared again with those it did not beat by more than the noise, in turns, so that a
-burst of other processes' work meets all of them alike. So is a winner too good to be believed, and
-one that takes the place of what an earlier run found: that day memory may have been slower. The
-only scheme of a workload wins against nobody, but is timed again with the others, for a burst may
-have met all its repeats. Then each convolution's winner computes once on random data beside the
-reference; one that errs is recorded as failed, and the next best is checked.
+A winner is compared again with the schemes that it did not beat by more than the noise. They take
+turns, so that a burst of other processes' work meets all of them alike. The same is done with a
+winner that is too good to be true, and with one that replaces an earlier run's winner, because
+memory may have been slower on that day. The only scheme of a workload has no rival, but is timed
+again too, because a burst may have met all its repeats. Then each convolution's winner computes
+once on random data and is compared with the reference. One that errs is recorded as failed, and the
+next best is checked.
 """
 
 from __future__ import annotations

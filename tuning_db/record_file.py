@@ -282,12 +282,12 @@ def locked(path: Path) -> Iterator[Path]:
 
 
 def replace_contents(path: Path, data: bytes) -> None:
-    """Put ``data`` in the place of all that ``path`` holds, or change nothing; the lock is held.
+    """Replace the content of ``path`` by ``data``, or change nothing. The caller has the lock.
 
     Raises
     ------
     OSError
-        ``path`` is no file or may not be written, or the new one cannot be.
+        ``path`` is no file or may not be written, or the new file cannot be written.
     DatabaseError
         It is a file of another kind.
     """
@@ -295,7 +295,7 @@ def replace_contents(path: Path, data: bytes) -> None:
         regular_status(path)
         with open(path, "rb") as file:
             _refuse_foreign(path, file.read(_HEAD))
-        if not os.access(path, os.W_OK):  # to replace it is a right to its folder
+        if not os.access(path, os.W_OK):  # replacing only needs rights to the folder
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     with replacement(path, 0o644) as new:
         new.write(data)

@@ -1,8 +1,8 @@
-"""The tuning database: layers of record files, of which the last may be written.
+"""The tuning database: layers of record files. Only the last one may be written.
 
-Opening reads the users' files whole and skips what is not a record, naming it. The files that come
-with neocpu are read where somebody asks for a record: see `packed`. Many processes may append to
-one file at once: see `record_file`. What others append after the opening is not seen.
+Opening reads the users' files whole, and skips and names lines that are no records. The files that
+come with neocpu are read when a record is requested: see `packed`. Many processes may append to one
+file at once: see `record_file`. Records that others append after the opening are not seen.
 """
 
 from __future__ import annotations
@@ -208,8 +208,8 @@ class Store:
         Raises
         ------
         DatabaseError
-            The file cannot be written. What the file held stays; what could be written of
-            ``records`` stays too.
+            The file cannot be written. Its former content stays, and so do those ``records`` that
+            were written.
         """
         if not records:
             return

@@ -18,7 +18,7 @@ PLAIN_INTERVAL: Final = 2.0
 class PlainProgress:
     """Writes a line when a phase begins, and one every `PLAIN_INTERVAL` while it lasts.
 
-    Where the first one says nothing more than that, the second does not wait.
+    If the first line has no details, the second does not wait.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -26,16 +26,18 @@ class PlainProgress:
         self._clock = clock
         self._phase = ""
         self._written = 0.0
-        self._told = False
+        self._has_detail = False
 
     def __call__(self, progress: Progress) -> None:
         """Report one step."""
         now = self._clock()
         same = progress.phase == self._phase
-        told = bool(progress.detail)
-        if same and (self._told or not told) and now - self._written < PLAIN_INTERVAL:
+        has_detail = bool(progress.detail)
+        waits = self._has_detail or not has_detail
+        if same and waits and now - self._written < PLAIN_INTERVAL:
             return
-        self._phase, self._written, self._told = progress.phase, now, told or same
+        self._phase, self._written = progress.phase, now
+        self._has_detail = has_detail or same
         count = f"{progress.done}/{progress.total}" if progress.total else ""
         words = (f"neocpu: {progress.phase}", count, progress.detail)
         print(plain(" ".join(filter(None, words))), file=self._stream, flush=True)
@@ -43,7 +45,7 @@ class PlainProgress:
 
 @contextmanager
 def live_progress() -> Iterator[ProgressCallback]:
-    """Show one line on the terminal of standard error, and what goes below it, until the end."""
+    """Show a live line, with more lines below it, on the terminal of standard error."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.markup import escape
@@ -71,7 +73,7 @@ def live_progress() -> Iterator[ProgressCallback]:
 
         def report(progress: Progress) -> None:
             nonlocal phase, below
-            if progress.lines or progress.phase != phase:  # what is begun next has none of its own
+            if progress.lines or progress.phase != phase:  # a new phase has no old lines
                 below = "\n".join(map(plain, progress.lines))
             if progress.phase != phase:
                 phase = progress.phase
@@ -89,10 +91,10 @@ def live_progress() -> Iterator[ProgressCallback]:
 
 @contextmanager
 def show_progress(stream: TextIO, *, quiet: bool) -> Iterator[ProgressCallback]:
-    """Yield the callback that suits ``stream``; a quiet one reports nothing."""
+    """Yield the callback that suits ``stream``. If ``quiet``, it reports nothing."""
     if quiet:
         yield silent
-    elif stream.isatty() and os.environ.get("TERM") != "dumb":  # which cannot redraw a line
+    elif stream.isatty() and os.environ.get("TERM") != "dumb":  # "dumb" cannot redraw a line
         with live_progress() as report:
             yield report
     else:

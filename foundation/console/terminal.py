@@ -1,7 +1,7 @@
-"""What a command prints and where: results on standard output, all else on standard error.
+"""Printing by commands: results on standard output, all else on standard error.
 
-Everything that reaches a terminal goes through `echo`, which lets no name in a model or file act on
-it; the linter bans ``print`` from the other modules of this folder.
+Everything for a terminal goes through `echo`, so that no name in a model or file can act on it. The
+linter bans ``print`` from the other modules of this folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from neocpu.foundation.plain_text import plain
 from neocpu.foundation.progress import ProgressCallback
 
 PLAIN_WIDTH: Final = 1000
-"""Columns of a table that is not shown on a terminal: nothing is wrapped or cut."""
+"""Columns of a table that is not shown on a terminal, so that nothing is wrapped or cut."""
 
 KINDS: Final = {
     1: "bug",
@@ -36,31 +36,31 @@ KINDS: Final = {
     130: "interrupted",
     143: "terminated",
 }
-"""What ``--json`` calls an error, by exit code."""
+"""The kind of an error in ``--json``, by exit code."""
 
 
 def echo(*lines: str, error: bool = False) -> None:
-    """Print lines to standard output, or to standard error; an empty one if none is given.
+    """Print lines to standard output or to standard error; without any, an empty line.
 
-    What is not printable in them, line ends too, is escaped: a line may hold any name.
+    Unprintable characters in them, line ends too, are escaped, because a line may have any name.
     """
     text = "\n".join(map(plain, lines))
     print(text, file=sys.stderr if error else sys.stdout, flush=error)
 
 
 class PlainFormatter(logging.Formatter):
-    """Messages on one line each, escaped as `echo` does."""
+    """Formats each message as one line, escaped as by `echo`."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return a record's line."""
+        """Return the line of a record."""
         return plain(super().formatMessage(record))
 
 
 def log_warnings() -> None:
-    """Make messages of the log, which ``--verbose`` shows, of what libraries warn of.
+    """Turn libraries' warnings into log messages, which ``--verbose`` shows.
 
-    They warn those who write Python of their lines of source, which say nothing to who runs a
-    command. ``python -W error`` still makes errors of them.
+    Warnings point to lines of Python source, which mean nothing to users of a command. With
+    ``python -W error`` they are still errors.
     """
     warnings.showwarning = _log_warning
 
@@ -79,21 +79,21 @@ def _log_warning(
 
 @dataclass(slots=True)
 class Terminal:
-    """The options every command has, and printing by them.
+    """The options of every command, and printing that obeys them.
 
     Attributes
     ----------
     json : bool
-        Print one JSON document instead of text: the result, or the error.
+        Whether one JSON document is printed instead of text: the result, or the error.
     quiet : bool
-        No progress, notes and warnings; and a single line of a file that was written, with no
-        summary of what is in it.
+        Whether progress, notes and warnings are left out; a written file is then reported in one
+        line, without a summary.
     verbose : int
         1 shows informative log messages, 2 also debugging ones.
     debug : bool
-        Show the traceback of an error.
+        Whether the traceback of an error is shown.
     kept : callable
-        Says, after Ctrl-C, what of the work is not lost.
+        A function that says after Ctrl-C which part of the work is not lost.
     answered : bool
         Whether the JSON document has been printed.
     """
@@ -106,7 +106,7 @@ class Terminal:
     answered: bool = False
 
     def start_logging(self) -> None:
-        """Send the package's log messages to standard error, as loud as the options say."""
+        """Send the package's log messages to standard error, at the level of the options."""
         level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(self.verbose, 2)]
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(PlainFormatter("neocpu: %(levelname)s: %(message)s"))
@@ -115,7 +115,7 @@ class Terminal:
         logger.setLevel(logging.ERROR if self.quiet else level)
 
     def progress(self) -> AbstractContextManager[ProgressCallback]:
-        """Return a context that shows the progress its callback is told of."""
+        """Return a context that shows the progress reported to its callback."""
         from neocpu.foundation.console.progress_line import show_progress
 
         return show_progress(sys.stderr, quiet=self.quiet)
@@ -135,8 +135,7 @@ class Terminal:
     def fail(self, message: str, code: int) -> int:
         """Print an error in one line, with ``--json`` as a document too; return its exit code.
 
-        A command that has printed its document, as a server does when it starts, prints no second
-        one.
+        A command that has already printed its document, such as a server, prints no second one.
         """
         if self.debug and sys.exc_info()[0] is not None:
             echo(*traceback.format_exc().splitlines(), error=True)
@@ -149,7 +148,7 @@ class Terminal:
         return code
 
     def _print_document(self, document: Mapping[str, Any]) -> None:
-        # In ASCII: JSON allows raw characters that a terminal acts on, such as U+202E and U+009B.
+        # In ASCII, because JSON allows characters that a terminal acts on: U+202E and U+009B.
         print(json.dumps(document, allow_nan=False), flush=True)
         self.answered = True
 
@@ -174,23 +173,23 @@ def print_table(
     header : sequence of str
         Column titles.
     rows : sequence of sequence of str
-        Cells, as many as titles.
+        Rows with a cell for each title.
     right : sequence of str
         Titles of the columns that are aligned to the right.
     bold : container of pair of int
-        Cells to emphasise, where the terminal can: row and column.
+        Row and column of cells to emphasise, if the terminal can.
     """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    # Not to standard output, which rich would flush: it ends the process by itself if the reader of
-    # a pipe went away.
+    # Not directly to standard output: rich would end the process itself if the reader of a pipe
+    # went away.
     shown, tty = io.StringIO(), sys.stdout.isatty()
     console = Console(file=shown, force_terminal=tty, width=None if tty else PLAIN_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in header:
-        # Folded where the terminal is narrow: a name that is cut short is of no use.
+        # Folded if the terminal is narrow, because a shortened name is of no use.
         justify: Literal["left", "right"] = "right" if title in right else "left"
         table.add_column(Text(plain(title)), justify=justify, overflow="fold")
     for number, row in enumerate(rows):
@@ -201,5 +200,5 @@ def print_table(
         )
         table.add_row(*cells)
     console.print(table)
-    # Not escaped again: what makes cells bold is rich's.
+    # Not escaped again: rich's codes make cells bold.
     print("\n".join(line.rstrip() for line in shown.getvalue().splitlines()))

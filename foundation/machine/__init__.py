@@ -1,1 +1,1 @@
-"""Facts about CPUs and about the machine that this is."""
+"""Facts about CPUs and about this machine."""

@@ -1,6 +1,6 @@
-"""LLVM's name of this host's CPU, without LLVM: to prefer code that was compiled for this very one.
+"""LLVM's name of this host's CPU, without LLVM, to prefer code that was compiled for this CPU.
 
-What the CPU can run is another question, which `instruction_sets` answers.
+The code that the CPU can run is another question, which `instruction_sets` answers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _AMD: Final = (
-    # Family, first and last model, name; the first line that fits. After LLVM's Host.cpp.
+    # Family, first and last model, name. The first line that fits counts. From LLVM's Host.cpp.
     (0x17, 0x00, 0x2F, "znver1"),
     (0x17, 0x30, 0xFF, "znver2"),
     (0x19, 0x10, 0x1F, "znver4"),
@@ -36,7 +36,7 @@ _INTEL: Final = {
 }
 _AMX: Final = ("sapphirerapids", "emeraldrapids", "graniterapids")
 _SKYLAKE_SERVER: Final = 0x55
-"""Three CPUs of one model, which differ in their stepping."""
+"""The model of three CPUs, which differ in their stepping."""
 _ARM: Final = {
     # Implementer and part
     (0x41, 0xD03): "cortex-a53",
@@ -53,16 +53,16 @@ _ARM: Final = {
     (0xC0, 0xAC3): "ampere1",
 }
 _FIRST_CPU: Final = 4096
-"""Bytes of ``/proc/cpuinfo`` that hold the first CPU's entry; hundreds would take milliseconds."""
+"""Bytes of ``/proc/cpuinfo`` with the first CPU's entry. Hundreds of CPUs would take ms."""
 
 
 def host_cpu(cpuinfo: str | None = None) -> str:
-    """Return LLVM's name of this host's first CPU, empty if it is none of those listed here.
+    """Return LLVM's name of this host's first CPU; empty if it is not listed here.
 
     Parameters
     ----------
     cpuinfo : str, optional
-        Text in the format of ``/proc/cpuinfo``, which is read by default.
+        Text in the format of ``/proc/cpuinfo``. By default that file is read.
     """
     if cpuinfo is None:
         cpuinfo = _read_cpuinfo()
@@ -77,15 +77,15 @@ def host_cpu(cpuinfo: str | None = None) -> str:
 
 
 def unmasked(cpu: str, *, amx: bool) -> str:
-    """Return what a CPU of this name is, if it has AMX as ``amx`` says: its oldest kin that has.
+    """Return the name of a CPU, or the oldest CPU with AMX if it has AMX and its name has not.
 
     Hypervisors may give their guests the model number of an older CPU, but no instruction set that
-    the real one lacks: what is called a Rocket Lake and has AMX is a Sapphire Rapids, or a later.
+    the real one lacks: a "Rocket Lake" with AMX is a Sapphire Rapids or later.
 
     Parameters
     ----------
     cpu : str
-        LLVM's name, of a CPU listed here or of one that is older than all of AMX.
+        LLVM's name of a CPU that is listed here, or is older than all CPUs with AMX.
     """
     return _AMX[0] if amx and cpu not in _AMX else cpu
 

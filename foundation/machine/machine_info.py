@@ -1,4 +1,4 @@
-"""The machine a benchmark ran on, and what else kept it busy meanwhile."""
+"""The machine of a benchmark, and the load of other programs during it."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ PACKAGES: Final = (
     "ncnn",
     "pnnx",
 )
-"""Distributions whose versions decide a result."""
+"""Distributions whose versions affect a result."""
 
 MAX_OTHER_CPUS: Final = 0.1
-"""CPUs kept busy by other programs above which a measurement is disturbed."""
+"""A measurement is disturbed if other programs keep more CPUs busy than this."""
 
 MAX_STOLEN_SHARE: Final = 0.02
-"""Share of the CPUs' time taken by the hypervisor above which a measurement is disturbed."""
+"""A measurement is disturbed if the hypervisor takes a larger share of the CPUs' time."""
 
 SHORTEST: Final = 0.5
-"""Seconds below which the system's counters, which tick in hundredths, say nothing."""
+"""The shortest time, in seconds, for the system's counters, which tick in hundredths."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineInfo:
-    """Where and when something was measured.
+    """The machine and the date of a measurement.
 
     Attributes
     ----------
     cpu : str
         The CPU's name.
     cpus : int
-        How many of them this process may keep busy.
+        The number of CPUs that this process may keep busy.
     caches : mapping of str to int
         Bytes of each data cache that a CPU sees, shared ones in full, such as ``{"L1d": 32768}``.
     memory : int
-        Bytes.
+        Bytes of memory.
     system, python : str
     versions : mapping of str to str
-        Of those of `PACKAGES` that are installed.
+        Versions of the installed packages among `PACKAGES`.
     date : str
-        ISO 8601, UTC.
+        Date and time in ISO 8601, UTC.
     """
 
     cpu: str
@@ -73,7 +73,7 @@ class MachineInfo:
 
 
 def describe() -> MachineInfo:
-    """Return what this machine is, without importing any engine."""
+    """Return the facts about this machine, without importing any engine."""
     return MachineInfo(
         cpu=_cpu_name(),
         cpus=usable_cpus(),
@@ -87,7 +87,7 @@ def describe() -> MachineInfo:
 
 
 def caches(folder: Path = CACHES) -> dict[str, int]:
-    """Return the bytes of each data cache by name; empty where the system does not tell."""
+    """Return the bytes of each data cache by name; empty if the system does not describe them."""
     return {
         f"L{cache.level}" + ("d" if cache.kind == "Data" else ""): cache.size
         for cache in data_caches(folder)
@@ -115,12 +115,12 @@ def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OtherLoad:
-    """What else the machine did during a measurement.
+    """The load of other programs during a measurement.
 
     Attributes
     ----------
     cpus : float
-        CPUs kept busy by programs that are not part of it, on average.
+        The CPUs that other programs kept busy, on average.
     stolen : float
         Share of all CPUs' time that the hypervisor gave to others.
     """
@@ -130,7 +130,7 @@ class OtherLoad:
 
     @property
     def disturbing(self) -> bool:
-        """Whether it was more than a measurement tolerates."""
+        """Whether the load was more than a measurement tolerates."""
         return self.cpus > MAX_OTHER_CPUS or self.stolen > MAX_STOLEN_SHARE
 
     def __str__(self) -> str:
@@ -139,7 +139,7 @@ class OtherLoad:
 
 @dataclass(frozen=True, slots=True)
 class CpuTime:
-    """CPU seconds of the whole machine since it started: idle ones, stolen ones, the others."""
+    """CPU seconds of the whole machine since its start: busy, idle and stolen by the hypervisor."""
 
     busy: float
     idle: float
@@ -156,7 +156,7 @@ class CpuTime:
         return cls(sum(getattr(times, name, 0.0) for name in counted), idle, stolen)
 
     def other_load(self, later: CpuTime, own_seconds: float) -> OtherLoad:
-        """Return what happened until ``later`` beyond ``own_seconds`` of our own processes."""
+        """Return the load until ``later``, without ``own_seconds`` of our own processes."""
         busy, idle = later.busy - self.busy, later.idle - self.idle
         stolen = later.stolen - self.stolen
         total = busy + idle + stolen

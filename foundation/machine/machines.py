@@ -1,4 +1,4 @@
-"""Machines of many cores: what they compute, hold and move, for predictions of parallel runs."""
+"""Machines with many cores: their rates and caches, for predictions of parallel runs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from neocpu.foundation.given_json import parse_json
 MIB: Final = 1 << 20
 
 MAX_BYTES: Final = 1 << 20
-"""Bytes of a file that describes a machine, which takes some hundred."""
+"""The most bytes of a file that describes a machine. A few hundred are usual."""
 
-CREW: Final = 8
-"""Threads whose tasks the pool counts off one number (core/src/pool.c)."""
+GROUP: Final = 8
+"""The most threads that share a task counter in the pool (core/src/pool.c)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A machine with many cores. Those that share a cache are used before those of the next cache.
+    """A machine with many cores. Cores that share a cache are used before those of the next cache.
 
     Attributes
     ----------
@@ -33,23 +33,24 @@ class Machine:
     cores : int
         Number of cores in all its sockets. A core runs one thread.
     flops : float
-        Float32 operations per second of a core in vector multiply-adds, each counted as two, at the
-        clock of all cores together.
+        Float32 operations per second of a core in vector multiply-adds, which count as two each, at
+        the clock with all cores busy.
     l2, l3 : int
         Bytes of a core's L2 and of one L3.
     l3_cores : int
         Cores that share an L3.
     l3_core, l3_all : float
-        Bytes per second that a core reads from L3, and all that share one do.
+        Bytes per second from L3 for a core, and for all cores that share one.
     memory_core, memory_l3, memory_all : float
-        Bytes per second that a core reads from memory, all that share an L3, and the whole machine.
-        Of several sockets that is one socket's memory: weights lie where they were first touched.
+        Bytes per second from memory for a core, for all cores that share an L3, and for the whole
+        machine. With several sockets, it is the memory of one: weights lie where they were first
+        touched.
     fork, fork_core : float
-        Seconds it takes to enter and leave a parallel loop, and how much longer for each core that
-        waits for a line which another one has.
+        Seconds to enter and leave a parallel loop, and the additional seconds for each core that
+        waits for another core's cache line.
     peer_core : float
-        Bytes per second that a core reads, or writes over, of what another one's L2 holds, which
-        share an L3.
+        Bytes per second for a core that reads or overwrites data in the L2 of another core with the
+        same L3.
     """
 
     cpu: str
@@ -68,11 +69,11 @@ class Machine:
     peer_core: float = 20e9
 
     def caches(self, cores: int) -> int:
-        """Return how many L3 so many cores use."""
+        """Return the number of L3 caches that so many cores use."""
         return math.ceil(cores / self.l3_cores)
 
     def cache_rate(self, cores: int) -> float:
-        """Return the bytes per second that so many cores read from their L3."""
+        """Return the bytes per second that so many cores read from L3 caches."""
         return min(cores * self.l3_core, self.caches(cores) * self.l3_all)
 
     def memory_rate(self, cores: int) -> float:
@@ -81,24 +82,24 @@ class Machine:
         return min(shared, self.memory_all)
 
     def fork_seconds(self, cores: int) -> float:
-        """Return what entering and leaving a parallel loop takes: nothing on one core.
+        """Return the seconds to enter and leave a parallel loop: 0 on one core.
 
-        The first core writes what the others read, those of a crew at a time. Each of a crew counts
-        its tasks off one number, and each crew its own off another.
+        The first core writes data that the others read, one group at a time. The cores of a group
+        share a task counter, and the groups share another counter.
         """
-        crews = math.ceil(cores / CREW)
-        waiting = min(cores, CREW) + 2 * (crews - 1)
+        groups = math.ceil(cores / GROUP)
+        waiting = min(cores, GROUP) + 2 * (groups - 1)
         return self.fork + waiting * self.fork_core if cores > 1 else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form, which a file may have that `find_machine` reads."""
+        """Return the JSON form, which is also that of files that `find_machine` reads."""
         return asdict(self)
 
 
 MACHINES: Final[dict[str, Machine]] = {
-    # An EPYC 9554: 8 dies of 8 cores, 3.5 GHz on all, 12 channels of DDR5-4800, which are 460 GB/s
-    # and give STREAM about 85 % of it. A die's link has 32 bytes at 1.8 GHz. Zen 4 does one 512-bit
-    # multiply-add per cycle. Cores of two dies are 80 ns apart, of one 20 ns.
+    # An EPYC 9554: 8 dies of 8 cores, 3.5 GHz on all cores, 12 channels of DDR5-4800 (460 GB/s;
+    # STREAM gets about 85 % of it). A die's link moves 32 bytes at 1.8 GHz. Zen 4 does one 512-bit
+    # multiply-add per cycle. The latency between cores is 20 ns in a die, and 80 ns between dies.
     "znver4": Machine(
         cpu="znver4",
         cores=64,
@@ -114,9 +115,9 @@ MACHINES: Final[dict[str, Machine]] = {
         fork_core=0.08e-6,
         peer_core=36e9,
     ),
-    # An EPYC 9575F: as above with 12 channels of DDR5-6000. Its clock, what two of its cores read
-    # from L3 (150 GB/s), what one or two read from memory (42 GB/s), and what one reads of what is
-    # in another's L2, are measured. Of a Zen 4 that is taken to be less as its clock is.
+    # An EPYC 9575F: as above, with 12 channels of DDR5-6000. Measured are its clock, the rates of
+    # two cores from L3 (150 GB/s), of one or two cores from memory (42 GB/s), and of one core from
+    # another's L2. The last one is scaled by the clock for the Zen 4.
     "znver5": Machine(
         cpu="znver5",
         cores=64,
@@ -132,9 +133,9 @@ MACHINES: Final[dict[str, Machine]] = {
         fork_core=0.1e-6,
         peer_core=42e9,
     ),
-    # Two Xeon Platinum 8358 of 32 cores: 2.6 GHz in AVX-512 on all, two 512-bit multiply-adds per
-    # cycle, and 8 channels of DDR4-3200 each, which are 205 GB/s and give STREAM about 80 % of it.
-    # Cores of its mesh are 45 to 60 ns apart, of two sockets twice that.
+    # Two Xeon Platinum 8358 of 32 cores: 2.6 GHz in AVX-512 on all cores, two 512-bit multiply-adds
+    # per cycle, and 8 channels of DDR4-3200 each (205 GB/s; STREAM gets about 80 % of it). The
+    # latency between cores of a mesh is 45 to 60 ns, and twice that between sockets.
     "icelake-server": Machine(
         cpu="icelake-server",
         cores=64,
@@ -150,16 +151,17 @@ MACHINES: Final[dict[str, Machine]] = {
         fork_core=0.08e-6,
     ),
 }
-"""Machines by the name of their CPU: figures that makers and reviewers publish, rounded down."""
+"""Machines by the name of their CPU, with figures that makers and reviewers publish, rounded down.
+"""
 
 
 def find_machine(name: str) -> Machine:
-    """Return a machine by its name, or as a JSON file describes it.
+    """Return a machine by its name, or from a JSON file that describes it.
 
     Raises
     ------
     UsageError
-        There is none of that name, or the file is missing or does not describe one.
+        No machine has that name, or the file is missing or does not describe one.
     """
     if name in MACHINES:
         return MACHINES[name]

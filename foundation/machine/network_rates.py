@@ -1,6 +1,6 @@
-"""Rates that were measured of CPUs in networks, for predictions of a whole run.
+"""Measured rates of CPUs in networks, for predictions of a whole run.
 
-Written by ``python -m tests.predictions --own --fit``, which measures the CPU that it runs on.
+``python -m tests.predictions --own --fit`` writes them; it measures the CPU that it runs on.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Final
 class NetworkRates:
     """The rates of a kind of CPU in a network.
 
-    Plans compare kernels, predictions add them up: what plans assume ranks kernels best, and is not
-    what any one thing takes.
+    Plans only compare kernels, whereas predictions add their times up. The rates that plans assume
+    rank kernels best, but do not give their times.
 
     Attributes
     ----------
     frequency : float
         Cycles per second, under load.
     own, beyond, memory, cache : float
-        Bytes per second: of one core within L2 and beyond, of all together from memory and from
+        Bytes per second of one core within L2 and beyond it, and of all cores from memory and from
         the last-level cache.
     fork : float
-        Seconds it takes to enter and leave a parallel loop.
+        Seconds to enter and leave a parallel loop.
     cycles : mapping of str to float
-        A factor on the cycles that are counted in a kernel's loops, by what they are spent on
+        Factors on the cycles counted in a kernel's loops, by their class
         (`neocpu.schedules.estimates.kernel_work.CLASSES`).
     paces : mapping of str to float
-        A factor on the estimate or the record of a kernel, by its kind; 1 for other kinds.
+        Factors on the estimated or recorded time of a kernel, by its kind; 1 for other kinds.
     """
 
     frequency: float
@@ -119,4 +119,4 @@ NETWORK_RATES: Final[dict[str, NetworkRates]] = {
         },
     ),
 }
-"""By LLVM's name of the CPU."""
+"""Rates by LLVM's name of the CPU."""

@@ -1,1 +1,1 @@
-"""What ``neocpu bench`` measures: a room for each view, and those they share."""
+"""The measurements of ``neocpu bench``: a package for each view, and those that views share."""

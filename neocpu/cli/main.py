@@ -23,7 +23,7 @@ from neocpu.foundation.errors import (
     did_you_mean,
     for_command_line,
 )
-from neocpu.foundation.foreign_code import told
+from neocpu.foundation.foreign_code import one_line
 from neocpu.foundation.own_process import end_quickly
 
 PROGRAM: Final = "neocpu"
@@ -112,7 +112,7 @@ def _run_to_its_end(arguments: Sequence[str], terminal: Terminal) -> int:
     except click.ClickException as error:
         return terminal.fail(_usage_message(error), error.exit_code)
     except SystemExit as end:  # raised by code that is not ours: we do not call sys.exit
-        return terminal.fail(f"nothing was finished: {told(end)}", 1)
+        return terminal.fail(f"nothing was finished: {one_line(end)}", 1)
     except BaseException as error:  # libraries raise things that are no Exception
         if (found := dependency_error(error)) is not None:
             return terminal.fail(str(found), found.exit_code)

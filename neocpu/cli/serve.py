@@ -207,7 +207,7 @@ def _check_installed() -> None:
 def _note_single_rows(terminal: Terminal, server: InferenceServer, most: int) -> None:
     """Print which models have no plan for more than one row."""
     for model in server.models.all():
-        if most > 1 and model.rows_together == 1:
+        if most > 1 and model.joint_rows == 1:
             terminal.note(
                 f"--max-batch {most}: requests for {model.entry.path} are computed one by one, "
                 "because it is compiled for one row; compile it with --batch or for several batches"

@@ -15,7 +15,7 @@ import numpy as np
 
 from neocpu.foundation.bfloat16 import array_dtype
 from neocpu.foundation.errors import MissingFileError, UsageError
-from neocpu.foundation.foreign_code import foreign_code, told
+from neocpu.foundation.foreign_code import foreign_code, one_line
 from neocpu.foundation.plain_text import shortened
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.quantiser.histogram import Array
@@ -121,7 +121,7 @@ def _function(path: Path, name: str) -> Callable[[], Iterable[Any]]:
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
 
-    with foreign_code(lambda error: UsageError(f"{path} cannot be imported: {told(error)}")):
+    with foreign_code(lambda error: UsageError(f"{path} cannot be imported: {one_line(error)}")):
         spec.loader.exec_module(module)
         function = getattr(module, name, None)
     if not callable(function):
@@ -136,7 +136,7 @@ def _of_iterable(
     found: list[Feeds] = []
 
     def failure(error: BaseException) -> UsageError:
-        return UsageError(f"{where} failed after {len(found)} samples: {told(error)}")
+        return UsageError(f"{where} failed after {len(found)} samples: {one_line(error)}")
 
     with foreign_code(failure):
         items = iter(make())
@@ -176,7 +176,7 @@ def _array(value: Any, spec: TensorSpec, where: str) -> Array | StoredArray:
     else:
         # This fails for a list of unequal lists, and may run an object's own code.
         failure = f"{where} has no array for input '{spec.name}'"
-        with foreign_code(lambda error: UsageError(f"{failure}: {told(error)}")):
+        with foreign_code(lambda error: UsageError(f"{failure}: {one_line(error)}")):
             array = np.asarray(value)
     if np.ma.is_masked(value):
         raise UsageError(

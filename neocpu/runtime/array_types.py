@@ -1,4 +1,4 @@
-"""The types of arrays that users give and get, for type checkers and documentation."""
+"""The types of arrays that users pass and receive, for type checkers and documentation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class ExportsDLPack(Protocol):
 
 
 class ExportsBuffer(Protocol):
-    """Memory of Python: `collections.abc.Buffer`, which Python has since 3.12."""
+    """An object with a buffer: `collections.abc.Buffer`, which Python has since 3.12."""
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
 ArrayLike: TypeAlias = AnyArray | ExportsDLPack | ExportsBuffer
-"""What a model takes as an input."""
+"""The arrays that a model takes as inputs."""

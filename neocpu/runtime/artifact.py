@@ -1,4 +1,4 @@
-"""What an artifact file holds, without loading or running any of it, and for any machine."""
+"""Read what an artifact file holds, for any machine, without loading or running any of it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Variant:
     Attributes
     ----------
     name : str
-        What it is called in a fat file; empty where a file holds nothing else.
+        The variant's name in a fat file; empty if the file holds nothing else.
     offset, size : int
-        Where it lies in the file, in bytes.
+        The variant's place in the file, in bytes.
     code_bytes, weight_bytes : int
-        What comes before its weights, and these.
+        The bytes before its weights, and those of its weights.
     header : ArtifactHeader
     obstacle : str or None
-        Why this host cannot run it; None if it can.
+        The reason that this host cannot run it; None if it can.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Variant:
 
 
 class ArtifactFile:
-    """An open file, checked but for the weights of its artifacts; closed with the last reference.
+    """An open file, checked except for its weights, and closed with the last reference to it.
 
     Parameters
     ----------
@@ -50,18 +50,18 @@ class ArtifactFile:
     Attributes
     ----------
     path : str
-        Where it was opened; the file there may since have been replaced.
+        The path it was opened by. The file there may since have been replaced.
     fd : int
         Read-only descriptor of the very file that was checked.
     variants : tuple of Variant
-        All that it holds, in order.
+        All variants in the file, in order.
     loadable : Variant or None
-        The one that `neocpu.load` takes; None if this host can run none.
+        The variant that `neocpu.load` takes; None if this host can run none.
 
     Raises
     ------
     ArtifactError
-        If the file is missing, truncated, foreign, damaged, or of another format version.
+        The file is missing, truncated, foreign, damaged, or of another format version.
     """
 
     __slots__ = ("_handle", "fd", "loadable", "path", "variants")
@@ -88,12 +88,12 @@ class ArtifactFile:
         self.loadable: Final = (*self.variants, None)[contents.loadable]
 
     def variant(self, name: str) -> Variant:
-        """Return the variant of a name.
+        """Return the variant with a name.
 
         Raises
         ------
         UsageError
-            If there is none.
+            The file has no such variant.
         """
         names = [each.name for each in self.variants]
         if names == [""]:
@@ -109,12 +109,12 @@ class ArtifactFile:
         Parameters
         ----------
         on_piece : callable, optional
-            Told after every few megabytes how many bytes are done; may raise, to give up.
+            Called after every few megabytes with the bytes checked so far. It may raise to give up.
 
         Raises
         ------
         ArtifactError
-            If they are not the weights that were written.
+            The weights are not those that were written.
         """
         checked, before = c_uint64(), 0
         for position, variant in enumerate(self.variants):
@@ -134,15 +134,15 @@ def read_header(path: str | os.PathLike[str], variant: str | None = None) -> Art
     ----------
     path : path
     variant : str, optional
-        Of a fat file, the variant; by default the one that `neocpu.load` takes, or the first one if
-        this host can run none.
+        The variant of a fat file. The default is the one that `neocpu.load` takes, or the first one
+        if this host can run none.
 
     Raises
     ------
     ArtifactError
-        As `ArtifactFile`.
+        An error of `ArtifactFile`.
     UsageError
-        If there is no such variant.
+        The file has no such variant.
     """
     file = ArtifactFile(path)
     chosen = file.loadable or file.variants[0] if variant is None else file.variant(variant)

@@ -1,4 +1,4 @@
-"""The functions of ``neocpu.h`` for Python, by ctypes: calls of them let other threads run."""
+"""The functions of ``neocpu.h`` for Python, by ctypes. Other threads run during their calls."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Event(ctypes.Structure):
     )
 
 
-# Of every function that returns a status: what it takes. Those of other results are below.
+# The parameter types of functions that return a status. Functions with other results follow.
 _CALLS: Final[dict[str, tuple[Any, ...]]] = {
     "neocpu_check_weights": (c_void_p, c_size_t, POINTER(c_uint64)),
     "neocpu_inspect": (c_char_p, POINTER(c_void_p)),
@@ -142,7 +142,12 @@ _CALLS: Final[dict[str, tuple[Any, ...]]] = {
     "neocpu_pool_start": (c_int, c_int, POINTER(c_void_p)),
     "neocpu_verify": (c_void_p,),
     "neocpu_run_signature": (
-        *(c_void_p, c_size_t, POINTER(Input), c_size_t, POINTER(Output), c_size_t),
+        c_void_p,
+        c_size_t,
+        POINTER(Input),
+        c_size_t,
+        POINTER(Output),
+        c_size_t,
     ),
     "neocpu_trace_start": (c_void_p,),
     "neocpu_trace_stop": (c_void_p, POINTER(POINTER(Event)), POINTER(c_size_t)),
@@ -163,12 +168,12 @@ _OTHERS: Final[dict[str, tuple[Any, ...]]] = {
 
 @functools.cache
 def library() -> Any:
-    """Return the library, loaded. Its functions raise what they fail with.
+    """Return the loaded library, whose functions raise their errors as exceptions.
 
     Raises
     ------
     TargetError
-        If it is not there, or is for another machine.
+        The library is missing, or is for another machine.
     """
     try:
         loaded = ctypes.CDLL(os.fspath(LIBRARY))
@@ -190,7 +195,7 @@ def library() -> Any:
 
 
 def made_by(function: Callable[..., Any], *arguments: Any) -> int:
-    """Return the address that a function writes to its last argument, after these."""
+    """Call a function with an output parameter after these arguments; return the address in it."""
     address = c_void_p()
     function(*arguments, byref(address))
     assert address.value is not None
@@ -203,7 +208,7 @@ def encoded_path(path: str | os.PathLike[str]) -> bytes:
     Raises
     ------
     ArtifactError
-        If there is a zero in it, at which C would end it.
+        The path has a null byte, which would end it in C.
     """
     encoded = os.fsencode(path)
     if b"\0" in encoded:
@@ -222,10 +227,10 @@ def _raise(status: int, _: Any, __: Any) -> int:
 
 
 class Handle:
-    """Something that the library made, freed with the last reference to it.
+    """An object of the library, freed with the last reference to this handle.
 
-    A call holds one while it lasts, so that nothing is freed under it. ``memory`` is what it was
-    made of, and goes after it.
+    Every call keeps a reference, so that nothing is freed during it. ``memory`` is the memory that
+    the object uses, and is freed after it.
     """
 
     __slots__ = ("__weakref__", "address", "memory")

@@ -1,4 +1,4 @@
-"""The calls of a model's kernels: their operators, and the bytes that they read and write."""
+"""The calls of a model's kernels: their operators, and the bytes they read and write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DescribedCall:
     name : str
         Name of the plan's operator, or of the kernel where the plan has none.
     kernel : str
-        Equal operators share one.
+        Name of the kernel. Equal operators share one.
     weights, others : int
         Bytes of the weights it reads, and of the other tensors it reads or writes.
     """
@@ -32,7 +32,7 @@ class DescribedCall:
 
 
 def describe_calls(header: ArtifactHeader) -> tuple[DescribedCall, ...]:
-    """Return the calls of a model, in turn: of a set of shapes, those of each signature."""
+    """Return the calls of a model in order; for a set of shapes, those of each signature."""
     return tuple(call for each in header.each for call in _calls_of(each))
 
 
@@ -57,16 +57,16 @@ def _calls_of(header: ArtifactHeader) -> Iterator[DescribedCall]:
 def operators_in_turn(
     operators: Sequence[PlannedOperator], kernels: Iterable[str]
 ) -> Iterator[PlannedOperator | None]:
-    """Yield the plan's operator of each call; None where the plan has none.
+    """Yield the plan's operator for each call; None where the plan has none.
 
     Equal operators share a kernel, and are called in the plan's order.
 
     Parameters
     ----------
     operators : sequence of PlannedOperator
-        All of a plan.
+        All operators of a plan.
     kernels : iterable of str
-        Names of the called kernels, in calling order.
+        Names of the called kernels, in the order of calls.
     """
     waiting: dict[str | None, list[PlannedOperator]] = defaultdict(list)
     for operator in operators:

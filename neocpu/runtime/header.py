@@ -21,40 +21,40 @@ from neocpu.runtime.header_text import accuracy, planned_for, screen, summary, t
 FORMAT: Final = 7
 """Version of layout and header: raised when an older runtime could not read a newer file."""
 SET_FORMAT: Final = 8
-"""Of an artifact that is compiled for a set of shapes."""
+"""The format of an artifact that is compiled for a set of shapes."""
 PACKING_FORMAT: Final = 9
-"""Of one, some of whose weights are packed when it is loaded."""
+"""The format of an artifact that packs some of its weights when it is loaded."""
 
 HEADER_SECTION: Final = ".neocpu"
 WEIGHTS_SECTION: Final = ".neocpu.weights"
 DIGEST_SECTION: Final = ".neocpu.sha256"
 
 WEIGHT_ALIGN: Final = 128
-"""Bytes each weight starts on a multiple of: two cache lines, the adjacent-line prefetch unit."""
+"""The alignment of weights, in bytes: two cache lines, the unit of adjacent-line prefetching."""
 
 ARGUMENT_ALIGN: Final = 64
-"""Bytes each argument of generated code starts on a multiple of: TVM's ``kAllocAlignment``."""
+"""The alignment of the arguments of generated code, in bytes: TVM's ``kAllocAlignment``."""
 
-# What a header may say, of what models and options may ask for; the library checks all of it.
+# Limits of a header, for models and options to keep. The library checks them.
 MAX_SPECS: Final = 4096
-"""Inputs, and outputs."""
+"""The most inputs, and the most outputs."""
 MAX_RANK: Final = 32
 MAX_REPEATS: Final = 1024
 MAX_LAUNCH: Final = 8
-"""Calls that are launched together."""
+"""The most calls that are launched jointly."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ArtifactHeader:
-    """Everything known of an artifact without loading it.
+    """All that is known about an artifact without loading it.
 
     Attributes
     ----------
     name : str
         The model's name.
     neocpu_version, tvm_version, ffi_version : str
-        Versions of neocpu, apache-tvm and apache-tvm-ffi that compiled it: informative, because
-        ``format`` is the contract.
+        Versions of neocpu, apache-tvm and apache-tvm-ffi that compiled it. They inform; ``format``
+        is the contract.
     target : str
         Canonical target, such as ``llvm -mcpu=znver5``.
     machine : str
@@ -62,49 +62,53 @@ class ArtifactHeader:
     isa_features : tuple of str
         Instruction sets the code uses, in LLVM's names (``avx512f``).
     threads : int
-        The thread count it was compiled for.
+        The number of threads it was compiled for.
     inputs, outputs : tuple of TensorSpec
-        In graph order.
+        The inputs and outputs, in graph order.
     row_counts : tuple of int or None
-        Of each output, the position in what ``main`` returns of the count of its rows (int64, one
-        element); None where all rows count. Counts come after the outputs.
+        The position of each output's row count (int64, one element) among the values that ``main``
+        returns, where counts follow the outputs. None where all rows count.
     row_function : str or None
-        What tells plans that compute the same of each row of a batch, apart from its others, from
-        those that compute something else. Rows are those of all inputs' first axes.
+        Identifies the function that is computed for each row of a batch, independently of the other
+        rows. Plans with equal names compute the same. All inputs have their rows on the first axis.
     rows_mixed : str or None
-        The operator that may mix rows. None of both where there is one row, or who compiled it did
-        not look.
+        The operator that may mix rows. This and ``row_function`` are both None where there is one
+        row, or where the compiler did not look.
     numbered : tuple of tuple of (int, int)
-        Of each output the elements of a row, in C order, that have the number of the batch's row in
-        them, as an image's among its selected boxes, and its factor. Empty if none of any has.
+        The elements of each output's rows (positions in C order) that contain the number of a row
+        of the batch, as selected boxes contain that of their image; and the number's factor. Empty
+        if no output has such elements.
     weights : tuple of Placement
-        In the weights section: the parameters of ``main`` after the inputs, in order.
+        The parameters of ``main`` after the inputs, in order. They lie in the weights section.
     activations : tuple of Placement
-        In the arena: the parameters of ``main`` after the weights, in order. They may overlap.
+        The parameters of ``main`` after the weights, in order. They lie in the arena, and may
+        overlap.
     arena_bytes : int
-        Size of the memory that a module allocates for them.
+        Size of the arena, which a module allocates.
     calls : tuple of Call
-        Of kernels, in turn: what ``main`` does.
+        The calls of kernels that ``main`` makes, in order.
     repeats : tuple of Repeat
-        In order of their first calls; each within one before, or behind it.
+        Repeated calls, in the order of their first calls. Each repeat lies within an earlier one or
+        after it.
     slices : tuple of Slice
         Tensors that are parts of others.
     launches : tuple of Launch
-        In turn: calls of which none needs another.
+        Joint launches, in order. No call of a launch needs another one of it.
     returns : tuple of int
         Numbers of the tensors that ``main`` returns, as `Call` has them.
     streams : int or None
-        Calls at once that it was planned for, each on ``threads``; None where one call's time
-        counts.
+        The number of simultaneous calls it was planned for, each on ``threads``. None if it was
+        planned for the time of one call.
     stored_plan : object
-        The plan's JSON, as it is in the file; `plan` reads it.
+        The plan's JSON as the file has it; `plan` reads it.
     format : int
         See `FORMAT`.
     others : tuple of ArtifactHeader
-        Of a set of shapes: what it has for each signature after the first, which all else is of.
-        They differ in what a call needs and in their plans, and share the weights section.
+        Headers of a set of shapes for each signature after the first; all other attributes describe
+        the first. They differ in what calls need and in plans, and share the weights section.
     prologue : Prologue or None
-        Of a set, what packs weights that are not in the section as plans read them.
+        The calls, in a set of shapes, that pack weights which the section lacks in the packing that
+        plans read.
     """
 
     name: str
@@ -193,9 +197,9 @@ class ArtifactHeader:
 
     @property
     def call_seconds(self) -> float | None:
-        """Seconds of a call where the model was compiled, without a look at the rest of the plan.
+        """Seconds of a call on the machine that compiled the model; None if the plan has none.
 
-        None if the plan has none.
+        The rest of the plan is not read.
         """
         stored = self.stored_plan
         seconds = stored.get("call_seconds") if isinstance(stored, dict) else None
@@ -207,7 +211,7 @@ class ArtifactHeader:
 
     @property
     def each(self) -> tuple[ArtifactHeader, ...]:
-        """The header as it would be of each signature alone; of most artifacts, itself."""
+        """A header for each signature, as if it were compiled alone; for most artifacts, one."""
         first = replace(self, others=(), prologue=None, format=FORMAT)
         return (first, *self.others) if self.others else (self,)
 
@@ -217,17 +221,17 @@ class ArtifactHeader:
         return "; ".join(shapes_text(each.inputs) for each in self.each)
 
     def of(self, shapes: Mapping[str, Any]) -> ArtifactHeader:
-        """Return the header as it would be of one signature alone.
+        """Return the header of one signature, as if it were compiled alone.
 
         Parameters
         ----------
         shapes : mapping of str to tuple of int
-            Of some of its inputs; without any, the first one is returned.
+            The shapes of some of its inputs. The first signature that has them is returned.
 
         Raises
         ------
         UsageError
-            If there is none.
+            No signature has these shapes.
         """
         for each in self.each:
             known = {spec.name: spec.shape for spec in each.inputs}
@@ -243,7 +247,7 @@ class ArtifactHeader:
 
     @property
     def row_groups(self) -> tuple[tuple[int, ...], ...]:
-        """Positions of the outputs whose rows are counted together."""
+        """Positions of the outputs that share a row count, in groups."""
         return group_rows(self.row_counts)
 
     def to_json(self) -> dict[str, Any]:
@@ -285,7 +289,7 @@ class ArtifactHeader:
 
     @classmethod
     def from_json(cls, data: Any) -> ArtifactHeader:
-        """Inverse of `to_json`, for what the C library has read and checked."""
+        """Inverse of `to_json`, for a header that the C library has read and checked."""
         if data["format"] != FORMAT:
             first, *others = (cls._from_json(data, program) for program in data["plans"])
             packing = data["format"] == PACKING_FORMAT
@@ -299,7 +303,7 @@ class ArtifactHeader:
 
     @classmethod
     def _from_json(cls, common: Any, program: Any) -> ArtifactHeader:
-        """Read what all signatures have in common, and what one has: no field from both."""
+        """Read the fields that all signatures share, and those of one signature."""
         versions = common["versions"]
         return cls(
             name=common["name"],
@@ -339,7 +343,7 @@ def _text(value: Any) -> str | None:
 
 
 def _numbered(value: Any) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Read ``numbered``, which the library leaves alone; nothing of what has another form."""
+    """Read ``numbered``, which the library does not check; return nothing for any other form."""
     try:
         return tuple(tuple((int(a), int(b)) for a, b in each) for each in value or ())
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What the lists of an artifact's header hold: tensors' places, and how calls are made."""
+"""The items of an artifact header's lists: places of tensors, calls, repeats and slices."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Call: TypeAlias = tuple[str, tuple[int, ...]]
 """A kernel's name, and the numbers of its tensors: inputs, then weights, activations and slices."""
 
 Launch: TypeAlias = tuple[int, int]
-"""Calls whose loops are shared out together: the position of the first one, and how many."""
+"""Calls whose loops threads share jointly: the position of the first call, and their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where one array lies in a block of memory: a weight, or a tensor between two kernels.
+    """The place of an array in a block of memory: a weight, or a tensor between two kernels.
 
     Attributes
     ----------
     offset : int
-        Bytes from the start of the weights section, a multiple of `WEIGHT_ALIGN`; or of the arena.
+        Bytes from the start of the weights section (a multiple of `WEIGHT_ALIGN`) or of the arena.
     dtype : str
         A key of `neocpu.foundation.dtypes.DTYPES`.
     shape : tuple of int
-        C-contiguous, in the (packed) layout the compiled code reads.
+        Extents in the (packed) layout that the compiled code reads, C-contiguous.
     """
 
     offset: int
@@ -53,22 +53,23 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """Calls that are made again and again, or, with a limit of one, perhaps.
+    """Calls that are repeated; with a limit of one, they may be skipped.
 
     Attributes
     ----------
     first, end : int
-        Position of the first call, and the one behind the last.
+        Positions of the first call, and of the one after the last.
     limit : int
-        How often at most.
+        The most repetitions.
     count : int, optional
-        Number of a tensor: how often (int64), or whether (bool).
+        Number of the tensor that holds the repetitions (int64), or whether there is one (bool).
     unless : int, optional
-        Of a tensor: whether not at all (bool).
+        Number of the tensor (bool) that, if true, skips all of them.
     condition : int, optional
-        Of a tensor, looked at after each time: whether once more (bool). In JSON, ``while``.
+        Number of the tensor (bool) that says after each repetition whether another one follows. In
+        JSON, ``while``.
     index : int, optional
-        Of an activation that is given the number of the time, from 0 (int64).
+        Number of the activation (int64) that receives the repetition's number, from 0.
     """
 
     first: int
@@ -81,7 +82,7 @@ class Repeat:
 
 
 def times_of_calls(calls: int, repeats: Iterable[Repeat]) -> tuple[int, ...]:
-    """Return how often a run makes each of so many calls: once where data decide."""
+    """Return how often a run makes each of ``calls`` calls: once where data decide."""
     times = [1] * calls
     for each in repeats:
         if each.count is None and each.unless is None and each.condition is None:
@@ -92,19 +93,19 @@ def times_of_calls(calls: int, repeats: Iterable[Repeat]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A part of a tensor, which moves on with each time that calls are repeated.
+    """A part of a tensor that advances with each repetition of calls.
 
     Attributes
     ----------
     repeat : int
-        Position among the header's repeats.
+        Position of the repeat among the header's.
     tensor : int
-        Number of the tensor that it is a part of: no slice.
+        Number of the whole tensor, which is no slice.
     backward : bool
-        Whether it begins with the last of as many parts as the repeat's limit.
+        Whether it begins with the last part; there are as many parts as the repeat's limit.
     dtype : str
     shape : tuple of int
-        Its bytes are a multiple of `ARGUMENT_ALIGN`.
+        Extents of a part. Its size in bytes is a multiple of `ARGUMENT_ALIGN`.
     """
 
     repeat: int
@@ -126,20 +127,20 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prologue:
-    """How weights are packed when an artifact is loaded, of others.
+    """The packing of some weights from others when an artifact is loaded.
 
     Attributes
     ----------
     offset : int
-        Bytes of the weights section: what plans read from there on is made.
+        Size of the weights section, in bytes. Weights that plans read beyond it are packed.
     made_bytes : int
-        Of all that is made.
+        Size of all packed weights, in bytes.
     weights, made : tuple of Placement
-        What is read, in the section; and made, in so many bytes behind it.
+        Weights of the section that are read, and the packed ones, which lie after it.
     calls : tuple of Call
-        Of kernels, in turn. Tensors go by number: ``weights``, then ``made``.
+        Calls of kernels, in order. They number tensors: ``weights``, then ``made``.
     seconds : float or None
-        What it took where the artifact was compiled; None if it was not loaded there.
+        Seconds that packing took where the artifact was compiled; None if it was not loaded there.
     """
 
     offset: int
@@ -151,7 +152,7 @@ class Prologue:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What is made: bytes, how many weights, and how long that took."""
+        """The bytes and the number of the packed weights, and the seconds that packing took."""
         return {"bytes": self.made_bytes, "weights": len(self.made), "seconds": self.seconds}
 
     def to_json(self) -> dict[str, Any]:
@@ -167,7 +168,7 @@ class Prologue:
 
     @classmethod
     def from_json(cls, data: Any) -> Prologue:
-        """Inverse of `to_json`, for what the C library has read: it leaves the seconds alone."""
+        """Inverse of `to_json`, for JSON that the C library has checked, except the seconds."""
         seconds = data.get("seconds")
         return cls(
             offset=data["offset"],

@@ -1,4 +1,4 @@
-"""What there is to know of an artifact as people read it: one line, or one screen."""
+"""Describe an artifact for people, in one line or on one screen."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from neocpu.plan.outcome import Promise, Verification
 from neocpu.plan.plan import Plan
 
 SHOWN: Final = 6
-"""Inputs or outputs that are shown: with all else, they fit on a screen of 24 lines."""
+"""The most inputs or outputs that are shown, so that all fits on a screen of 24 lines."""
 LONGEST: Final = 100
-"""Characters of a name or tensor that are shown."""
+"""The most characters of a name or tensor that are shown."""
 
 
 def summary(
@@ -28,7 +28,7 @@ def summary(
 
 
 def screen(name: str, fields: Iterable[tuple[str, str]]) -> str:
-    """Return a name, and names and values below it."""
+    """Return a heading with the names and values of fields below it."""
     fields = list(fields)
     width = max(len(field) for field, _ in fields)
     lines = (f"  {field:<{width}}  {shortened(value, LONGEST)}" for field, value in fields)
@@ -36,7 +36,7 @@ def screen(name: str, fields: Iterable[tuple[str, str]]) -> str:
 
 
 def tensors(specs: Sequence[TensorSpec]) -> list[str]:
-    """Return tensors as text, and how many more there are than are shown."""
+    """Return the first tensors as text, and the number of the others."""
     shown = [shortened(str(spec), LONGEST) for spec in specs[:SHOWN]]
     more = len(specs) - len(shown)
     return [*shown, f"and {more} more"] if more else shown
@@ -49,7 +49,7 @@ def planned_for(threads: int, streams: int | None) -> str:
 
 
 def accuracy(plan: Plan | None) -> str:
-    """Return what the plan promises of outputs, and what was found; None is an unknown plan."""
+    """Return the accuracy that a plan promises and the error found; None is an unknown plan."""
     if plan is None:
         return "unknown"
     promised, found = plan.accuracy, plan.verification
@@ -63,10 +63,10 @@ def accuracy(plan: Plan | None) -> str:
 
 
 def kept_bound(promised: Promise, found: Verification) -> str:
-    """Return which bound outputs kept: ``within the 0.0001 promised``, or which other one.
+    """Return the bound that outputs kept: ``within the 0.0001 promised``, or a wider one.
 
-    Those that err more are right as well, up to `reference.verdict.FLOAT32_FACTOR` times the error
-    of numpy in float32: where a value lies between two steps of a quantisation, rounding decides.
+    Larger errors are accepted up to `reference.verdict.FLOAT32_FACTOR` times the error of numpy in
+    float32: where a value lies between two steps of a quantisation, rounding decides.
     """
     coarse = promised.of_each_operator
     promise = f"the {promised.bound:.3g} promised{' of each operator' if coarse else ''}"

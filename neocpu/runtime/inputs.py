@@ -1,4 +1,4 @@
-"""Check what a user passes to a module, and say how to mend it."""
+"""Check the inputs that a user passes to a module, and say how to mend them."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.signatures import Signature, SignatureSet
 
 _HOST_DEVICES: Final = (1, 3, 11)
-"""DLPack's devices whose memory the CPU reads: its own, and pinned for CUDA and ROCm."""
+"""DLPack's devices with memory that the CPU reads: its own, and pinned for CUDA and ROCm."""
 
 _SHOWN: Final = 8
-"""Inputs that a message lists."""
+"""The most inputs that a message lists."""
 
 
 def check_positional(
     signatures: SignatureSet, values: Sequence[Any]
 ) -> tuple[Signature, list[AnyArray]]:
-    """Check the arrays of a call: as many as the model has inputs, or one list or tuple of them.
+    """Check the arrays of a call: one for each input, or a single list or tuple of them.
 
     Returns
     -------
     Signature
-        What they are inputs of; maybe of a batch that there is no plan for.
+        The signature that they are inputs of, which may be a batch without a plan.
     list of array
 
     Raises
     ------
     UsageError
-        If their number, or the dtype or shape of one, is not the model's.
+        Their number, or the dtype or shape of one, is not the model's.
     """
     specs = signatures.all[0].inputs
     one = values[0] if len(values) == 1 else None
@@ -50,7 +50,7 @@ def check_positional(
 
 
 def call_text(specs: Sequence[TensorSpec]) -> str:
-    """Return how a model of these inputs is called, as messages show it."""
+    """Return a call of a model with these inputs, for messages."""
     names = [re.sub(r"\W", "_", spec.name) for spec in specs]
     kinds = [f"{n} is {describe(s.dtype, s.shape)}" for n, s in zip(names, specs, strict=True)]
     more = f" and {len(specs) - _SHOWN} more" if len(specs) > _SHOWN else ""
@@ -59,7 +59,7 @@ def call_text(specs: Sequence[TensorSpec]) -> str:
 
 
 def _out_hint(specs: Sequence[TensorSpec], values: Sequence[Any]) -> str:
-    """Return what to say where a place for results may be among too many inputs."""
+    """Return a hint for too many inputs: one may be an array for results."""
     return "; results are written into the arrays of out=" if len(values) > len(specs) else ""
 
 
@@ -71,9 +71,9 @@ def check_named(
     Raises
     ------
     UsageError
-        If a name is unknown or missing, or a dtype or shape is not the model's.
+        A name is unknown or missing, or a dtype or shape is not the model's.
     ArgumentTypeError
-        If it is no mapping.
+        ``values`` is no mapping.
     """
     specs = signatures.all[0].inputs
     if not isinstance(values, Mapping):
@@ -105,12 +105,12 @@ def check_names(
     Parameters
     ----------
     kind, where : str
-        What specifications are of, and what messages begin with.
+        The kind of tensor (``input`` or ``output``), and the beginning of messages.
 
     Raises
     ------
     UsageError
-        If a name is unknown or missing.
+        A name is unknown or missing.
     """
     names = [spec.name for spec in specs]
     for name in values:
@@ -126,15 +126,15 @@ def check_names(
 def check_input(spec: TensorSpec, value: Any) -> AnyArray:
     """Return ``value`` as an array of the input's shape and dtype, in any strides and byte order.
 
-    Nothing is cast: a wrong dtype is more often a forgotten normalisation than a wish. Arrays of
+    Nothing is cast: a wrong dtype is more often a forgotten normalisation than intended. Arrays of
     other libraries (DLPack) and buffers are not copied.
 
     Raises
     ------
     UsageError
-        If its shape or dtype differ.
+        The shape or dtype is not the input's.
     ArgumentTypeError
-        If it is not an array.
+        ``value`` is not an array.
     """
     array = _array_of(spec, value)
     check_kind(spec, array.dtype, array.shape)
@@ -146,14 +146,14 @@ def _array_of(spec: TensorSpec, value: Any) -> AnyArray:
 
 
 def check_kind(spec: TensorSpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    """Check the dtype, in any byte order, and the shape of what is given for an input.
+    """Check the dtype (in any byte order) and the shape of an array for an input.
 
-    bfloat16 may be given as uint16 of the same bits.
+    bfloat16 may be passed as uint16 with the same bits.
 
     Raises
     ------
     UsageError
-        If they are not the input's.
+        The dtype or shape is not the input's.
     """
     _check_dtype(spec, dtype)
     if shape != spec.shape:
@@ -178,7 +178,7 @@ def _check_dtype(spec: TensorSpec, dtype: np.dtype[Any]) -> None:
 
 
 def _as_array(spec: TensorSpec, value: Any) -> AnyArray:
-    """Return what is not numpy's as an array: in place if it exports DLPack or a buffer."""
+    """Return an object as a numpy array, without a copy if it exports DLPack or a buffer."""
     try:
         if not hasattr(value, "__dlpack__"):
             return np.asarray(value)
@@ -195,7 +195,7 @@ def _as_array(spec: TensorSpec, value: Any) -> AnyArray:
 
 
 def describe(dtype: str, shape: tuple[int, ...]) -> str:
-    """Return a dtype and a shape as messages have them: ``float32[1,3,224,224]``."""
+    """Return a dtype and a shape for messages: ``float32[1,3,224,224]``."""
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 

@@ -44,41 +44,42 @@ def load(
     Parameters
     ----------
     path : path or buffer
-        What ``neocpu compile`` wrote: a file, or its content in memory, which must not change as
-        long as the module is open. Memory that starts on a multiple of 128 bytes is used as it is,
-        of other memory the weights are copied.
+        A file that ``neocpu compile`` wrote, or its content in memory, which must not change while
+        the module is open. Memory that starts on a multiple of 128 bytes is used in place; from
+        other memory the weights are copied.
     threads : int or "performance", optional
-        Threads to run on, the calling one included. By default the CPUs this process may use
-        (affinity and control-group quota), whatever the artifact was compiled for; at most as many
-        as affinity allows. "performance": see `ThreadPool`.
+        Number of threads to run on, the calling one included. The default is the number of CPUs
+        this process may use (affinity and control-group quota), whatever the artifact was compiled
+        for. It is limited by affinity. "performance": see `ThreadPool`.
     pool : ThreadPool, optional
-        Threads to run on, instead of the module's own: modules of one pool share them, and their
+        Threads to run on instead of the module's own. Modules of one pool share them, and their
         calls take turns.
     streams : int or "auto"
-        How many calls are made at once, for callers that care for how many are done in a second:
-        each stream has ``threads`` threads, by default its share of the CPUs, and memory between
-        kernels of its own; weights are there once. "auto" measures how many make the most calls,
-        which takes a second or so; an artifact that was compiled for throughput says it at once.
+        Number of simultaneous calls, for callers that need throughput. Each stream has ``threads``
+        threads (by default its share of the CPUs) and its own memory between kernels; all share one
+        copy of the weights. "auto" measures which number makes the most calls a second, which takes
+        about a second; an artifact compiled for throughput has the number without measuring.
     pin : bool
-        Keep each of the module's own threads but the calling one on one CPU: see `ThreadPool`.
+        Whether each of the module's own threads but the calling one stays on one CPU: see
+        `ThreadPool`.
     verify : bool
-        Check the weights against their digest. It happens beside the caller, who gets the module
-        at once; the first call waits for it, and raises if they are damaged. Code and header are
-        always checked, here.
+        Whether the weights are checked against their digest. This runs in the background: `load`
+        returns at once, and the first call waits for it and raises if they are damaged. Code and
+        header are always checked by `load` itself.
     hugepages : bool
-        Copy the weights into huge pages of this process. Calls that stream many weights get a few
-        per cent faster; opening takes 20 ms per 100 MB longer, and processes that open the same
-        file no longer share its weights.
+        Whether the weights are copied into huge pages of this process. Calls that stream many
+        weights get a few per cent faster. Loading takes 20 ms per 100 MB longer, and processes that
+        load the same file no longer share its weights.
 
     Raises
     ------
     ArtifactError
-        If the file is missing, truncated, damaged, foreign, or of another format.
+        The file is missing, truncated, damaged, foreign, or of another format.
     TargetError
-        If it is compiled for another machine or for instructions this host lacks.
+        It is compiled for another machine or for instructions this host lacks.
     UsageError
-        If ``threads`` or ``streams`` is not positive or far more than CPUs, or given beside
-        ``pool``, or the pool is closed.
+        ``threads`` or ``streams`` is not positive, is far more than the CPUs, or is given together
+        with ``pool``; or the pool is closed.
     """
     if pool is not None and (threads is not None or pin):
         raise UsageError("threads= and pin= exclude pool=: a pool has its threads")
@@ -120,26 +121,27 @@ def _load_streams(
 class Module(Unpicklable, Closing):
     """A compiled model, ready to run. Made by `load`.
 
-    It has threads of its own or a pool shared with others. It may be called from many threads at
-    once; calls run one after another, each on the thread that makes it and those of the pool, or
-    as many at once as there are streams. Outputs are new arrays every time, or the caller's.
+    It has its own threads, or a pool that it shares with others. It may be called from many threads
+    at once. As many calls run at once as there are streams; without streams, one after another,
+    each on the thread that makes it and those of the pool. Outputs are new arrays every time, or
+    the caller's.
 
-    An input that is C-contiguous, of this machine's byte order and starts on a multiple of 64
-    bytes (`aligned_empty` makes such arrays) is read where it lies; any other is copied once, which
-    the logger ``neocpu`` says at level DEBUG. Inputs must not change during a call.
+    An input is read in place if it is C-contiguous, has this machine's byte order and starts on a
+    multiple of 64 bytes (`aligned_empty` makes such arrays). Any other input is copied once, which
+    the logger ``neocpu`` reports at level DEBUG. Inputs must not change during a call.
 
-    A module belongs to the process that loaded it: in a child that is forked later it can only be
-    closed. Load it there; the two share its weights' memory all the same.
+    A module belongs to the process that loaded it: in a child that is forked later, it can only be
+    closed. Load the artifact there; the two modules still share the memory of the weights.
 
     Attributes
     ----------
     threads : int
-        How many threads a call runs on.
+        Number of threads that a call runs on.
     streams : int
-        How many calls run at once.
+        Number of calls that run at once.
     packing_seconds : float
-        What it took, of loading, to pack weights: of sets of shapes, those that the file has in
-        another packing.
+        Seconds of loading that packing took: of weights that a set of shapes has in another packing
+        in the file.
     """
 
     _instead = "neocpu.load() the artifact in each process, by its path"
@@ -168,24 +170,24 @@ class Module(Unpicklable, Closing):
 
     @property
     def signatures(self) -> tuple[Signature, ...]:
-        """Inputs and outputs of each of the shapes that it is compiled for; of most models, one."""
+        """Inputs and outputs for each set of shapes it is compiled for; most models have one."""
         return self._signatures.all
 
     @property
     def shapes(self) -> tuple[dict[str, tuple[int, ...]], ...]:
-        """The shapes of the inputs of each of `signatures`, by name."""
+        """The shapes of each signature's inputs, by name."""
         return tuple(each.shapes for each in self.signatures)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of each input, in graph order; of the first of `signatures`."""
+        """Name, dtype and shape of each input of the first signature, in graph order."""
         return self.signatures[0].inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of each output, in graph order; of the first of `signatures`.
+        """Name, dtype and shape of each output of the first signature, in graph order.
 
-        Where a specification is ``bounded``, its first extent is the most rows an output can have.
+        The first extent of a ``bounded`` output is the most rows it can have.
         """
         return self.signatures[0].outputs
 
@@ -207,34 +209,34 @@ class Module(Unpicklable, Closing):
         Parameters
         ----------
         *inputs : array
-            In graph order, as ``m(x)`` or ``m(a, b)``; one list or tuple of them is taken too. Each
-            has the dtype and shape of `inputs`, or all have the shapes of another of `signatures`;
-            or, where these differ in the batch, of any other batch, which is done by their plans
-            one after the other, those that take least. Any strides, alignment and byte order;
-            arrays of numpy, or of any library that exports DLPack from the CPU's memory, or
-            buffers. A mapping from each input's name to its array is what `run` takes.
+            The inputs in graph order, as in ``m(x)`` or ``m(a, b)``, or one list or tuple of them.
+            They have the dtypes of `inputs` and the shapes of one of `signatures`. If signatures
+            differ only in the batch, any other batch is taken too, and computed by the fastest
+            sequence of their plans. Inputs are numpy arrays, arrays of any library that exports
+            DLPack from the CPU's memory, or buffers, in any strides, alignment and byte order. A
+            single mapping from input names to arrays is taken as `run` takes it.
         out : array, or list or tuple of arrays, optional
-            Where to write the results, in graph order: numpy arrays with the dtype and shape of
-            the signature's outputs, in any strides. They may overlap inputs, which are then copied
+            Arrays for the results, in graph order: numpy arrays with the dtypes and shapes of the
+            signature's outputs, in any strides. They may overlap inputs, which are then copied
             first. If two of them overlap, the later one wins.
 
         Returns
         -------
         array
-            The model's output; those of ``out`` if given. A model of several outputs returns a
-            tuple of them, to be unpacked as in ``boxes, scores = m(x)``; `run` has a precise type
-            for those. A bounded output has the rows of this run, of ``out`` a view of them. Inputs
-            by name give outputs by name.
+            The model's output, or ``out`` if given. A model with several outputs returns a tuple,
+            unpacked as in ``boxes, scores = m(x)``; `run` has a precise type for those. A bounded
+            output has this run's rows only; with ``out``, it is a view of them. Inputs by name
+            give outputs by name.
 
         Raises
         ------
         UsageError
-            If the number, dtype or shape of the arrays is wrong, the module or its pool is closed,
-            or it was loaded before this process forked.
+            The number, dtype or shape of the arrays is wrong, the module or its pool is closed,
+            or the module was loaded before this process forked.
         ArgumentTypeError
-            If something is no array. It is a `UsageError` too.
+            An argument is no array. This is a `UsageError` too.
         ArtifactError
-            If the weights turn out to be damaged.
+            The weights turn out to be damaged.
         """
         if named:
             shown = ", ".join(f"{name!r}: {name}" for name in named)
@@ -249,35 +251,35 @@ class Module(Unpicklable, Closing):
         Parameters
         ----------
         inputs : mapping of str to array
-            As for a call.
+            Arrays that a call would take, by input name.
         out : mapping of str to array, optional
-            Where to write the results, all of them; as for a call.
+            Arrays for all results, by output name.
 
         Raises
         ------
         UsageError
-            If a name is unknown or missing, or as for a call.
+            A name is unknown or missing, or an error of a call.
         ArgumentTypeError
-            If ``inputs`` is no mapping, or as for a call.
+            ``inputs`` is no mapping, or an error of a call.
         ArtifactError
-            As for a call.
+            An error of a call.
         """
         return self._named_call(inputs, out)()
 
     def run_plan(self, number: int, inputs: Sequence[AnyArray]) -> tuple[AnyArray, ...]:
-        """Run the plan of one of `signatures`; a call may do its batch by others.
+        """Run the plan of one of `signatures`, whereas a call may compose its batch of others.
 
         Parameters
         ----------
         number : int
-            Which of them.
+            The position of the signature.
         inputs : sequence of array
-            In graph order, with the signature's shapes.
+            Inputs in graph order, with the signature's shapes.
 
         Raises
         ------
         UsageError, ArtifactError
-            As for a call.
+            An error of a call.
         """
         return self._usable().run(number, inputs)
 
@@ -299,32 +301,32 @@ class Module(Unpicklable, Closing):
         Parameters
         ----------
         *inputs : array, or one mapping of str to array
-            As for a call. They must not change until the future is done.
+            The inputs of the call. They must not change until the future is done.
         out : optional
-            As for a call.
+            Arrays for the results of the call.
 
         Returns
         -------
         concurrent.futures.Future
-            Of what the call would return or raise. It may be cancelled while the call is queued.
-            With asyncio: ``await asyncio.wrap_future(module.submit(x))``.
+            The future result or exception of the call. It may be cancelled while the call is
+            queued. With asyncio: ``await asyncio.wrap_future(module.submit(x))``.
 
         Raises
         ------
         UsageError, ArgumentTypeError
-            As for a call, for what is wrong from the start.
+            An error of a call that is found before it is queued.
         """
         return self._pool.submit(self._call(inputs, out))
 
     def warmup(self, n: int = 3) -> None:
         """Run on zeros, so that later calls find memory and threads ready.
 
-        Each stream does so ``n`` times for each of `signatures`.
+        Each stream runs ``n`` times for each of `signatures`.
 
         Raises
         ------
         UsageError, ArtifactError
-            As for a call: of the next one, if another thread closes the module.
+            An error of a call; if another thread closes the module, the next run raises it.
         """
         for number in range(len(self.signatures)):
             zeros = self._usable().streams[0].zeros(number)
@@ -333,40 +335,40 @@ class Module(Unpicklable, Closing):
                     one.run(number, zeros)
 
     def wait_verified(self) -> None:
-        """Wait until the weights are checked, if they are to be.
+        """Wait for the check of the weights, if there is one.
 
         Raises
         ------
         ArtifactError
-            If they are damaged.
+            The weights are damaged.
         UsageError
-            If the module is closed, or was loaded before this process forked.
+            The module is closed, or was loaded before this process forked.
         """
         self._usable().verify()
 
     def start_trace(self) -> None:
-        """Note from now on when each run, call of a kernel and task takes place.
+        """Record from now on when each run, call of a kernel and task takes place.
 
-        What was noted before and not asked for is forgotten. Calls in progress are waited for, and
-        not noted. Calls of a traced module compute the same.
+        Earlier records that `stop_trace` has not returned are dropped. Calls in progress are waited
+        for, and not recorded. Calls of a traced module compute the same.
 
         Raises
         ------
         UsageError
-            If the module is closed, or was loaded before this process forked.
+            The module is closed, or was loaded before this process forked.
         """
         self._usable().start_trace()
 
     def stop_trace(self) -> Timeline:
-        """Note nothing more; return what took place since `start_trace`.
+        """Stop recording; return what took place since `start_trace`.
 
         Raises
         ------
         UsageError
-            If `start_trace` was not called, the module is closed, or it was loaded before this
-            process forked.
+            `start_trace` was not called, the module is closed, or it was loaded before this process
+            forked.
         NeoCPUError
-            If there was too little memory to note everything.
+            There was too little memory to record everything.
         """
         from neocpu.runtime.described_calls import describe_calls
         from neocpu.runtime.timeline import Timeline
@@ -375,29 +377,29 @@ class Module(Unpicklable, Closing):
         return Timeline(self._name, describe_calls(self.metadata), events)
 
     def stream(self, pool: ThreadPool) -> Module:
-        """Return another module of the same weights, which runs on another pool at the same time.
+        """Return another module with the same weights, which runs on another pool at the same time.
 
         Either may be closed first.
 
         Raises
         ------
         UsageError
-            If this module or the pool is closed, it has several streams, or it was loaded before
-            this process forked.
+            This module or the pool is closed, or this module has several streams or was loaded
+            before this process forked.
         """
         return Module(self._usable().stream(pool), pool, None)
 
     def close(self) -> None:
         """Wait for calls made so far, then free threads, weights and code. May be repeated.
 
-        A pool that the module shares stays open.
+        A shared pool stays open.
         """
-        session, self._session = self._session, None  # which those calls have too
+        session, self._session = self._session, None  # those calls refer to it too
         if self._own_pool is not None:
             self._own_pool.close()
         else:
             self._pool.wait()
-        self._batches = None  # which has it as well
+        self._batches = None  # it refers to the session too
         del session
 
     def __repr__(self) -> str:
@@ -407,7 +409,7 @@ class Module(Unpicklable, Closing):
         )
 
     def _call(self, inputs: Sequence[Any], out: Any) -> Callable[[], Any]:
-        """Check arguments, which are arrays or one mapping; return the call to make."""
+        """Check arguments (arrays or one mapping); return the call to make."""
         if len(inputs) == 1 and isinstance(inputs[0], Mapping):
             return self._named_call(inputs[0], out)
         return self._positional_call(inputs, out)
@@ -444,7 +446,7 @@ class Module(Unpicklable, Closing):
         arrays: Sequence[AnyArray],
         out: Sequence[AnyArray] | None,
     ) -> tuple[AnyArray, ...]:
-        """Run a signature's plan, or those that a batch is composed of."""
+        """Run a signature's plan, or the plans that its batch is composed of."""
         if len(self.signatures) == 1:
             return session.run(0, arrays, out)
         if (batches := self._batches) is None:
@@ -460,7 +462,7 @@ class Module(Unpicklable, Closing):
         Raises
         ------
         UsageError
-            If it, or its pool, is closed.
+            The module or its pool is closed.
         """
         session = self._session
         if session is None:

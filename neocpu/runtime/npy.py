@@ -1,7 +1,8 @@
-"""Read ``.npy`` data that anybody may have written, as large as an input is and no larger.
+"""Read ``.npy`` data from anybody, no larger than a model's input.
 
-numpy's own reader believes the header: it allocates what that declares, and unpickles, tokenises or
-fails in ways of its own. Here the header is compared with the model's input before memory is taken.
+numpy's own reader trusts the header: it allocates what the header declares, and unpickles,
+tokenises or fails in its own ways. Here the header is compared with the model's input before memory
+is allocated.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from neocpu.runtime.inputs import check_kind
 
 MAGIC: Final = b"\x93NUMPY"
 MAX_HEADER: Final = 1 << 14
-"""Bytes of a header. numpy's are about 120, and it reads at most 10,000 of others."""
+"""The most bytes of a header. numpy writes about 120, and reads at most 10,000."""
 
 _KEYS: Final = {"descr", "fortran_order", "shape"}
 _PYTHON_2: Final = re.compile(r"(?<=\d)L(?=[,)])")
-"""What Python 2 wrote after each extent."""
+"""The letter that Python 2 wrote after each extent."""
 _DESCR: Final = re.compile(r"[<>=|]?[a-zA-Z?]\d{0,4}")
-"""What a plain dtype looks like; structures and dates are none that a model takes."""
+"""The spelling of a plain dtype. Structures and dates are none that a model takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class NpyHeader:
-    """What a file says of its array.
+    """The properties of an array in a file.
 
     Attributes
     ----------
@@ -56,20 +57,20 @@ def read_npy(stream: IO[bytes], spec: TensorSpec) -> np.ndarray[Any, Any]:
     Parameters
     ----------
     stream : file
-        Open for reading bytes; it need not be seekable.
+        A file open for reading bytes; it need not be seekable.
     spec : TensorSpec
 
     Returns
     -------
     array
-        Of the input's dtype, in either byte order, and in the file's order of axes.
+        An array of the input's dtype, in either byte order, with the file's order of axes.
 
     Raises
     ------
     ValueError
-        If it is no ``.npy`` data, or is cut short; the message continues a sentence.
+        The data are not ``.npy``, or are cut short. The message continues a sentence.
     UsageError
-        If its dtype or shape is not the input's.
+        The dtype or shape is not the input's.
     """
     header = read_npy_header(stream)
     check_kind(spec, header.dtype, header.shape)
@@ -83,30 +84,30 @@ def read_npy_data(stream: IO[bytes], header: NpyHeader) -> np.ndarray[Any, Any]:
     ----------
     stream : file
     header : NpyHeader
-        What was read of it; of arrays in C order with fewer rows, if no more are wanted.
+        The header that was read. For an array in C order, it may be changed to fewer rows to read
+        the first ones only.
 
     Raises
     ------
     ValueError
-        If it is cut short; the message continues a sentence.
+        The data are cut short. The message continues a sentence.
     """
     dtype, shape = header.dtype, header.shape
     array = aligned_empty(shape[::-1] if header.fortran else shape, dtype)
     data = array.reshape(-1).view(np.uint8)
     _fill(stream, data.data)
     if dtype.kind == "b":
-        np.not_equal(data, 0, out=data.view(bool))  # compiled code knows no other true than 1
+        np.not_equal(data, 0, out=data.view(bool))  # compiled code expects 1 for true
     return array.T if header.fortran else array
 
 
 def read_npy_header(stream: IO[bytes]) -> NpyHeader:
-    """Read what an array is, and nothing of it.
+    """Read the header of an array, and none of its data.
 
     Raises
     ------
     ValueError
-        If it is no ``.npy`` data, or holds other things than numbers; the message continues a
-        sentence.
+        The data are not ``.npy``, or hold no numbers. The message continues a sentence.
     """
     if stream.read(len(MAGIC)) != MAGIC:
         raise ValueError("not a .npy or .npz file")
@@ -126,7 +127,7 @@ def read_npy_header(stream: IO[bytes]) -> NpyHeader:
 
 def _literal(data: bytes, encoding: str) -> Any:
     try:
-        with warnings.catch_warnings():  # of what looks like a mistake in Python source
+        with warnings.catch_warnings():  # Python warns of what looks like a mistake in source
             warnings.simplefilter("ignore")
             text = _PYTHON_2.sub("", data.decode(encoding).strip())
             return ast.literal_eval(text)

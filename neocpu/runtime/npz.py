@@ -1,4 +1,4 @@
-"""Open ``.npz`` archives that anybody may have written: a directory of files, and one of them."""
+"""Open ``.npz`` archives from anybody, and files in them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import zipfile
 from typing import IO, BinaryIO, Final
 
 MAX_DIRECTORY: Final = 4 << 20
-"""Bytes of an archive's directory: each name in it takes some twenty times its bytes of memory."""
+"""The most bytes of an archive's directory. In memory, a name takes some twenty times its bytes."""
 
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Numpy's ways of compression; others unpack whole blocks, however little is read."""
+"""numpy's compression methods. Others unpack whole blocks, however little is read."""
 
 
 def open_archive(file: BinaryIO) -> zipfile.ZipFile:
@@ -18,9 +18,9 @@ def open_archive(file: BinaryIO) -> zipfile.ZipFile:
     Raises
     ------
     ValueError, zipfile.BadZipFile
-        If it is none, or names more files than any model has inputs.
+        The file is no archive, or names more files than any model has inputs.
     OSError
-        If the disk fails.
+        The disk fails.
     """
     if not zipfile.is_zipfile(file):
         raise ValueError("not a .npy or .npz file")
@@ -30,12 +30,12 @@ def open_archive(file: BinaryIO) -> zipfile.ZipFile:
 
 
 def open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a file of an archive, of which no more is unpacked than is read.
+    """Open a file of an archive. Only the part that is read is unpacked.
 
     Raises
     ------
     ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile
-        If it cannot be read.
+        The file cannot be read.
     """
     if archive.getinfo(name).compress_type not in _METHODS:
         raise ValueError("it is compressed in another way than numpy does")
@@ -43,7 +43,7 @@ def open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
 
 
 def _directory_bytes(file: BinaryIO) -> int:
-    """Return how large a zip file's directory is, which opening it reads whole."""
-    # Private, but a reader of our own could be led to another record than the one that counts.
+    """Return the bytes of a zip file's directory. Opening the file reads the whole directory."""
+    # A private function: a reader of our own might find another record than zipfile does.
     end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
     return int(end[zipfile._ECD_SIZE])  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Check the arrays that a user wants results written to."""
+"""Check the arrays that a user passes for results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_positional_out(specs: Sequence[TensorSpec], out: Any) -> list[AnyArray
     Raises
     ------
     UsageError
-        If their number is not the model's, or results cannot be written to one.
+        Their number is not the model's, or results cannot be written to one.
     """
     sequence = list(out) if isinstance(out, list | tuple) else [out]
     if len(sequence) != len(specs):
@@ -39,9 +39,9 @@ def check_named_out(specs: Sequence[TensorSpec], out: Mapping[str, Any]) -> list
     Raises
     ------
     UsageError
-        If a name is unknown or missing, or results cannot be written to one.
+        A name is unknown or missing, or results cannot be written to an array.
     ArgumentTypeError
-        If it is no mapping.
+        ``out`` is no mapping.
     """
     if not isinstance(out, Mapping):
         raise ArgumentTypeError("out= must be a mapping from the name of each output to an array")
@@ -50,14 +50,14 @@ def check_named_out(specs: Sequence[TensorSpec], out: Mapping[str, Any]) -> list
 
 
 def check_output(spec: TensorSpec, array: Any) -> AnyArray:
-    """Return ``array`` if an output fits into it, in any strides, alignment and byte order.
+    """Return ``array`` if it can take an output; it may have any strides, alignment, byte order.
 
     Raises
     ------
     UsageError
-        If its shape or dtype differ, or it is read-only.
+        Its shape or dtype is not the output's, or it is read-only.
     ArgumentTypeError
-        If it is no numpy array.
+        It is no numpy array.
     """
     if not isinstance(array, np.ndarray):
         raise ArgumentTypeError(

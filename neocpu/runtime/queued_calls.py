@@ -1,4 +1,4 @@
-"""Calls that are made in turn, on threads of their own, while whoever wants them goes on."""
+"""Queue calls for threads of their own, while the caller goes on."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Job = Callable[[], object]
 
 
 class QueuedCalls:
-    """A queue of calls, and from the first one on threads that make them.
+    """A queue of calls. Threads that make them start with the first call.
 
     Parameters
     ----------
     name : str
-        Of the threads.
+        The name of the threads.
     threads : int
-        How many: calls are begun in order, and so many of them are made at once.
+        The number of threads. Calls begin in order, and as many run at once.
 
-    In a child of the process that made it there are no such threads: nothing can be submitted, and
-    there is nothing to wait for. Locks are not touched there, for another thread may have held them
-    when the process forked.
+    In a child of the process that made the queue there are no such threads: nothing can be
+    submitted, and there is nothing to wait for. Locks are not touched there, because another thread
+    may have locked them when the process forked.
     """
 
     __slots__ = ("_alive", "_count", "_jobs", "_lock", "_name", "_process", "_stopped", "_threads")
@@ -38,32 +38,32 @@ class QueuedCalls:
         self._name = name
         self._count = self._alive = threads
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        # The garbage collector may call `end` amid what this very thread does here.
+        # The garbage collector may call `end` while this very thread holds the lock.
         self._lock = threading.RLock()
         self._stopped = False
         self._threads: tuple[threading.Thread, ...] = ()
         self._process = os.getpid()
 
     def submit(self, call: Callable[[], T]) -> Future[T] | None:
-        """Queue a call. Cancelled, it is forgotten: its inputs may be large.
+        """Queue a call. A cancelled call is dropped at once, because its inputs may be large.
 
         Returns
         -------
         concurrent.futures.Future or None
-            None once the queue is ended, or in another process.
+            None if the queue is ended, or in another process.
         """
         from concurrent.futures import Future  # here, because that takes 5 ms
 
         future: Future[T] = Future()
         waiting = [call]
         future.add_done_callback(lambda _: waiting.clear())
-        return future if self._put(lambda: _make(waiting, future)) else None
+        return future if self._enqueue(lambda: _make(waiting, future)) else None
 
     def end(self) -> None:
-        """Take no more calls; the threads end after those queued. Any number of times.
+        """Take no more calls; the threads end after those queued. May be repeated.
 
-        Nothing is waited for, so that the garbage collector may call it: it runs on any thread,
-        even the one that makes calls, with locks held that the last calls may need.
+        It waits for nothing, so that the garbage collector may call it on any thread, even one that
+        makes calls, while that thread holds locks that the last calls may need.
         """
         if self._is_elsewhere:
             return
@@ -84,9 +84,9 @@ class QueuedCalls:
             return
         if not self._threads:
             return
-        # All threads meet, so that none is still at a call from before.
+        # All threads meet here, so that none still makes an earlier call.
         over = threading.Barrier(self._count + 1)
-        if self._put(over.wait, self._count):
+        if self._enqueue(over.wait, self._count):
             over.wait()
         else:
             for thread in self._threads:
@@ -96,14 +96,15 @@ class QueuedCalls:
     def _is_elsewhere(self) -> bool:
         return os.getpid() != self._process
 
-    def _put(self, job: Job, times: int = 1) -> bool:
+    def _enqueue(self, job: Job, times: int = 1) -> bool:
+        """Queue a job so many times; return False if the queue takes none."""
         if self._is_elsewhere:
             return False
         with self._lock:
             if self._stopped:
                 return False
             if not self._threads:
-                # Daemons, or an interpreter that exits would wait for them for ever.
+                # Daemons: an interpreter that exits would wait for others for ever.
                 self._threads = tuple(
                     threading.Thread(target=self._serve, name=self._name, daemon=True)
                     for _ in range(self._count)
@@ -130,7 +131,7 @@ class QueuedCalls:
 
 
 def _make(waiting: list[Callable[[], Any]], future: Future[Any]) -> None:
-    """Make a call and tell its future, unless that was cancelled."""
+    """Make a call and set the result of its future, unless that was cancelled."""
     if not future.set_running_or_notify_cancel():
         return
     call = waiting.pop()
@@ -144,13 +145,13 @@ def _make(waiting: list[Callable[[], Any]], future: Future[Any]) -> None:
         future.set_result(value)
 
 
-# Not weak: of a queue that is dropped, the thread may still be at its last calls.
+# Not weak references: threads of a dropped queue may still make its last calls.
 _serving: Final[set[QueuedCalls]] = set()
 
 
 @atexit.register
 def _finish_all() -> None:
-    """Let last calls be made before the interpreter takes itself apart."""
+    """Finish the last calls before the interpreter shuts down."""
     for queue in tuple(_serving):
         queue.end()
         queue.wait()

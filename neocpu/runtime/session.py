@@ -1,4 +1,4 @@
-"""A model that the library has loaded: its runs, on arrays."""
+"""A model that the library has loaded, and its runs on arrays."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from neocpu.runtime.timeline import TraceEvent
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview"
-"""A file, or what one holds: any object with a buffer."""
+"""The path of a file, or its content in any object with a buffer."""
 
 _ALIGN: Final = 64
-"""Bytes that an array starts on a multiple of, for kernels to read or write it where it lies."""
+"""The alignment, in bytes, of arrays that kernels read or write in place."""
 
 
 def open_session(
@@ -48,15 +48,15 @@ def open_session(
     Parameters
     ----------
     source, verify, hugepages
-        As `neocpu.load` has them.
+        Parameters of `neocpu.load`.
 
     Raises
     ------
     ArtifactError, TargetError, UsageError
-        As `neocpu.load`.
+        Errors of `neocpu.load`.
     """
     core = library()
-    used = pool.handle  # while it is loaded; a model keeps its threads
+    used = pool.handle  # keeps the pool alive during loading; the model then keeps its threads
     options = Options(trust_weights=not verify, huge_pages=hugepages, pool=used.address)
     memory: AnyArray | None = None
     if isinstance(source, str | os.PathLike):
@@ -75,16 +75,22 @@ class Session:
     ----------
     name : str
     signatures : SignatureSet
-        What calls take and return.
+        The inputs and outputs of calls.
     metadata : bytes
         The header, in JSON.
     packing_seconds : float
-        Of loading it, what packing weights took that are not in the file as kernels read them.
+        Seconds of loading spent on packing weights that the file lacks in the packing of kernels.
     """
 
     __slots__ = (
-        *("_core", "_guard", "_handle", "_tracing"),
-        *("metadata", "name", "packing_seconds", "signatures"),
+        "_core",
+        "_guard",
+        "_handle",
+        "_tracing",
+        "metadata",
+        "name",
+        "packing_seconds",
+        "signatures",
     )
 
     def __init__(self, handle: Handle) -> None:
@@ -115,18 +121,18 @@ class Session:
 
     @property
     def streams(self) -> tuple[Session, ...]:
-        """The sessions that run at once: this one alone."""
+        """The sessions that run at once, which is this one alone."""
         return (self,)
 
     def stream(self, pool: ThreadPool) -> Session:
         """Return another session of the model, to run on another pool at the same time.
 
-        The two share its weights and their check, and each has an arena.
+        The two share the weights and their check. Each has its own arena.
 
         Raises
         ------
         UsageError
-            If this is a child of the process that loaded the model, or the pool is closed.
+            This is a child of the process that loaded the model, or the pool is closed.
         """
         used, mine = pool.handle, self._handle
         options = Options(pool=used.address)
@@ -136,26 +142,29 @@ class Session:
     def run(
         self, number: int, inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None = None
     ) -> tuple[AnyArray, ...]:
-        """Run the model once, from any thread; runs on one pool take turns.
+        """Run the model once, from any thread. Runs on one pool take turns.
 
         Parameters
         ----------
         number : int
-            Of the signature.
+            The number of the signature.
         inputs : sequence of array
-            In graph order, with the signature's shapes; any strides, alignment and byte order.
+            Inputs in graph order, with the signature's shapes, in any strides, alignment and byte
+            order.
         out : sequence of array, optional
-            In graph order, with the signature's shapes and dtypes. They may overlap inputs.
+            Arrays for outputs in graph order, with the signature's shapes and dtypes. They may
+            overlap inputs.
 
         Returns
         -------
         tuple of array
-            In graph order, of those rows that count: new arrays, or ``out`` and views of it.
+            Outputs in graph order, with the rows that count: new arrays, or ``out`` and views of
+            it.
 
         Raises
         ------
         ArtifactError, UsageError, NeoCPUError
-            As a call of a module.
+            An error of a module's call.
         """
         signature = self.signatures.all[number]
         read = _readable(signature.inputs, inputs, out)
@@ -164,7 +173,12 @@ class Session:
         taken = (Output * len(written))(*(Output(address_of(one), one.nbytes) for one in written))
         try:
             self._core.neocpu_run_signature(
-                *(self._handle.address, number, given, len(read), taken, len(written))
+                self._handle.address,
+                number,
+                given,
+                len(read),
+                taken,
+                len(written),
             )
         finally:
             if self._guard is not None:
@@ -172,11 +186,11 @@ class Session:
         return delivered(signature.outputs, written, [one.rows for one in taken], out)
 
     def intercept(self, interception: Interception) -> None:
-        """Have somebody else call the kernels from now on, who must live as long as this."""
+        """Let ``interception``, which must live as long as this, call kernels from now on."""
         self._core.neocpu_intercept(self._handle.address, byref(interception))
 
     def zeros(self, number: int = 0) -> list[AnyArray]:
-        """Return inputs of a signature to run on for the run's sake, in graph order."""
+        """Return inputs of a signature that are all zeros, in graph order."""
         signature = self.signatures.all[number]
         arrays = [aligned_empty(spec.shape, spec.dtype) for spec in signature.inputs]
         for array in arrays:
@@ -184,37 +198,37 @@ class Session:
         return arrays
 
     def verify(self) -> None:
-        """Wait until the weights are checked, if they are to be.
+        """Wait for the check of the weights, if there is one.
 
         Raises
         ------
         ArtifactError
-            If they are damaged.
+            The weights are damaged.
         UsageError
-            If this is a child of the process that loaded the model.
+            This is a child of the process that loaded the model.
         """
         self._core.neocpu_verify(self._handle.address)
 
     def start_trace(self) -> None:
-        """Note what runs do from now on; forget what was noted before.
+        """Record runs from now on; drop earlier records.
 
         Raises
         ------
         UsageError
-            If this is a child of the process that loaded the model.
+            This is a child of the process that loaded the model.
         """
         with self._tracing:
             self._core.neocpu_trace_start(self._handle.address)
 
     def stop_trace(self) -> tuple[TraceEvent, ...]:
-        """Note nothing more; return what was noted, in the order in which it began.
+        """Stop recording; return the events in the order in which they began.
 
         Raises
         ------
         UsageError
-            If nothing was to be noted, or this is a child of the process that loaded the model.
+            Nothing was being recorded, or this is a child of the process that loaded the model.
         NeoCPUError
-            If there was too little memory.
+            There was too little memory.
         """
         from neocpu.runtime.timeline import TraceEvent
 
@@ -238,7 +252,7 @@ class Session:
 def _readable(
     specs: Sequence[TensorSpec], inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None
 ) -> list[AnyArray]:
-    """Return inputs in C order and native bytes: themselves, if they are so."""
+    """Return inputs in C order and native byte order, copied only where necessary."""
     arrays, copied = [], []
     for spec, array in zip(specs, inputs, strict=True):
         if reason := _reason_to_copy(array, out):
@@ -249,7 +263,7 @@ def _readable(
             array = packed
         arrays.append(array)
     if copied:
-        import logging  # here, because `load` would spend a tenth of its time on it
+        import logging  # here, because it would take a tenth of the time of `load`
 
         logger = logging.getLogger("neocpu")
         logger.debug("inputs copied before the run: %s", ", ".join(copied))
@@ -257,7 +271,7 @@ def _readable(
 
 
 def writable(specs: Sequence[TensorSpec], out: Sequence[AnyArray] | None) -> list[AnyArray]:
-    """Return where a run writes: in C order and native bytes, none overlapping another."""
+    """Return arrays for a run to write: in C order and native byte order, without overlaps."""
     arrays = []
     for position, spec in enumerate(specs):
         if out is not None and _is_writable_in_place(out, position):
@@ -279,9 +293,9 @@ def delivered(
     Parameters
     ----------
     written : sequence of array
-        What `writable` returned.
+        The arrays that `writable` returned.
     rows : sequence of int
-        How many count, of bounded ones.
+        The number of rows that count, for bounded outputs.
     """
     results = []
     for position, (spec, array) in enumerate(zip(specs, written, strict=True)):
@@ -328,7 +342,7 @@ def _spec(one: Any) -> TensorSpec:
 
 
 def _is_writable_in_place(out: Sequence[AnyArray], position: int) -> bool:
-    """Whether an output can be written as it is: the later one of two that overlap wins."""
+    """Whether a run can write an output in place: not if it overlaps another, as the later wins."""
     array = out[position]
     return (
         array.flags.c_contiguous
@@ -342,14 +356,14 @@ def _is_writable_in_place(out: Sequence[AnyArray], position: int) -> bool:
 
 
 def _reason_to_copy(array: AnyArray, out: Sequence[AnyArray] | None) -> str | None:
-    """Return why kernels cannot read an input where it lies, or None if they can."""
+    """Return why kernels cannot read an input in place; None if they can."""
     if not array.flags.c_contiguous:
         return "not C-contiguous"
     if not array.dtype.isnative:
         return "of the other byte order"
     if address_of(array) % _ALIGN:
         return f"not aligned to {_ALIGN} bytes"
-    # An output may be an input as it is, and is written after others.
+    # Kernels write an output in place, perhaps before they have read all of this input.
     if out is not None and any(np.may_share_memory(array, one) for one in out):
         return "overlaps an output"
     return None

@@ -1,4 +1,4 @@
-"""The signatures of a module: one, or one for each of the shapes that it was compiled for."""
+"""The signatures of a module: one for each set of shapes that it is compiled for."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from neocpu.foundation.tensor_spec import TensorSpec, shapes_text
 from neocpu.runtime.array_types import AnyArray
 
 SHOWN = 16
-"""Signatures that a message lists."""
+"""The most signatures that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What one call takes and returns.
+    """The inputs and outputs of a call.
 
     Attributes
     ----------
     inputs, outputs : tuple of TensorSpec
-        In graph order. Signatures of a module have the same names and types.
+        Inputs and outputs in graph order. A module's signatures have the same names and types.
     number : int or None
-        Its position among those of a module; None of what no single plan is for.
+        Its position among the module's signatures; None if no single plan is for it.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -36,9 +36,9 @@ class Signature:
 
     @property
     def rows(self) -> int | None:
-        """The first extent of all inputs and outputs; None if they have none in common.
+        """The first extent that all inputs and outputs share; None if they share none.
 
-        That of a bounded output is a multiple: so many for each row at most.
+        A bounded output may have a multiple of it: several rows at most for each.
         """
         if not all(spec.shape for spec in (*self.inputs, *self.outputs)):
             return None
@@ -48,7 +48,7 @@ class Signature:
         return rows if whole else None
 
     def with_rows(self, rows: int) -> Signature:
-        """Return what a call of so many rows takes and returns."""
+        """Return the signature with so many rows."""
         own = self.rows or 1
         outputs = (
             spec.with_rows(spec.shape[0] // own * rows if spec.bounded else rows)
@@ -63,7 +63,7 @@ class SignatureSet:
     Parameters
     ----------
     signatures : sequence of Signature
-        At least one; no two have inputs of the same shapes.
+        One or more signatures. No two have inputs of the same shapes.
     """
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
@@ -78,14 +78,14 @@ class SignatureSet:
         return self._numbers.get(tuple(shapes))
 
     def batch_plans(self, shapes: Sequence[tuple[int, ...]]) -> dict[int, int]:
-        """Return the numbers of the signatures that differ from these shapes in a batch alone.
+        """Return the signatures that differ from these shapes only in the batch.
 
         Returns
         -------
         dict of int to int
-            By their rows, that is extents of the first axis: of all inputs alike, and of all
-            outputs. Empty if the shapes do not agree on theirs, there are not two signatures to
-            tell that it is a batch, or a row gives more in one than in another.
+            Their numbers by their rows: the first extent, which all inputs and outputs share. Empty
+            if the shapes do not share one, if there are not two such signatures to show that it is
+            a batch, or if a row has more results in one than in another.
         """
         if any(not shape or shape[0] != shapes[0][0] or not shape[0] for shape in shapes):
             return {}
@@ -102,12 +102,12 @@ class SignatureSet:
         return found if len(found) > 1 and len(given) == 1 else {}
 
     def of(self, arrays: Sequence[AnyArray]) -> Signature:
-        """Return the signature that arrays are inputs of, one of these or of another batch.
+        """Return the signature that arrays are inputs of: one of these, or of another batch.
 
         Raises
         ------
         UsageError
-            If there is none, with the set.
+            There is none. The message lists this set.
         """
         shapes = [array.shape for array in arrays]
         found = self.find(shapes)

@@ -1,4 +1,4 @@
-"""Streams of a model: sessions that run at once, each on threads and in an arena of its own."""
+"""Streams of a model: sessions that run at once, each with its own threads and arena."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TRIAL_SECONDS: Final = 0.25
-"""How long each number of streams is tried, after a call of each stream."""
+"""Seconds for which each number of streams is tried, after one call of each stream."""
 WORTH: Final = 1.03
-"""How many times as many calls a second more streams must make: each call takes longer on them."""
+"""The factor by which more streams must raise the calls a second: each call takes longer."""
 
 
 class StreamPools:
-    """A pool of threads for each stream, and which of them are free.
+    """A pool of threads for each stream, and the streams that are free.
 
     Parameters
     ----------
     streams : int
-        How many pools.
+        The number of pools.
     threads : int, optional
-        Of each; by default they share the CPUs evenly.
+        The threads of each pool. By default pools share the CPUs evenly.
 
     Attributes
     ----------
     pools : tuple of ThreadPool
     threads : int
-        Of each.
+        The threads of each pool.
 
     Raises
     ------
     UsageError
-        If there is not at least one stream, or are far more than CPUs, or as `ThreadPool`.
+        There is not at least one stream, there are far more than CPUs, or an error of `ThreadPool`.
     """
 
     def __init__(self, streams: int, threads: int | None = None) -> None:
@@ -58,18 +58,18 @@ class StreamPools:
         each = max(1, usable_cpus() // streams) if threads is None else threads
         self.pools: Final = tuple(ThreadPool(each) for _ in range(streams))
         self.threads: Final[int] = self.pools[0].threads
-        # The one used last is taken first: its arena is in the caches.
+        # The stream used last is taken first, because its arena is in the caches.
         self._free: LifoQueue[int] = LifoQueue()
         for position in reversed(range(streams)):
             self._free.put(position)
         self._queue = QueuedCalls("neocpu-streams", streams)
         self._process = os.getpid()
-        weakref.finalize(self, self._queue.end).atexit = False  # the queue sees to that itself
+        weakref.finalize(self, self._queue.end).atexit = False  # the queue has its own exit handler
 
     @contextmanager
     def taken(self) -> Iterator[int]:
-        """Wait for a free stream; it is the caller's for the time being."""
-        if os.getpid() != self._process:  # its streams may have been taken when it forked
+        """Wait for a free stream, and reserve it while the context lasts."""
+        if os.getpid() != self._process:  # its streams may have been taken at the fork
             yield 0
             return
         position = self._free.get()
@@ -89,7 +89,7 @@ class StreamPools:
         Raises
         ------
         UsageError
-            If this is closed, or was made before this process forked.
+            The pools are closed, or were made before this process forked.
         """
         future = self._queue.submit(function)
         if future is None:
@@ -112,12 +112,12 @@ class StreamPools:
 
 
 class StreamedSession:
-    """A loaded model that many can run at once; else as a `Session`.
+    """A loaded model that several threads can run at once, used like a `Session`.
 
     Parameters
     ----------
     session : Session
-        On the first of the pools; the others share its weights.
+        The session on the first pool. Those on other pools share its weights.
     pools : StreamPools
 
     Attributes
@@ -137,12 +137,12 @@ class StreamedSession:
     def run(
         self, number: int, inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None = None
     ) -> tuple[AnyArray, ...]:
-        """Run the model once, on whichever stream is free; see `Session.run`."""
+        """Run the model once on a free stream; see `Session.run`."""
         with self._pools.taken() as position:
             return self.streams[position].run(number, inputs, out)
 
     def stream(self, pool: ThreadPool) -> NoReturn:
-        """Refuse.
+        """Raise an error, because this needs a module of one stream.
 
         Raises
         ------
@@ -155,7 +155,7 @@ class StreamedSession:
         self.streams[0].verify()
 
     def start_trace(self) -> NoReturn:
-        """Refuse.
+        """Raise an error, because this needs a module of one stream.
 
         Raises
         ------
@@ -164,7 +164,7 @@ class StreamedSession:
         raise UsageError("a module of several streams is not traced: load it with streams=1")
 
     def stop_trace(self) -> tuple[TraceEvent, ...]:
-        """Refuse, as `start_trace`."""
+        """Raise the error of `start_trace`."""
         self.start_trace()
 
 
@@ -176,7 +176,7 @@ def open_streams(
     Raises
     ------
     ArtifactError, TargetError, UsageError
-        As `neocpu.load`.
+        Errors of `neocpu.load`.
     """
     pools = StreamPools(streams, threads)
     try:
@@ -188,15 +188,15 @@ def open_streams(
 
 
 def planned_streams(source: Source, threads: int | None) -> tuple[int, int] | None:
-    """Return the streams, and the threads of each, that an artifact for throughput is best with.
+    """Return the number of streams that an artifact for throughput needs, and the threads of each.
 
-    A stream for each ``threads``, by default those of a call that it was planned for, of the CPUs
-    this process may use. None for an artifact that was planned for the time of one call.
+    The CPUs this process may use are divided into streams of ``threads``, by default those that a
+    call was planned for. The result is None for an artifact planned for the time of one call.
 
     Raises
     ------
     ArtifactError, TargetError, UsageError
-        As `neocpu.load`.
+        Errors of `neocpu.load`.
     """
     session, pools = open_streams(source, 1, 1, verify=False, hugepages=False)
     pools.close()
@@ -208,7 +208,7 @@ def planned_streams(source: Source, threads: int | None) -> tuple[int, int] | No
 
 
 def fastest_streams(source: Source, threads: int | None, *, hugepages: bool) -> int:
-    """Measure how many streams make the most calls a second on the CPUs this process may use.
+    """Measure which number of streams makes the most calls a second on the CPUs of this process.
 
     Powers of two are tried, up to a stream for each CPU (or for each ``threads`` of them). More
     streams are taken only if they make 3 % more calls.
@@ -216,7 +216,7 @@ def fastest_streams(source: Source, threads: int | None, *, hugepages: bool) -> 
     Raises
     ------
     ArtifactError, TargetError, UsageError
-        As `neocpu.load`.
+        Errors of `neocpu.load`.
     """
     most = max(1, usable_cpus() // (threads or 1))
     best, calls = 1, 0.0
@@ -234,7 +234,7 @@ def fastest_streams(source: Source, threads: int | None, *, hugepages: bool) -> 
 
 
 def _calls_per_second(session: StreamedSession) -> float:
-    """Call on zeros from as many threads as there are streams."""
+    """Return the calls a second on zeros, from as many threads as there are streams."""
     from concurrent.futures import ThreadPoolExecutor  # here, because that takes 5 ms
 
     zeros = session.streams[0].zeros()

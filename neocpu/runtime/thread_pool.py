@@ -1,4 +1,4 @@
-"""Threads that run models: one module's own, or shared by several."""
+"""Threads that run models: those of one module, or shared by several."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Threads: TypeAlias = 'int | Literal["performance"] | None'
-"""How many: None is the default, and "performance" that of performance cores alone."""
+"""A number of threads. None is the default; "performance" takes performance cores only."""
 
-# Far more threads than CPUs are a mistake of the caller's.
+# A caller that asks for far more threads than CPUs has made a mistake.
 THREADS_PER_CPU: Final = 16
 
 _PERFORMANCE: Final = -1000000
@@ -31,23 +31,23 @@ _PERFORMANCE: Final = -1000000
 
 
 class ThreadPool(Unpicklable, Closing):
-    """Threads that modules run on. Calls of all modules of one pool take turns, in order.
+    """Threads that modules run on. Calls of all modules on one pool take turns, in order.
 
-    Without one, each module has threads of its own: two of them called at once then compete for
-    the CPUs. Threads wait busily within a call, and sleep between calls.
+    Without a pool, each module has its own threads, and two modules called at once compete for the
+    CPUs. Threads spin within a call, and sleep between calls.
 
     Parameters
     ----------
     threads : int or "performance", optional
-        How many, the calling one included; by default the CPUs this process may use (affinity and
-        control-group quota), and at most as many as affinity allows. "performance": of these, the
-        CPUs of performance cores, where a machine has slower ones too, and all threads but the
-        calling one stay on them.
+        The number of threads, the calling one included. The default is the number of CPUs this
+        process may use (affinity and control-group quota). It is limited by affinity.
+        "performance" takes only performance cores among these CPUs, where a machine has slower ones
+        too; all threads but the calling one then stay on them.
     pin : bool
-        Keep each thread but the calling one on a CPU of its own. For machines that run nothing
-        else: a busy neighbour on that CPU holds the thread up.
+        Whether each thread but the calling one stays on its own CPU. This is for machines that run
+        nothing else: a busy neighbour on that CPU would delay the thread.
     name : str
-        Of the thread that makes queued calls, in a debugger.
+        The name, for debuggers, of the thread that makes queued calls.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class ThreadPool(Unpicklable, Closing):
     Raises
     ------
     UsageError
-        If ``threads`` is not positive, or far more than the machine has.
+        ``threads`` is not positive, or far more than the machine has.
     """
 
     _instead = "make one in each process"
@@ -69,7 +69,7 @@ class ThreadPool(Unpicklable, Closing):
         self._handle: Handle | None = Handle(address, core.neocpu_pool_free)
         self.threads: Final[int] = core.neocpu_pool_threads(address)
         self._queue = QueuedCalls(name)
-        weakref.finalize(self, self._queue.end).atexit = False  # the queue sees to that itself
+        weakref.finalize(self, self._queue.end).atexit = False  # the queue has its own exit handler
 
     @property
     def handle(self) -> Handle:
@@ -78,7 +78,7 @@ class ThreadPool(Unpicklable, Closing):
         Raises
         ------
         UsageError
-            If this one is closed.
+            This pool is closed.
         """
         handle = self._handle
         if handle is None:
@@ -93,12 +93,12 @@ class ThreadPool(Unpicklable, Closing):
     def submit(self, function: Callable[[], T]) -> Future[T]:
         """Queue a function and return at once. It can be cancelled while it is queued.
 
-        Functions are called one after another, on a thread that is for them alone.
+        Functions are called one after another, on a thread of their own.
 
         Raises
         ------
         UsageError
-            If the pool is closed, or was made before this process forked.
+            The pool is closed, or was made before this process forked.
         """
         future = self._queue.submit(function)
         if future is None:
@@ -118,7 +118,7 @@ class ThreadPool(Unpicklable, Closing):
     def close(self) -> None:
         """Finish the calls already made, then give up the threads. May be repeated.
 
-        Modules that run on it can then only be closed.
+        Modules that run on the pool can then only be closed.
         """
         self._queue.end()
         self.wait()
@@ -133,12 +133,12 @@ class ThreadPool(Unpicklable, Closing):
 
 
 def check_threads(threads: Threads) -> int:
-    """Return how many threads to ask for, as `neocpu_options` has it: 0 for the default.
+    """Return the number of threads as `neocpu_options` has it: 0 for the default.
 
     Raises
     ------
     UsageError
-        If ``threads`` is not positive, or far more than the machine has.
+        ``threads`` is not positive, or far more than the machine has.
     """
     if threads is None:
         return 0
@@ -148,19 +148,19 @@ def check_threads(threads: Threads) -> int:
 
 
 def check_count(what: str, count: Any, instead: str = "") -> int:
-    """Return how many threads, or of what has a thread each.
+    """Check and return a number of threads, or of things that have a thread each.
 
     Parameters
     ----------
     what : str
-        What they are, in the plural.
+        The name of the things, in the plural.
     instead : str
-        What else may be given, for the error.
+        An alternative to a number, for the error message.
 
     Raises
     ------
     UsageError
-        If the count is not positive, or far more than the machine has.
+        The count is not positive, or far more than the machine has.
     """
     limit = THREADS_PER_CPU * (os.cpu_count() or 1)
     if not hasattr(count, "__index__") or not 1 <= count <= limit:

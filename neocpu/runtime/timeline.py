@@ -1,4 +1,4 @@
-"""When runs of a model, their calls of kernels and the tasks of these took place."""
+"""The timeline of a model's runs, their calls of kernels, and the tasks of these calls."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ Kind: TypeAlias = Literal["run", "kernel", "task"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceEvent:
-    """Something that took time.
+    """A run, a call of a kernel or a task, with its times.
 
     Attributes
     ----------
     begin, end : int
         Nanoseconds of the clock that `time.monotonic_ns` reads.
     run : int
-        Its number, from 0.
+        Number of the run, from 0.
     call : int
-        Position of the call among `Timeline.calls`; -1 of a run.
+        Position of the call among `Timeline.calls`; -1 for a run.
     loop : int
-        Number of the call's parallel loop; -1 of a run and of a call.
+        Number of the call's parallel loop; -1 for a run or a call.
     task : int
-        Which part of the loop; -1 of a run and of a call.
+        Number of the loop's part; -1 for a run or a call.
     thread : int
-        What it took place on; 0 is the one that made the run.
+        Number of the thread it took place on; 0 is the thread that made the run.
     """
 
     begin: int
@@ -51,22 +51,22 @@ class TraceEvent:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Its duration."""
         return (self.end - self.begin) * 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What a model did between `Module.start_trace` and `Module.stop_trace`.
+    """The events of a model between `Module.start_trace` and `Module.stop_trace`.
 
     Attributes
     ----------
     name : str
-        The model's.
+        The model's name.
     calls : tuple of DescribedCall
-        That a run consists of, in turn.
+        The calls of a run, in order.
     events : tuple of TraceEvent
-        In the order in which they began; what contains others comes before them.
+        Events in the order in which they began. One that contains others comes before them.
     """
 
     name: str
@@ -81,10 +81,10 @@ class Timeline:
         Raises
         ------
         UsageError, ArtifactError
-            If the folder is missing or read-only, or the disk is full.
+            The folder is missing or read-only, or the disk is full.
         """
         with replacing(Path(path), option="--trace") as file:
-            # One by one: as a whole, a million of them would take a gigabyte of memory.
+            # Written one by one: a million events in one piece would take a gigabyte of memory.
             file.write(b'{"displayTimeUnit":"ns","traceEvents":[')
             for number, event in enumerate(self._chrome_events()):
                 text = json.dumps(event, separators=(",", ":"))
@@ -128,9 +128,9 @@ class Timeline:
 
 
 def seconds_of_calls(events: Sequence[TraceEvent], calls: int) -> list[list[float]]:
-    """Return how long each of so many calls took, in each of the runs, made once or not.
+    """Return the seconds of each of ``calls`` calls in each run, summed over repetitions.
 
-    Those of one launch begin at once: each is told the part of its tasks, of those of all.
+    Calls of one launch begin at once. Each gets a share of its time, by the time of its tasks.
     """
     first = min((event.run for event in events), default=0)
     runs = max((event.run + 1 for event in events), default=0) - first

@@ -1,4 +1,4 @@
-"""What cannot leave its process says so."""
+"""Objects that refuse to be pickled, because they cannot leave their process."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from neocpu.foundation.errors import ArgumentTypeError
 
 
 class CannotCopy(ArgumentTypeError):
-    """Something that holds threads and memory of its process was to be pickled or copied.
+    """An object with threads or memory of its process cannot be pickled or copied.
 
-    A ``TypeError`` too, for that is what pickle raises, and libraries expect of it.
+    It is a ``TypeError`` too: pickle raises that, and libraries expect it.
     """
 
 

@@ -28,12 +28,12 @@ _SMALL_BYTES = 4096
 
 
 def create_app(server: InferenceServer) -> FastAPI:
-    """Return the application. It starts the server unless that was done, and closes it at its end.
+    """Return the application. It starts the server if necessary, and closes it at the end.
 
     Raises
     ------
     NeoCPUError
-        See `InferenceServer.start`; raised at start-up.
+        An error of `InferenceServer.start`, raised at start-up.
     """
 
     @asynccontextmanager
@@ -42,10 +42,10 @@ def create_app(server: InferenceServer) -> FastAPI:
         yield
         await asyncio.to_thread(server.close)
 
-    # No redirects: where to is what the client itself says in Host.
+    # No redirects: their target would come from the client's own Host header.
     app = FastAPI(title="neocpu", lifespan=lifespan, openapi_url=None, redirect_slashes=False)
     _add_errors(app, server)
-    _add_infer(app, server)  # first, for routes are tried in order
+    _add_infer(app, server)  # first, because routes are tried in order
     _add_models(app, server)
     _add_repository(app, server)
     _add_health(app, server)
@@ -101,7 +101,7 @@ def _add_repository(app: FastAPI, server: InferenceServer) -> None:
 
     @app.post("/v2/repository/models/{name}/load")
     async def load(name: str, request: Request) -> Response:
-        # No client chooses a file, nor how it is run.
+        # Clients choose neither a file nor how it is run.
         if (await _document(request, "{}")).get("parameters"):
             raise RequestError(
                 "load takes no parameters: the model's own file is read anew, as it was served"
@@ -111,7 +111,7 @@ def _add_repository(app: FastAPI, server: InferenceServer) -> None:
 
     @app.post("/v2/repository/models/{name}/unload")
     async def unload(name: str, request: Request) -> Response:
-        await _document(request, "{}")  # nothing depends on a model: "unload_dependents" or not
+        await _document(request, "{}")  # "unload_dependents" is ignored: no model has dependents
         await server.unload(name)
         return Response(headers=_closing(server))
 
@@ -136,7 +136,7 @@ def _add_models(app: FastAPI, server: InferenceServer) -> None:
 
 
 async def _document(request: Request, such_as: str) -> dict[str, Any]:
-    """Return the JSON object that is a request's body; an empty one of an empty body.
+    """Return the JSON object in a request's body; an empty body is an empty object.
 
     Raises
     ------

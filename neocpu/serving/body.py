@@ -18,7 +18,7 @@ else:
 
     @asynccontextmanager
     async def timeout(seconds: float) -> AsyncIterator[None]:
-        """Cancel what is done within, and raise TimeoutError, after so many seconds."""
+        """Cancel the block and raise TimeoutError after so many seconds."""
         with fail_after(seconds):
             yield
 
@@ -36,7 +36,7 @@ async def read_body(
     hold: Callable[[int], None] | None = None,
     rest: Rest | None = None,
 ) -> memoryview:
-    """Receive a body; nothing is read of one that says it is too large.
+    """Receive a body. If its declared length is too large, nothing is read.
 
     Parameters
     ----------
@@ -45,17 +45,16 @@ async def read_body(
     length : int or None
         The value of Content-Length; None if the body is chunked.
     limit : int
-        Most bytes a body may have.
+        The most bytes of a body.
     seconds : float
-        Most time it may take to arrive.
+        The most seconds that it may take to arrive.
     json_bytes : int or None
-        The place where the JSON ends and binary tensor data begin. Those get an aligned place, so
-        that the
-        module reads the first tensor where it lies.
+        The offset at which the JSON ends and binary tensor data begin. These data are aligned, so
+        that the module reads the first tensor in place.
     hold : callable, optional
-        Told how many bytes are about to be kept in all; may refuse by raising.
+        A function called with the total bytes about to be allocated. It may raise to refuse.
     rest : callable, optional
-        Reads what follows the first of the chunks, of a body whose length is known.
+        A function that reads the data after the first chunk, if the length of the body is known.
 
     Raises
     ------
@@ -96,10 +95,10 @@ async def read_body(
 
 
 async def discard_body(chunks: AsyncIterator[bytes], seconds: float) -> None:
-    """Receive a body for nothing, at most so long.
+    """Receive a body and drop it, for at most so many seconds.
 
-    Where a connection is closed after the answer, what is unread makes the system reset it, and
-    the answer is lost.
+    If a connection with unread data is closed after the answer, the system resets it, and the
+    answer is lost.
     """
     with suppress(RequestError), move_on_after(seconds):
         async for _ in chunks:

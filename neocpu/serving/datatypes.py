@@ -1,4 +1,4 @@
-"""The datatypes of the Open Inference Protocol, and numpy's."""
+"""The datatypes of the Open Inference Protocol, and those of numpy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from neocpu.foundation.dtypes import DTYPES
 AnyArray = np.ndarray[Any, Any]
 
 DATATYPES: Final = {dtype.name: dtype.datatype for dtype in DTYPES.values()}
-"""Datatype by the name of the element type."""
+"""The protocol's datatypes by the names of element types."""
 
 
 def wire_dtype(dtype: str) -> np.dtype[Any]:
-    """Return the dtype of binary tensor data, which is little-endian; of bfloat16, of its bits."""
+    """Return the little-endian dtype of binary tensor data; for bfloat16, that of its bits."""
     return np.dtype("uint16" if dtype == NAME else dtype).newbyteorder("<")

@@ -1,4 +1,4 @@
-"""A time that something has, of which most that has one is done long before."""
+"""A deadline that is set and put off often, and hardly ever reached."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 
 class Deadline:
-    """Calls a function when a time is over that may be changed any number of times before.
+    """Calls a function at a deadline, which may be changed any number of times before.
 
-    By one timer, which looks when it ends whether the time was put off: to make and to cancel one
-    with each step of each request takes longer than to look at the clock.
+    It has one timer, which checks when it ends whether the deadline was put off. To make and cancel
+    a timer in each step of each request would take longer than to look at the clock.
 
     Parameters
     ----------
     loop : asyncio.AbstractEventLoop
     late : callable
-        May set another time.
+        The function to call. It may set another deadline.
     """
 
     __slots__ = ("_end", "_late", "_loop", "_timer")
@@ -28,11 +28,11 @@ class Deadline:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is a time that ends."""
+        """Whether there is a deadline."""
         return self._end is not None
 
     def set(self, seconds: float | None) -> None:
-        """Have so many seconds from now on, or all the time there is."""
+        """Set the deadline to so many seconds from now, or remove it."""
         if seconds is None:
             self._end = None
             return
@@ -44,7 +44,7 @@ class Deadline:
             self._start(self._end)
 
     def close(self) -> None:
-        """Call nothing any more, nor keep what would be called."""
+        """Remove the deadline, and drop the timer with its reference to the function."""
         self._end = None
         if self._timer is not None:
             self._timer.cancel()

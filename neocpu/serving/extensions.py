@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 REST: Final = "neocpu.rest"
-"""A `Rest`, where the length of the body is known."""
+"""The name of a `Rest`, which is offered if the length of the body is known."""
 Rest: TypeAlias = Callable[[memoryview], Awaitable[int]]
-"""Reads what follows the first piece of a body to where an application wants it, as much as there
-is room for; returns how many bytes came."""
+"""Reads the data after the first piece of a body into the application's memory, up to its size;
+returns the number of bytes."""
 
 KEEP_NEXT: Final = "neocpu.keep_next"
-"""A function: what is sent next goes out with what is sent after it, as one piece unless it
-is large."""
+"""The name of a function that joins the next message sent to the one after it, unless that is
+large."""
 
 GONE: Final = "neocpu.gone"
-"""A future of the connection, which is done when the client has gone."""
+"""The name of a future of the connection, which is done when the client has gone."""

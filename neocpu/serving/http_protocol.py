@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol, with bounds on what a client sends before it gets an answer."""
+"""uvicorn's HTTP protocol, with bounds on the data a client sends before it gets an answer."""
 
 from __future__ import annotations
 
@@ -13,38 +13,47 @@ from neocpu.serving.deadline import Deadline
 from neocpu.serving.extensions import GONE, KEEP_NEXT, REST
 
 HEAD_BYTES: Final = 1 << 16
-"""The largest head of a request, but for what one read of the socket brings; as much may come of
-trailers, or of chunks' extensions, without a byte of a body."""
+"""The most bytes of a request's head, plus one read of the socket.
+
+Trailers, or extensions of chunks, may take as much without a byte of a body.
+"""
 HEAD_SECONDS: Final = 20.0
-"""The longest time from a connection, or a head's first byte, to the end of the head; and from an
-empty line after an answer to the next head."""
+"""The most seconds from a connection, or a head's first byte, to the end of the head.
+
+It is also the time from an empty line after an answer to the next head.
+"""
 BODY_SECONDS: Final = 60.0
-"""The longest time a body may take, even one that nobody reads because it is refused already."""
+"""The most seconds of a body, even of one that nobody reads because it is already refused."""
 ANSWER_SECONDS: Final = 60.0
-"""The longest time a client may take to read what the system's buffers do not hold of an answer."""
+"""The most seconds for a client to read the part of an answer beyond the system's buffers."""
 
 PIECE_BYTES: Final = 1 << 14
-"""How much is parsed before the bounds are looked at again, and all that a read of the socket
-brings, but for the rest of a body."""
+"""The most bytes of one read of the socket, except for the rest of a body.
+
+The bounds are checked after each read.
+"""
 
 MAX_PIPELINED: Final = 16
-"""How many requests may wait for the answer to one before them on the same connection; one read of
-the socket can bring thousands, each of which takes kilobytes, and time from everyone else."""
+"""The most requests on a connection that may wait for the answer to a request before them.
+
+One read of the socket can bring thousands. Each takes kilobytes, and time from other clients.
+"""
 
 
 class _Transport:
-    """A transport that takes what is written for a client that has gone.
+    """A transport that drops data for a client that has gone.
 
-    uvicorn notices that only of the last of several pipelined requests; uvloop's transports raise.
+    uvicorn notices this only for the last of several pipelined requests, and uvloop's transports
+    raise.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._keeps = False  # what is written next
+        self._keeps = False  # whether the next data are kept for the write after it
         self._kept = b""
 
     def keep_next(self) -> None:
-        """Send what is written next with what is written after it, if that is worth a copy."""
+        """Send the next data together with those after them, if that is worth a copy."""
         self._keeps = True
 
     def write(self, data: bytes) -> None:
@@ -62,10 +71,10 @@ class _Transport:
 
 
 class BoundedProtocol(asyncio.BufferedProtocol):
-    """One connection, which says where each read of the socket goes.
+    """A connection that provides the buffer for each read of the socket.
 
-    Beside uvicorn's protocol, not one of its kind: of an `asyncio.Protocol` uvloop asks no such
-    thing.
+    It wraps uvicorn's protocol and does not inherit from it, because uvloop does not ask an
+    `asyncio.Protocol` for buffers.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -93,11 +102,12 @@ class BoundedProtocol(asyncio.BufferedProtocol):
 class Connection(HttpToolsProtocol):  # type: ignore[misc]
     """uvicorn's protocol of one connection, within bounds.
 
-    uvicorn by itself waits for the rest of a request for ever, and for a client to read its answer,
-    and keeps a head of any size, all trailers, and any number of requests.
+    uvicorn alone waits for ever for the rest of a request, and for a client to read its answer. It
+    keeps a head of any size, all trailers, and any number of requests.
 
-    Heads go through its parser, and what comes of a body until the application asks for the rest by
-    `REST`: that is read to where it is wanted. By way of the parser it would be copied six times.
+    Heads go through its parser, and so does a body until the application asks for the rest by
+    `REST`. The rest is read directly into the application's memory, whereas the parser would have
+    it copied six times.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -107,17 +117,17 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._head_bytes = 0  # received since the parser last let go of any
         self._body_bytes = 0  # of all bodies
         self._refused = False
-        # Not closed then, which would wait for the client: dropped with what it did not read.
+        # The connection is dropped with all unread data: closing it would wait for the client.
         self._writing = Deadline(self.loop, lambda: self.transport.abort())
-        self._piece = bytearray()  # where the last read went
-        self._length = 0  # of the body, if the head told it
-        self._missing = 0  # of a body that is read past the parser
-        self._place: memoryview | None = None  # where to, unless nobody wants it any more
+        self._piece = bytearray()  # the buffer of the last read
+        self._length = 0  # bytes of the body, if the head declares them
+        self._missing = 0  # bytes to come of a body that bypasses the parser
+        self._place: memoryview | None = None  # the memory for them; None if nobody wants them
         self._arrived: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] = self.loop.create_future()
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        # Writing pauses while anything is left to write, and not only while much is.
+        # Writing pauses while any data are left to write, not only while there are many.
         transport.set_write_buffer_limits(high=0)
         super().connection_made(_Transport(transport))
         self._deadline.set(HEAD_SECONDS)
@@ -138,20 +148,20 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         super().resume_writing()
 
     def room(self) -> bytearray | memoryview:
-        """Return where the next read of the socket goes."""
+        """Return the buffer for the next read of the socket."""
         if self._place:
             return self._place
         self._piece = bytearray(min(PIECE_BYTES, self._missing or PIECE_BYTES))
         return self._piece
 
     def take(self, count: int) -> None:
-        """Take so many bytes that were read to there."""
+        """Process so many bytes that were read into that buffer."""
         if self._missing:
             self._take_rest(count)
         else:
             piece, self._piece = self._piece, bytearray()
             self._receive(memoryview(piece)[:count])
-        # Any byte ends uvicorn's waiting for the next request, and an empty line begins none.
+        # Any byte ends uvicorn's wait for the next request, but an empty line begins none.
         idle = self.timeout_keep_alive_task is None and self._answered
         if idle and not self._deadline.is_set:
             self._deadline.set(HEAD_SECONDS)
@@ -167,18 +177,18 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
             part = "trailers" if self._phase % 2 else "head"
             self.send_400_response(f"the {part} of the request has more than {HEAD_BYTES} bytes")
         if self._length and self._phase % 2 and self.cycle.body and not self._answered:
-            # Until the application asks for more, or says where it is to go.
+            # Until the application asks for more, or provides memory for the rest.
             self.flow.pause_reading()
 
     async def _read_rest(self, place: memoryview) -> int:
-        """Receive the rest of a body; return how much came of it."""
+        """Receive the rest of a body; return the number of bytes."""
         self._place, self._missing = place, place.nbytes
         self._arrived = self.loop.create_future()
-        self.flow.resume_reading()  # which pauses where the application waited for the first piece
+        self.flow.resume_reading()  # it is paused if the application waited for the first piece
         try:
             await self._arrived
         finally:
-            self._place = None  # what comes now is for nobody
+            self._place = None  # later data are dropped
         return place.nbytes - self._missing
 
     def _take_rest(self, count: int) -> None:
@@ -187,7 +197,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         if self._place:
             self._place = self._place[count:]
         if not self._missing:
-            # The parser waits for the rest of the body still.
+            # The old parser still waits for the rest of the body.
             self.parser = httptools.HttpRequestParser(self)
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
             self.on_message_complete()
@@ -207,7 +217,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= MAX_PIPELINED:
-            raise ValueError("too many pipelined requests")  # the parser refuses all that follows
+            raise ValueError("too many pipelined requests")  # the parser refuses all that follow
         super().on_headers_complete()
         headers = dict(self.headers)
         self.scope["extensions"] = {KEEP_NEXT: self.transport.keep_next, GONE: self._gone}
@@ -232,10 +242,10 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, as the Open Inference Protocol has errors, and hang up.
+        """Refuse data that are no HTTP, with an error of the Open Inference Protocol, and hang up.
 
-        Nothing more is read. Answers that are due to requests before it come first, and then the
-        connection is closed without this one, which a client would take for one of those.
+        Nothing more is read. If answers to earlier requests are due, they are sent, and the
+        connection is closed without this error, which a client would take for one of them.
         """
         self._refused = True
         if self._phase % 2 == 0 and not self._answered:
@@ -252,15 +262,15 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
 
     @property
     def _answered(self) -> bool:
-        """Whether no answer is due to a request whose head is complete."""
+        """Whether every request with a complete head is answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def _late(self) -> None:
-        """Hang up, if nothing else is expected before."""
+        """Hang up, unless the client waits for an answer."""
         cycle = self.cycle
         computing = cycle is not None and not (cycle.response_complete or cycle.more_body)
         if computing or self.pipeline:
-            # The client is ahead of us: it is owed an answer to the request before this one.
+            # The client is ahead: it must get the answer to the request before this one.
             self._deadline.set(HEAD_SECONDS)
         else:
             self.transport.close()

@@ -1,4 +1,4 @@
-"""Run the application on uvicorn, and drain it when a signal says so."""
+"""Run the application on uvicorn, and drain it on a signal."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from neocpu.serving.http_protocol import BoundedProtocol
 from neocpu.serving.server import InferenceServer
 
 FLUSH_SECONDS: Final = 5
-"""What clients have, after the last answer was computed, to read it."""
+"""Seconds for clients to read the last answer after it was computed."""
 KEEP_ALIVE_SECONDS: Final = 75
-"""Longer than gateways keep an idle connection, so that none is closed under their next request."""
+"""Seconds of an idle connection: longer than in gateways, so that none ends under a request."""
 _BACKLOG: Final = 2048
 
 
@@ -36,7 +36,7 @@ class Ended:
     signal : int
         The number of the signal that asked for it.
     unanswered : int
-        Requests that were accepted and cut off, because the time for draining was over.
+        Accepted requests that were cut off because the time for draining was over.
     """
 
     signal: int
@@ -44,12 +44,12 @@ class Ended:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound and does not listen yet; port 0 is any free one.
+    """Return a bound socket that does not listen yet. Port 0 is any free port.
 
     Raises
     ------
     UsageError
-        The address cannot be had.
+        The socket cannot be bound to the address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
@@ -64,7 +64,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url(bound: socket.socket) -> str:
-    """Return the address of a bound socket as clients write it."""
+    """Return the URL of a bound socket."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -76,21 +76,21 @@ def serve(
     announce: Callable[[], None],
     tell: Callable[[str], None],
 ) -> Ended:
-    """Serve until SIGTERM or SIGINT, then drain; a second signal ends that at once.
+    """Serve until SIGTERM or SIGINT, then drain. A second signal ends draining at once.
 
-    SIGHUP reloads the files that changed, unless it says that the terminal is gone.
+    SIGHUP reloads the files that changed, unless it means that the terminal is gone.
 
     Parameters
     ----------
     server : InferenceServer
-        Started; it is closed at the end.
+        A server that is started. It is closed at the end.
     announce : callable
-        Called once connections are accepted.
+        A function called once connections are accepted.
     tell : callable
-        Told in a line what became of each file that is reloaded.
+        A function called with a line about each reloaded file.
     """
     keep_freed_memory()
-    # What start-up allocated stays for good: no collection has to walk through it again.
+    # Objects of the start-up stay for good: no collection needs to check them again.
     gc.collect()
     gc.freeze()
     config = uvicorn.Config(
@@ -100,7 +100,7 @@ def serve(
         log_level="error",  # any client could fill a log with warnings
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # nothing here depends on who a client says it is
+        proxy_headers=False,  # nothing here depends on a client's address
         ws="none",
         backlog=_BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
@@ -110,12 +110,12 @@ def serve(
     try:
         running.run(sockets=[bound])
     finally:
-        server.close()  # the application did, unless it was hurried
+        server.close()  # the application has done it, unless it was interrupted
     return Ended(running.received, running.unanswered)
 
 
 class _DrainingServer(uvicorn.Server):  # type: ignore[misc]
-    """Goes on listening while it drains, so that late requests are refused, not lost."""
+    """Listens on while it drains, so that late requests are refused and not lost."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class _DrainingServer(uvicorn.Server):  # type: ignore[misc]
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
         self._loop.add_signal_handler(signal.SIGHUP, self._hangup)
-        # Not before there is a loop for signals to reach.
+        # Only now is there a loop that signals can reach.
         self._announce()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -153,9 +153,9 @@ class _DrainingServer(uvicorn.Server):  # type: ignore[misc]
             self._loop.call_soon_threadsafe(self._begin_drain if first else self._end_drain)
 
     def _hangup(self) -> None:
-        """Reload what changed; or end, as other commands do, if the terminal was closed."""
+        """Reload files that changed; or end, like other commands, if the terminal was closed."""
         gone = self._has_terminal and not _has_terminal()
-        if gone and callable(self._end_on_hangup):  # and not ignored, as `nohup` has it
+        if gone and callable(self._end_on_hangup):  # `nohup` has the signal ignored
             self._end_on_hangup(signal.SIGHUP, None)
         elif self._draining is None:
             task = asyncio.ensure_future(self._reload())
@@ -175,12 +175,12 @@ class _DrainingServer(uvicorn.Server):  # type: ignore[misc]
 
     def _begin_drain(self) -> None:
         self._draining = asyncio.ensure_future(self._server.drain(self._drain_seconds))
-        # A callback runs in any case: a task that is cancelled before its first step runs nothing.
+        # A callback always runs, whereas a task cancelled before its first step runs nothing.
         self._draining.add_done_callback(self._drained)
 
     def _end_drain(self) -> None:
         if self._draining is None or not self._draining.cancel():
-            self.force_exit = True  # nor wait for clients to read the last answers
+            self.force_exit = True  # do not wait for clients to read the last answers either
 
     def _drained(self, _: asyncio.Task[None]) -> None:
         self.unanswered = self._server.in_flight
@@ -190,7 +190,7 @@ class _DrainingServer(uvicorn.Server):  # type: ignore[misc]
 
 
 def _has_terminal() -> bool:
-    """Whether there is a terminal that can be closed, which sends this process SIGHUP."""
+    """Whether there is a terminal, which sends this process SIGHUP when it is closed."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
     except OSError:

@@ -1,4 +1,4 @@
-"""A bound on the bytes that a server holds for its clients, in both directions."""
+"""A bound on the bytes of requests and answers that a server has in memory."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from neocpu.foundation.closing import Closing
 from neocpu.serving.refusals import OverloadedError
 
 RETRY_SECONDS: Final = 5
-"""When room is likely: bodies take a second, unread answers up to a minute."""
+"""Seconds after which room is likely: bodies take a second, unread answers up to a minute."""
 
 
 class InFlight:
-    """Counts request bodies that arrive or are computed with, and answers that are not sent yet.
+    """Counts the bytes of requests that arrive or are computed, and of answers not sent yet.
 
     Attributes
     ----------
     limit : int
-        Most bytes of both together; a request alone may take more.
+        The most bytes of requests and answers. A single request may take more.
     requests, answers : int
-        Bytes of each now.
+        The present bytes of each.
     """
 
     def __init__(self, limit: int, registry: CollectorRegistry) -> None:
         self.limit = limit
         self.requests = self.answers = 0
-        held = Gauge(
+        used = Gauge(
             "neocpu_bytes_in_flight",
             "Bytes held of requests that are received or computed, and of answers not sent yet",
             ("direction",),
             registry=registry,
         )
-        held.labels("request").set_function(lambda: self.requests)
-        held.labels("answer").set_function(lambda: self.answers)
+        used.labels("request").set_function(lambda: self.requests)
+        used.labels("answer").set_function(lambda: self.answers)
         most = Gauge(
             "neocpu_bytes_in_flight_limit",
             "Most bytes of both directions together",
@@ -43,7 +43,7 @@ class InFlight:
         most.set(limit)
 
     def share(self, answer: int) -> Share:
-        """Return the share of a new request, whose answer has at least so many bytes.
+        """Return the share of a new request with an answer of at least so many bytes.
 
         Raises
         ------
@@ -55,24 +55,24 @@ class InFlight:
         return share
 
     def check(self, more: int, own: int) -> None:
-        """Check that there is room for ``more`` bytes of a request that holds ``own`` already.
+        """Check that there is room for ``more`` bytes of a request that already has ``own``.
 
         Raises
         ------
         OverloadedError
             Other requests leave no room.
         """
-        held = self.requests + self.answers
-        if more > 0 and held > own and held + more > self.limit:
+        used = self.requests + self.answers
+        if more > 0 and used > own and used + more > self.limit:
             raise OverloadedError(
-                f"requests and answers under way hold {held} bytes of {self.limit} "
+                f"requests and answers under way hold {used} bytes of {self.limit} "
                 "(--max-bytes-in-flight): try again later",
                 RETRY_SECONDS,
             )
 
 
 class Share(Closing):
-    """The bytes that one request holds until it is closed. A context manager, too."""
+    """The bytes that one request and its answer take until this is closed."""
 
     __slots__ = ("_all", "_answer", "_request")
 
@@ -82,7 +82,7 @@ class Share(Closing):
         self._answer = 0
 
     def hold_request(self, size: int) -> None:
-        """Count ``size`` bytes of its body, instead of those before.
+        """Count ``size`` bytes of its body, in place of the former number.
 
         Raises
         ------
@@ -94,7 +94,7 @@ class Share(Closing):
         self._request = size
 
     def hold_answer(self, size: int) -> None:
-        """Count ``size`` bytes of its answer, instead of those before.
+        """Count ``size`` bytes of its answer, in place of the former number.
 
         Raises
         ------
@@ -106,6 +106,6 @@ class Share(Closing):
         self._answer = size
 
     def close(self) -> None:
-        """Give all of it back. May be repeated."""
+        """Release all bytes. May be repeated."""
         self.hold_request(0)
         self.hold_answer(0)

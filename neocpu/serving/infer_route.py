@@ -1,7 +1,7 @@
-"""Inference requests, as an ASGI application of their own behind a route of the one of `app.py`.
+"""Inference requests, as an ASGI application behind a route of the application in `app.py`.
 
-What a request passes through here is fetched from memory each time, for kernels need the caches:
-no objects are made of it that nothing needs.
+Kernels fill the caches, so code and data of this path come from memory with each request: it makes
+as few objects as possible.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from neocpu.serving.server import InferCall, InferenceServer
 
 JSON_LENGTH: Final = "Inference-Header-Content-Length"
 CLOSING: Final = ("Connection", "close")
-"""Tells clients that keep their connections to look for another server."""
+"""The header that sends clients with open connections to another server."""
 
 
 class InferRoute:
@@ -37,7 +37,7 @@ class InferRoute:
         self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Of several alike the first.
+        # Of several headers with one name, the first counts.
         headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))
         path = scope["path_params"]
         offered = scope.get("extensions") or {}
@@ -59,7 +59,7 @@ class InferRoute:
     async def _send(
         self, answer: InferResponse, share: Share, send: Send, offered: Mapping[str, Any]
     ) -> None:
-        """Send an answer, which has its share of the bytes in flight until the client took it."""
+        """Send an answer, and release its share of bytes in flight once the client has read it."""
         kind, body = "json" if answer.json_bytes is None else "octet-stream", answer.body
         headers = [("content-length", len(body)), ("content-type", f"application/{kind}")]
         if answer.json_bytes is not None:
@@ -72,12 +72,12 @@ class InferRoute:
                 keep_next()  # two pieces would wake the client twice
             await send({"type": "http.response.start", "status": 200, "headers": head})
             await send({"type": "http.response.body", "body": body, "more_body": True})
-            # The server takes it once what was written before has left its buffer.
+            # The server accepts this once the data before it have left its buffer.
             await send({"type": "http.response.body", "body": b""})
 
 
 async def body_of(receive: Receive) -> AsyncIterator[bytes]:
-    """Yield what comes of a request's body.
+    """Yield the pieces of a request's body as they come.
 
     Raises
     ------
@@ -95,7 +95,7 @@ async def body_of(receive: Receive) -> AsyncIterator[bytes]:
 
 
 def number_of_bytes(headers: Mapping[bytes, bytes], name: str) -> int | None:
-    """Return the number that a header has; None if there is none.
+    """Return the number in a header; None if there is no such header.
 
     Raises
     ------

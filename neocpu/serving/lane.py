@@ -1,4 +1,4 @@
-"""The threads that run calls of models, one at a time each."""
+"""The workers of a server. Each runs one call of a model at a time."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from neocpu.runtime.thread_pool import Threads
 T = TypeVar("T")
 
 
-class Lane:
-    """A thread pool on which one call runs at a time, of whichever model.
+class Worker:
+    """A thread pool that runs one call at a time, of any model.
 
     Attributes
     ----------
     pending : int
-        Calls handed to it and not finished.
+        The number of unfinished calls.
     """
 
     __slots__ = ("_finished", "_lock", "pending", "pool")
@@ -32,23 +32,23 @@ class Lane:
         self._lock = threading.Lock()
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Queue a call on the pool, as `ThreadPool.submit`."""
+        """Queue a call on the pool; see `ThreadPool.submit`."""
         return self.count(self.pool.submit(call))
 
     def count(self, future: Future[T]) -> Future[T]:
-        """Count a call that was handed to the pool until it is done; return it."""
+        """Count a call on the pool as pending until it is done; return it."""
         with self._lock:
             self.pending += 1
         future.add_done_callback(self._leave)
         return future
 
     def wait(self) -> None:
-        """Wait for the calls handed to it so far."""
+        """Wait for the calls queued so far."""
         self.pool.wait()
 
     def finish(self, submitted: float) -> tuple[float, float]:
-        """Return the seconds a call that ends now has waited and run."""
-        # Calls run one after another, so it began when it came or when the one before it ended.
+        """Return the seconds that a call which ends now has waited, and has run."""
+        # Calls run one after another: a call begins when it comes, or when the previous one ends.
         now = time.perf_counter()
         began = max(submitted, self._finished)
         self._finished = now
@@ -59,6 +59,6 @@ class Lane:
             self.pending -= 1
 
 
-def least_busy(lanes: Sequence[Lane]) -> int:
-    """Return the position of the lane with the fewest calls."""
-    return min(range(len(lanes)), key=lambda index: lanes[index].pending)
+def least_busy(workers: Sequence[Worker]) -> int:
+    """Return the position of the worker with the fewest calls."""
+    return min(range(len(workers)), key=lambda index: workers[index].pending)

@@ -1,4 +1,4 @@
-"""The models of a server: found by name, replaced by what their files hold now, and unloaded."""
+"""The models of a server: found by name, reloaded from their files, and unloaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neocpu.serving.repository import ModelEntry, Stamp, stamp_of, unique
 from neocpu.serving.tensors import brief
 
 _FAILURES: Final = (NeoCPUError, MemoryError, OSError)
-"""What leaves a server as it was that loads a file."""
+"""Errors in loading a file that leave the server unchanged."""
 
 OpenModel: TypeAlias = Callable[[ModelEntry], ServedModel]
 """Loads an artifact and warms it up."""
@@ -24,13 +24,13 @@ OpenModel: TypeAlias = Callable[[ModelEntry], ServedModel]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reload:
-    """The outcome of loading a file that changed.
+    """The outcome of loading a changed file.
 
     Attributes
     ----------
     entry : ModelEntry
     problem : str or None
-        Why it cannot be loaded, so that what was loaded before goes on serving.
+        The reason that it cannot be loaded; the former model then goes on serving.
     """
 
     entry: ModelEntry
@@ -40,14 +40,14 @@ class Reload:
 class LoadedModels:
     """Every model that a server knows, loaded or not.
 
-    `start` and `close` block; everything else belongs to one event loop.
+    `start` and `close` block. All other methods belong to one event loop.
 
     Parameters
     ----------
     models : iterable of ModelEntry
-        No other file is ever loaded.
+        The models. No other file is ever loaded.
     open_model : callable
-        Called by threads.
+        A function that loads a model. Other threads call it.
     """
 
     def __init__(self, models: Iterable[ModelEntry], open_model: OpenModel) -> None:
@@ -66,35 +66,35 @@ class LoadedModels:
         Raises
         ------
         NeoCPUError
-            See `neocpu.load`; the error is that of the first model that cannot be loaded.
+            The error of `neocpu.load` for the first model that cannot be loaded.
         """
         for entry in self.entries:
             self._loaded[entry.name][entry.version] = self._open(entry)
         self._started = True
 
     def close(self) -> None:
-        """Close all models, those too that others replaced. May be repeated."""
+        """Close all models, including replaced ones. May be repeated."""
         self._closed = True
         for model in (*self.all(), *self._retiring):
             model.close()
 
     @property
     def ready(self) -> bool:
-        """Whether every model is warmed up but for those that were unloaded."""
+        """Whether every model is warmed up, except unloaded ones."""
         return self._started and all(model.ready for model in self.all())
 
     def all(self) -> Sequence[ServedModel]:
-        """Return the models that are loaded, in order."""
+        """Return the loaded models, in order."""
         found = (self._loaded[each.name].get(each.version) for each in self.entries)
         return [model for model in found if model is not None]
 
     def find(self, name: str, version: str | None = None) -> ServedModel:
-        """Return a model, in its latest version unless told which.
+        """Return a model, by default in its latest version.
 
         Raises
         ------
         UnknownModelError
-            There is none of this name or version.
+            There is no model with this name or version.
         UnavailableError
             The model is unloaded.
         """
@@ -111,12 +111,12 @@ class LoadedModels:
         return versions[wanted]
 
     def metadata(self, name: str, version: str | None) -> dict[str, Any]:
-        """Return what the protocol tells of a model.
+        """Return the protocol's description of a model.
 
         Raises
         ------
         UnknownModelError, UnavailableError
-            See `find`.
+            An error of `find`.
         """
         model = self.find(name, version)
         versions = [version] if version else sorted(self._loaded[name], key=int)
@@ -135,16 +135,16 @@ class LoadedModels:
         return listed
 
     async def load(self, name: str) -> None:
-        """Read the files of a model anew, and serve what they hold from now on.
+        """Read the files of a model again, and serve their content from now on.
 
-        Requests that were accepted before are answered by what was loaded before.
+        The former model answers the requests that were accepted before.
 
         Raises
         ------
         UnknownModelError
-            There is none of this name.
+            There is no model with this name.
         LoadError
-            A file cannot be loaded; what was loaded of it before goes on serving.
+            A file cannot be loaded; the former model goes on serving.
         """
         self._versions(name)
         async with self._changing:
@@ -162,7 +162,7 @@ class LoadedModels:
         Raises
         ------
         UnknownModelError
-            There is none of this name.
+            There is no model with this name.
         """
         self._versions(name)
         async with self._changing:
@@ -174,7 +174,7 @@ class LoadedModels:
         await asyncio.to_thread(return_freed_memory)
 
     async def reload_changed(self) -> list[Reload]:
-        """Load those files anew that changed since they were loaded; say what came of it."""
+        """Load the files again that changed since they were loaded; return the outcomes."""
         found = []
         async with self._changing:
             await self._retired()
@@ -190,12 +190,12 @@ class LoadedModels:
         return found
 
     def _versions(self, name: str) -> Sequence[str]:
-        """Return the versions that there are of a model, loaded or not.
+        """Return the versions of a model, loaded or not.
 
         Raises
         ------
         UnknownModelError
-            There is none of this name.
+            There is no model with this name.
         """
         if name not in self._loaded:
             hint = did_you_mean(name[:128], self._loaded)
@@ -203,7 +203,7 @@ class LoadedModels:
         return [each.version for each in self.entries if each.name == name]
 
     def _open(self, entry: ModelEntry) -> ServedModel:
-        stamp = stamp_of(entry.path)  # before: what changes meanwhile is loaded once more
+        stamp = stamp_of(entry.path)  # before: a file that changes meanwhile is loaded once more
         model = self._open_model(entry)
         self._stamps[entry] = stamp
         return model
@@ -219,7 +219,7 @@ class LoadedModels:
             self._retire(former)
 
     def _retire(self, model: ServedModel) -> None:
-        """Close a model that is found no more once its requests are answered."""
+        """Close a model that is no longer served, once its requests are answered."""
 
         async def close() -> None:
             await model.wait_idle()
@@ -232,11 +232,11 @@ class LoadedModels:
         task.add_done_callback(self._retirements.discard)
 
     async def _retired(self) -> None:
-        """Wait until what was replaced is closed, so that no third copy of a model is loaded."""
+        """Wait until replaced models are closed, so that no third copy of a model is loaded."""
         if self._retirements:
             await asyncio.wait(self._retirements)
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a file cannot be loaded, in a line."""
+    """Return the reason that a file cannot be loaded, in one line."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -38,13 +38,14 @@ def model_metadata(
 
 
 def _tensors(signatures: Sequence[Sequence[TensorSpec]]) -> list[dict[str, Any]]:
-    """Return tensors' names, datatypes and shapes; -1 is an extent that is not always the same."""
-    told = []
+    """Return the names, datatypes and shapes of tensors; -1 stands for extents that vary."""
+    described = []
     for specs in zip(*signatures, strict=True):
         extents = [one.pop() if len(one) == 1 else -1 for one in map(set, _extents(specs))]
         first = specs[0]
-        told.append({"name": first.name, "datatype": DATATYPES[first.dtype], "shape": extents})
-    return told
+        datatype = DATATYPES[first.dtype]
+        described.append({"name": first.name, "datatype": datatype, "shape": extents})
+    return described
 
 
 def _extents(specs: Sequence[TensorSpec]) -> Iterator[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the models a server has."""
+"""Prometheus metrics of a server's models."""
 
 from __future__ import annotations
 
@@ -8,15 +8,28 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 BUCKETS: Final = (
-    *(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
+    0.0005,
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+    10.0,
 )
-"""Seconds: from a small network on a fast core to a long queue."""
+"""Bounds in seconds, from a small network on a fast core to a long queue."""
 ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)
 _LABELS: Final = ("model", "version")
 
 
 class Metrics:
-    """The metrics of one server; in a registry of its own unless told otherwise."""
+    """The metrics of one server, in the given registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
@@ -68,7 +81,7 @@ class Metrics:
 
 
 class ModelMetrics:
-    """The metrics of one model: looked up once, not with every request."""
+    """The metrics of one model, looked up once and not in every request."""
 
     def __init__(self, metrics: Metrics, name: str, version: str) -> None:
         self._requests = cache(lambda code: metrics.requests.labels(name, version, str(code)))
@@ -80,7 +93,7 @@ class ModelMetrics:
         self.ready = metrics.ready.labels(name, version)
 
     def ran(self, seconds: float, rows: int, size: int) -> None:
-        """Count a run of a plan of ``size`` rows, of which so many were requests'."""
+        """Count a run of a plan of ``size`` rows that computed ``rows`` rows of requests."""
         self.inference.observe(seconds)
         self._batch.observe(rows)
         self._spare.inc(size - rows)

@@ -1,10 +1,11 @@
-"""A runtime for MLServer: in ``model-settings.json``, ``"implementation"`` is
-``"neocpu.serving.mlserver.NeoCPURuntime"`` and ``"parameters": {"uri": …}`` the artifact.
+"""A runtime for MLServer.
 
-``"extra": {"threads": 2, "instances": 1, "queue": 64}`` beside ``"uri"`` are what ``neocpu serve``
-has as options; MLServer's own ``"max_batch_size"`` and ``"max_batch_time"`` are its ``--max-batch``
-and ``--max-delay``. Set ``"parallel_workers": 0`` in ``settings.json``: modules have threads of
-their own, and another process would only copy tensors.
+In ``model-settings.json``, set ``"implementation"`` to ``"neocpu.serving.mlserver.NeoCPURuntime"``
+and ``"parameters": {"uri": …}`` to the artifact. Next to ``"uri"``, ``"extra": {"threads": 2,
+"instances": 1, "queue": 64}`` stands for those options of ``neocpu serve``. MLServer's own
+``"max_batch_size"`` and ``"max_batch_time"`` stand for ``--max-batch`` and ``--max-delay``. Set
+``"parallel_workers": 0`` in ``settings.json``: modules have their own threads, and another process
+would only copy tensors.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mlserver.utils import get_model_uri
 from neocpu.foundation.errors import UsageError
 from neocpu.serving.batches.batching import Batching, check_delay
 from neocpu.serving.datatypes import DATATYPES, AnyArray
-from neocpu.serving.lane import Lane
+from neocpu.serving.lane import Worker
 from neocpu.serving.metadata import model_metadata
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import ServedModel
@@ -37,7 +38,7 @@ from neocpu.serving.server import Limits
 class NeoCPURuntime(MLModel):  # type: ignore[misc]
     """Serves one artifact."""
 
-    _lanes: tuple[Lane, ...] = ()
+    _workers: tuple[Worker, ...] = ()
     _model: ServedModel | None = None
 
     def __init__(self, settings: ModelSettings) -> None:
@@ -45,25 +46,25 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
         self._batching: Batching | None = None
         if most > 1:
             self._batching = Batching(most, check_delay(max(0.0, delay), "max_batch_time"))
-        # MLServer would merge requests itself, where one that is wrong fails all of a batch.
+        # MLServer's own batching must be off: there, one wrong request fails a whole batch.
         super().__init__(settings.model_copy(update={"max_batch_size": 0}))
 
     async def load(self) -> bool:
-        """Load and warm up; ready after that.
+        """Load the model and warm it up.
 
         Raises
         ------
         NeoCPUError
-            See `neocpu.load`; or the settings are wrong.
+            An error of `neocpu.load`, or the settings are wrong.
         """
         uri = await get_model_uri(self.settings)
         entry = ModelEntry(self.name, Path(uri), self.version or FIRST_VERSION)
         limits = _limits(self.settings.parameters.extra if self.settings.parameters else None)
         await asyncio.to_thread(self._open, entry, limits)
         assert self._model is not None
-        told = model_metadata(self.name, [entry.version], self._model.signatures)
-        self.inputs = [MetadataTensor(**tensor) for tensor in told["inputs"]]
-        self.outputs = [MetadataTensor(**tensor) for tensor in told["outputs"]]
+        metadata = model_metadata(self.name, [entry.version], self._model.signatures)
+        self.inputs = [MetadataTensor(**tensor) for tensor in metadata["inputs"]]
+        self.outputs = [MetadataTensor(**tensor) for tensor in metadata["outputs"]]
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
@@ -114,24 +115,24 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
         )
 
     def _open(self, entry: ModelEntry, limits: Limits) -> None:
-        lanes = tuple(Lane(limits.threads_per_instance) for _ in range(limits.instances))
+        workers = tuple(Worker(limits.threads_per_instance) for _ in range(limits.instances))
         try:
-            self._model = ServedModel(entry, lanes, limits.queue, _metrics(), self._batching)
+            self._model = ServedModel(entry, workers, limits.queue, _metrics(), self._batching)
         finally:
-            self._lanes = lanes
+            self._workers = workers
             if self._model is None:
                 self._close()
 
     def _close(self) -> None:
         if self._model is not None:
             self._model.close()
-        for lane in self._lanes:
-            lane.pool.close()
+        for worker in self._workers:
+            worker.pool.close()
 
 
 @cache
 def _metrics() -> Metrics:
-    # MLServer shows the registry of the process, in which a name exists once.
+    # MLServer shows the process's registry, which can have each name only once.
     return Metrics(prometheus_client.REGISTRY)
 
 

@@ -1,4 +1,4 @@
-"""A model being served: its modules, a bounded queue before them, and what they are measured by."""
+"""A model being served: its modules, a bounded queue in front of them, and their metrics."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from neocpu import Module, load
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.signatures import Signature
-from neocpu.serving.batches.batched_plans import any_rows, batches_of, check_apart
+from neocpu.serving.batches.batched_plans import any_rows, batches_of, check_row_independent
 from neocpu.serving.batches.batching import Batcher, Batching
 from neocpu.serving.batches.run_seconds import run_seconds
 from neocpu.serving.datatypes import DATATYPES, AnyArray
-from neocpu.serving.lane import Lane, least_busy
+from neocpu.serving.lane import Worker, least_busy
 from neocpu.serving.metrics import Metrics, ModelMetrics
 from neocpu.serving.on_each import on_each
 from neocpu.serving.pictures import ENCODED_BYTES
@@ -37,11 +37,11 @@ from neocpu.serving.tensors import json_bytes_at_most
 WARMUP_CALLS: Final = 3
 
 Departure: TypeAlias = Callable[[], Coroutine[Any, Any, None] | asyncio.Future[None]]
-"""Returns what ends when a client goes away, and may be cancelled."""
+"""Returns a coroutine or future that ends when a client goes away, and may be cancelled."""
 
 
 class ServedModel:
-    """One version of a model: a module on each lane.
+    """One version of a model, with a module for each worker.
 
     Attributes
     ----------
@@ -49,22 +49,21 @@ class ServedModel:
     ready : bool
         Whether it is warmed up and open.
     signatures : tuple of Signature
-        The signatures, of which a request has one; ``bounded`` where it may have any number of
-        rows.
+        The signatures of requests. They are ``bounded`` if requests may have any number of rows.
     request_values : int
-        The most values that the JSON of a request has.
+        The most values in the JSON of a request.
     request_bytes : int
-        The most bytes that a request has, if it is not padded.
+        The most bytes of a request that is not padded.
     answer_bytes : int
         The least bytes of an answer, roughly.
-    rows_together : int
-        Rows of requests that are computed together, at most: 1 if each is computed by itself.
+    joint_rows : int
+        The most rows of requests that are computed jointly; 1 if each request runs alone.
     """
 
     def __init__(
         self,
         entry: ModelEntry,
-        lanes: Sequence[Lane],
+        workers: Sequence[Worker],
         queue: int,
         metrics: Metrics,
         batching: Batching | None = None,
@@ -73,24 +72,24 @@ class ServedModel:
 
         Parameters
         ----------
-        lanes : sequence of Lane
-            Shared with other models.
+        workers : sequence of Worker
+            Workers that all models share.
         queue : int
-            The most requests that wait, besides those that run: one on each lane, or a batch.
+            The most requests that wait, besides those that run: one or a batch on each worker.
         batching : Batching, optional
-            Compute requests together, if the model has plans for more than one row.
+            Options for computing requests jointly, if the model has plans for several rows.
 
         Raises
         ------
         NeoCPUError
-            See `neocpu.load`; or the rows of a batch depend on each other.
+            An error of `neocpu.load`, or the rows of a batch are not independent.
         """
         self.entry = entry
         self.ready = False
         self.metrics = ModelMetrics(metrics, entry.name, entry.version)
-        self._lanes = lanes
+        self._workers = workers
         self._queue = queue
-        self.rows_together = 1
+        self.joint_rows = 1
         self._admitted = 0
         self._idle: asyncio.Future[None] | None = None
         self._seconds = 0.0
@@ -98,18 +97,18 @@ class ServedModel:
         self.signatures: tuple[Signature, ...] = ()
         self._batchers: tuple[Batcher | None, ...] = ()
         try:
-            self._modules.append(load(entry.path, pool=lanes[0].pool))
-            for lane in lanes[1:]:
-                self._modules.append(self._modules[0].stream(lane.pool))
+            self._modules.append(load(entry.path, pool=workers[0].pool))
+            for worker in workers[1:]:
+                self._modules.append(self._modules[0].stream(worker.pool))
             _check_types(entry, self._modules[0].signatures[0])
             for module in self._modules:
                 module.wait_verified()
-            # In turn, N would take N times as long.
+            # All at once, because one after another would take as many times as long.
             on_each(self._modules, lambda module: module.warmup(WARMUP_CALLS))
             self.signatures = self._modules[0].signatures
             self._batchers = tuple(None for _ in self.signatures)
             if batching is not None:
-                self._compute_together(batching)
+                self._start_batching(batching)
             self.request_values = values_at_most(self.signatures)
             self.request_bytes = max(_request_bytes(each.inputs) for each in self.signatures)
             self.answer_bytes = min(
@@ -124,14 +123,14 @@ class ServedModel:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Hold one of the bounded number of places for a request, and count how it is answered.
+        """Take one of the bounded places for a request, and count its answer by status.
 
-        To be entered before its body is read, and left with the answer.
+        Enter the context before the body is read, and leave it with the answer.
 
         Raises
         ------
         RequestError
-            All places are taken, or the model is closed or cannot run; the answer may raise it too.
+            All places are taken, the model is closed or cannot run, or the block raises the error.
         """
         code = 500
         try:
@@ -148,7 +147,7 @@ class ServedModel:
             code = error.status
             raise
         except NeoCPUError as error:
-            # The request was checked: it is the module that cannot run, closed or damaged.
+            # The request was checked, so the module cannot run: it is closed or damaged.
             code = UnavailableError.status
             raise UnavailableError(str(error)) from error
         finally:
@@ -157,9 +156,9 @@ class ServedModel:
     async def infer(
         self, signature: int, inputs: Mapping[str, AnyArray], gone: Departure | None = None
     ) -> dict[str, AnyArray]:
-        """Run on the lane with the fewest calls, or together with other requests.
+        """Run on the worker with the fewest calls, or jointly with other requests.
 
-        One that still waits is cancelled with its task.
+        A request that still waits is cancelled with its task.
 
         Parameters
         ----------
@@ -168,7 +167,7 @@ class ServedModel:
         inputs : mapping of str to array
             The inputs as `Module.run` takes them.
         gone : callable, optional
-            Return what ends when the client goes away; it is not computed for then.
+            A function that returns a future of the client's departure, which cancels the request.
 
         Raises
         ------
@@ -178,15 +177,15 @@ class ServedModel:
         if (batcher := self._batchers[signature]) is not None:
             answer = batcher.submit(inputs, asyncio.get_running_loop().call_later)
             return await _unless(gone, answer)
-        position = least_busy(self._lanes)
-        lane = self._lanes[position]
+        position = least_busy(self._workers)
+        worker = self._workers[position]
         submitted = time.perf_counter()
-        future = lane.count(self._modules[position].submit(inputs))
-        future.add_done_callback(partial(self._observe, lane, submitted))
+        future = worker.count(self._modules[position].submit(inputs))
+        future.add_done_callback(partial(self._observe, worker, submitted))
         return await _unless(gone, future)
 
     async def wait_idle(self) -> None:
-        """Wait for the answers to all requests that were admitted; nobody may admit more."""
+        """Wait for the answers to all admitted requests. No more may be admitted."""
         if self._admitted:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
@@ -194,7 +193,7 @@ class ServedModel:
     def close(self) -> None:
         """Wait for the call under way and free the modules. May be repeated."""
         if self.ready:
-            # Not set to 0: the one that replaces it may be ready already.
+            # Not set to 0: the model that replaces this one may be ready already.
             self.metrics.ready.dec()
         self.ready = False
         for batcher in filter(None, self._batchers):
@@ -202,7 +201,7 @@ class ServedModel:
         for module in self._modules:
             module.close()
 
-    def _compute_together(self, batching: Batching) -> None:
+    def _start_batching(self, batching: Batching) -> None:
         """Gather requests from now on."""
         path, headers = self.entry.path, self._modules[0].metadata.each
         found: list[tuple[Signature, Batcher | None]] = []
@@ -211,19 +210,19 @@ class ServedModel:
             if max(plans) == 1:
                 found.append((one, None))
                 continue
-            check_apart(path, [headers[each.number or 0] for each in plans.values()])
+            check_row_independent(path, [headers[each.number or 0] for each in plans.values()])
             seconds = run_seconds(self._modules, one.inputs, plans)
-            batcher = Batcher(self._modules, self._lanes, seconds, batching, self.metrics)
+            batcher = Batcher(self._modules, self._workers, seconds, batching, self.metrics)
             found.append((any_rows(one, batching.most), batcher))
-            self.rows_together = batching.most
+            self.joint_rows = batching.most
             self._seconds = min(time / rows for rows, time in seconds.items())
         self.signatures, self._batchers = zip(*found, strict=True)
 
     def _admit(self) -> None:
         if not self.ready:
             raise UnavailableError(f"model '{self.entry.name}' is not ready")
-        if self._admitted >= len(self._lanes) * self.rows_together + self._queue:
-            seconds = self._seconds * self._admitted / len(self._lanes)
+        if self._admitted >= len(self._workers) * self.joint_rows + self._queue:
+            seconds = self._seconds * self._admitted / len(self._workers)
             raise OverloadedError(
                 f"{self._queue} requests wait for model '{self.entry.name}' already: "
                 "try again later",
@@ -232,10 +231,10 @@ class ServedModel:
         self._admitted += 1
         self.metrics.in_flight.inc()
 
-    def _observe(self, lane: Lane, submitted: float, future: Future[Any]) -> None:
+    def _observe(self, worker: Worker, submitted: float, future: Future[Any]) -> None:
         if future.cancelled():
             return
-        waited, self._seconds = lane.finish(submitted)
+        waited, self._seconds = worker.finish(submitted)
         self.metrics.queue.observe(waited)
         self.metrics.inference.observe(self._seconds)
 
@@ -243,9 +242,9 @@ class ServedModel:
 async def _unless(
     gone: Departure | None, answer: Future[dict[str, AnyArray]]
 ) -> dict[str, AnyArray]:
-    """Return the answer, unless the client goes away before it is there.
+    """Return the answer, unless the client goes away first.
 
-    As `asyncio.wrap_future` does, with fewer objects, which are made with every request.
+    This is like `asyncio.wrap_future`, with fewer objects, because each request makes them anew.
     """
     loop = asyncio.get_running_loop()
     left = loop.create_future()
@@ -255,7 +254,7 @@ async def _unless(
             left.set_result(client_left)
 
     def answered(_: object) -> None:
-        with suppress(RuntimeError):  # of a loop that was closed meanwhile
+        with suppress(RuntimeError):  # the loop may have been closed meanwhile
             loop.call_soon_threadsafe(end, False)
 
     answer.add_done_callback(answered)
@@ -267,13 +266,13 @@ async def _unless(
             raise AbandonedError("the client went away before the answer")
         return answer.result()
     finally:
-        answer.cancel()  # nothing, if it is there
+        answer.cancel()  # without effect if it is done
         if watch is not None:
             watch.cancel()
 
 
 def _request_bytes(inputs: Sequence[TensorSpec]) -> int:
-    """Return how many bytes a request with these inputs has at most, if it is not padded."""
+    """Return the most bytes of a request with these inputs that is not padded."""
     pictures = sum(spec.shape[0] for spec in inputs if spec.picture)
     return json_bytes_at_most(inputs) + ENCODED_BYTES * pictures
 

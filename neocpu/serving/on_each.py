@@ -1,4 +1,4 @@
-"""The same done with all modules of a model at the same time."""
+"""Do the same work with all modules of a model at once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 def on_each(modules: Sequence[Module], work: Callable[[Module], T]) -> list[T]:
-    """Return what it comes to with each.
+    """Return the result of the work with each module.
 
-    Whatever is raised meanwhile, Ctrl-C included, closes them: it waits for the calls under way,
-    and for no more of them.
+    Any exception, Ctrl-C included, closes the modules: calls under way are waited for, and no more
+    begin.
     """
     with ThreadPoolExecutor(len(modules)) as workers:
         try:

@@ -14,21 +14,21 @@ from neocpu.serving.refusals import EncodingError, RequestError
 from neocpu.serving.tensors import brief
 
 BYTES: Final = "BYTES"
-"""The protocol's datatype of elements that are any bytes: of an encoded picture here."""
+"""The protocol's datatype of elements with any bytes, which are encoded pictures here."""
 
 ENCODED_BYTES: Final = 16 << 20
-"""What a request with a picture may have, whatever its input's size."""
+"""The most bytes of a request with a picture, whatever its input's size."""
 
 _LENGTH_BYTES: Final = 4
 
 
 def picture_input(specs: Sequence[TensorSpec]) -> TensorSpec:
-    """Return the one input of a model that a body which is a picture can be for.
+    """Return the only input of a model, for a body that is a picture.
 
     Raises
     ------
     RequestError
-        The request has other inputs, or the model takes no pictures.
+        The model has other inputs, or takes no pictures.
     """
     if len(specs) == 1 and specs[0].picture is not None:
         return specs[0]
@@ -39,7 +39,7 @@ def picture_input(specs: Sequence[TensorSpec]) -> TensorSpec:
 
 
 def check_pictures(spec: TensorSpec, shape: object) -> None:
-    """Check the shape that a request declares of encoded pictures: as many as the batch.
+    """Check the declared shape of encoded pictures: one for each row of the batch.
 
     Raises
     ------
@@ -53,12 +53,12 @@ def check_pictures(spec: TensorSpec, shape: object) -> None:
 
 
 def picture_elements(spec: TensorSpec, data: memoryview) -> list[memoryview]:
-    """Return the elements of binary data of type BYTES: each after its length, in 4 bytes.
+    """Return the elements of binary data of type BYTES. Each follows its length, in 4 bytes.
 
     Raises
     ------
     RequestError
-        Lengths and data do not agree, or there are more than the batch has.
+        Lengths and data do not agree, or there are more elements than rows of the batch.
     """
     found: list[memoryview] = []
     offset = 0
@@ -76,12 +76,12 @@ def picture_elements(spec: TensorSpec, data: memoryview) -> list[memoryview]:
 
 
 def decode_pictures(spec: TensorSpec, encoded: Sequence[bytes | memoryview]) -> AnyArray:
-    """Return pictures as an input takes them, by `picture_files.decode_picture`.
+    """Return pictures as an input takes them; see `picture_files.decode_picture`.
 
     Parameters
     ----------
     encoded : sequence of bytes
-        Files, one for each picture of the batch.
+        One file for each picture of the batch.
 
     Raises
     ------
@@ -96,8 +96,8 @@ def decode_pictures(spec: TensorSpec, encoded: Sequence[bytes | memoryview]) -> 
         return np.ascontiguousarray([decode_picture(spec, file) for file in encoded])
     except ModuleNotFoundError:
         raise EncodingError(
-            "this server decodes no pictures, for it lacks Pillow: pip install 'neocpu[images]' "
-            "there, or send pixels as UINT8"
+            "this server decodes no pictures, because it lacks Pillow: pip install "
+            "'neocpu[images]' there, or send pixels as UINT8"
         ) from None
     except ValueError as error:
         raise RequestError(

@@ -8,14 +8,14 @@ from neocpu.foundation.errors import NeoCPUError
 
 
 class RequestError(NeoCPUError):
-    """A request that cannot be answered. The message is what the client gets to read.
+    """A request that cannot be answered. The client gets the message.
 
     Attributes
     ----------
     status : int
         HTTP status code.
     retry_after : int or None
-        Seconds after which trying again makes sense.
+        Seconds after which another try makes sense.
     """
 
     status: ClassVar[int] = 400
@@ -26,7 +26,7 @@ class RequestError(NeoCPUError):
 
 
 class LoadError(RequestError):
-    """A file that cannot be loaded; the status is the one that the protocol names for it."""
+    """A file that cannot be loaded. The status is the protocol's."""
 
 
 class ForbiddenError(RequestError):
@@ -54,19 +54,19 @@ class TooLargeError(RequestError):
 
 
 class EncodingError(RequestError):
-    """A body that is compressed, or a picture that nobody here decodes."""
+    """A body that is compressed, or a picture that this server cannot decode."""
 
     status = 415
 
 
 class NotFiniteError(RequestError):
-    """An output that JSON cannot spell."""
+    """An output that JSON cannot express."""
 
     status = 422
 
 
 class AbandonedError(RequestError):
-    """The client went away; nobody reads the answer, but it is counted. The status is nginx's."""
+    """The client went away. Nobody reads the answer, but it is counted, with nginx's status."""
 
     status = 499
 

@@ -13,7 +13,7 @@ from neocpu.foundation.errors import UsageError
 
 FIRST_VERSION: Final = "1"
 Stamp: TypeAlias = tuple[int, int, int, int]
-"""What differs between a file and the one that replaces it."""
+"""Data that differ between a file and one that replaces it."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,8}")
 
@@ -25,9 +25,9 @@ class ModelEntry:
     Attributes
     ----------
     name : str
-        The name in addresses: letters, digits, ``.``, ``_`` and ``-``.
+        The name in URLs: letters, digits, ``.``, ``_`` and ``-``.
     path : Path
-        The artifact.
+        The path of the artifact.
     version : str
         A positive number.
     """
@@ -37,7 +37,7 @@ class ModelEntry:
     version: str = FIRST_VERSION
 
     def __post_init__(self) -> None:
-        """Refuse what could not be told from something else in an address.
+        """Refuse names and versions that would be ambiguous in a URL.
 
         Raises
         ------
@@ -55,7 +55,7 @@ class ModelEntry:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Return what tells a file from one that replaces it; None if there is none."""
+    """Return data that tell a file apart from one that replaces it; None if there is no file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -64,7 +64,7 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 def entries(paths: Sequence[Path], names: Sequence[str]) -> tuple[ModelEntry, ...]:
-    """Return what a command line names: a file each, called ``NAME[:VERSION]`` or like the file.
+    """Return the models of a command line, named ``NAME[:VERSION]`` or like their files.
 
     Raises
     ------
@@ -83,19 +83,19 @@ def entries(paths: Sequence[Path], names: Sequence[str]) -> tuple[ModelEntry, ..
 
 
 def unique(models: Iterable[ModelEntry]) -> tuple[ModelEntry, ...]:
-    """Return the models, none of them twice.
+    """Return the models after checking that they are distinct.
 
     Raises
     ------
     UsageError
-        There are none, two have the same name and version, or names differ in case alone.
+        There are none, two have the same name and version, or names differ only in case.
     """
     found: dict[tuple[str, str], ModelEntry] = {}
     spelling: dict[str, str] = {}
     for model in models:
         known = spelling.setdefault(model.name.casefold(), model.name)
         if known != model.name:
-            raise UsageError(f"'{known}' and '{model.name}' differ in case alone: rename one")
+            raise UsageError(f"'{known}' and '{model.name}' differ only in case: rename one")
         if (model.name, model.version) in found:
             raise UsageError(
                 f"two files are model '{model.name}' version {model.version}: give them different "

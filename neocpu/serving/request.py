@@ -1,7 +1,8 @@
-"""An inference request of the Open Inference Protocol v2, from its bytes.
+"""Parse an inference request of the Open Inference Protocol v2.
 
-A body is JSON, and after it, with the binary tensor data extension, the data of those inputs whose
-``binary_data_size`` says so, in their order; a header of the request says where the JSON ends.
+A body is JSON. With the binary tensor data extension, the data of inputs with a
+``binary_data_size`` follow it in their order, and a header of the request has the length of the
+JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from neocpu.serving.tensors import (
 
 @dataclass(frozen=True, slots=True)
 class RequestedOutput:
-    """An output a client wants, whether as binary tensor data, and of which element type it is."""
+    """An output that a client wants, its element type, and whether it is binary tensor data."""
 
     name: str
     binary: bool
@@ -51,9 +52,9 @@ class InferRequest:
     Attributes
     ----------
     id : str or None
-        The client's own, returned with the response.
+        The client's identifier, which the response repeats.
     inputs : dict of str to array
-        Arrays of the model's dtypes and shapes; views of the body where that was binary.
+        Arrays of the model's dtypes and shapes. Binary ones are views of the body.
     outputs : tuple of RequestedOutput
         The outputs in the order of the response.
     signature : int
@@ -67,7 +68,7 @@ class InferRequest:
 
 
 def values_at_most(signatures: Sequence[Signature]) -> int:
-    """Return how many values the JSON of a request for a model has at most."""
+    """Return the most values in the JSON of a request for a model."""
     return max(json_values_at_most(each.inputs) for each in signatures)
 
 
@@ -81,18 +82,17 @@ def parse_request(
     body : memoryview
         The whole body. It must stay unchanged as long as the arrays are in use.
     json_bytes : int or None
-        The place where the JSON ends; None if it is all there is.
+        The length of the JSON; None if there is nothing else.
     signatures : sequence of Signature
-        The model's signatures. Where inputs are ``bounded``, a request has as many rows of all of
-        them as it
-        likes, but for that bound.
+        The model's signatures. If inputs are ``bounded``, a request may have any number of rows up
+        to the bound, the same for all of them.
     values : int
-        The value of `values_at_most` for these.
+        The result of `values_at_most` for the signatures.
 
     Raises
     ------
     RequestError
-        Whatever is wrong with it, by name.
+        The request is malformed or does not fit the model. The message names the tensor.
     """
     if json_bytes is not None and not 0 < json_bytes <= body.nbytes:
         raise RequestError(
@@ -106,12 +106,12 @@ def parse_request(
 
 
 def parse_picture(body: memoryview, signatures: Sequence[Signature]) -> InferRequest:
-    """Decode a request whose body is a picture's file, for the first signature of one picture.
+    """Decode a request with a picture's file as body, for the first signature of one picture.
 
     Raises
     ------
     RequestError
-        The request cannot be decoded, or the model takes something else.
+        The picture cannot be decoded, or the model takes something else.
     """
     specs = [picture_input(each.inputs) for each in signatures]
     single = (number for number, spec in enumerate(specs) if spec.bounded or spec.shape[0] == 1)
@@ -125,19 +125,19 @@ def parse_picture(body: memoryview, signatures: Sequence[Signature]) -> InferReq
 def parse_document(
     document: dict[str, Any], tail: memoryview, signatures: Sequence[Signature]
 ) -> InferRequest:
-    """Check and decode a request whose JSON is parsed already.
+    """Check and decode a request with its JSON already parsed.
 
     Parameters
     ----------
     document : dict
-        Nothing of it is trusted.
+        The parsed JSON. None of its content is trusted.
     tail : memoryview
-        Binary tensor data.
+        The binary tensor data.
 
     Raises
     ------
     RequestError
-        See `parse_request`.
+        An error of `parse_request`.
     """
     number = _signature(document.get("inputs"), signatures)
     inputs, outputs = signatures[number].inputs, signatures[number].outputs
@@ -150,7 +150,7 @@ def parse_document(
 
 
 def _check_values(text: memoryview, most: int) -> None:
-    """Refuse JSON of more values than that, before each takes many times its bytes."""
+    """Refuse JSON with more than ``most`` values, because each takes many times its bytes."""
     if text.nbytes <= most:
         return
     # Every value but the first follows a comma or an opening bracket.
@@ -163,7 +163,7 @@ def _parse_json(text: memoryview, *, pictures: bool) -> dict[str, Any]:
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        # Its message quotes nothing of the text, which may be long or unprintable.
+        # The error's message quotes none of the text, which may be long or unprintable.
         hint = "; send a picture with its own Content-Type, as image/png" if pictures else ""
         raise RequestError(f"the body is not JSON: {error}{hint}") from None
     if not isinstance(document, dict):
@@ -213,7 +213,7 @@ def _parse_inputs(
 
 
 def _signature(entries: object, signatures: Sequence[Signature]) -> int:
-    """Return which signature has the shapes that a request declares; the only one, if there is one.
+    """Return the number of the signature with the declared shapes, or of the only signature.
 
     Raises
     ------
@@ -230,7 +230,7 @@ def _signature(entries: object, signatures: Sequence[Signature]) -> int:
     for number, each in enumerate(signatures):
         specs = {spec.name: spec for spec in each.inputs}
         if not specs.keys() >= {name for name, _ in given}:
-            return 0  # of any of them; the name is what is wrong
+            return 0  # any signature will do, because the name is wrong
         if all(_fits(specs[name], shape) for name, shape in given):
             return number
     shown = "; ".join(shapes_text(each.inputs) for each in signatures[:SHOWN])
@@ -239,7 +239,7 @@ def _signature(entries: object, signatures: Sequence[Signature]) -> int:
 
 
 def _fits(spec: TensorSpec, shape: object) -> bool:
-    """Whether an input may be declared with a shape: of encoded pictures, that of the batch."""
+    """Whether an input may have a declared shape; for encoded pictures, that of the batch."""
     if not isinstance(shape, list):
         return False
     start = 1 if spec.bounded else 0
@@ -249,7 +249,7 @@ def _fits(spec: TensorSpec, shape: object) -> bool:
 
 
 def _with_its_rows(specs: Sequence[TensorSpec], entries: Sequence[object]) -> Sequence[TensorSpec]:
-    """Return the specifications with the rows of the first input that a request has."""
+    """Return the specifications with the rows of a request's first input."""
     first = entries[0] if entries else None
     shape = first.get("shape") if isinstance(first, dict) else None
     if not any(spec.bounded for spec in specs) or not isinstance(shape, list) or not shape:
@@ -261,7 +261,7 @@ def _with_its_rows(specs: Sequence[TensorSpec], entries: Sequence[object]) -> Se
 
 
 def _pictures(spec: TensorSpec, data: object) -> AnyArray:
-    """Return pictures whose files are strings in JSON, in base 64; or bytes, as of gRPC."""
+    """Return pictures from files that are base-64 strings in JSON, or bytes as in gRPC."""
     if not isinstance(data, list) or not all(isinstance(one, str | bytes) for one in data):
         raise RequestError(f"input '{spec.name}': data must be a list of strings in base 64")
     try:
@@ -298,7 +298,7 @@ def _parse_outputs(
 def _named(
     entry: object, specs: dict[str, TensorSpec], seen: dict[str, Any], kind: str
 ) -> TensorSpec:
-    """Return which tensor of the model an entry is about."""
+    """Return the model's tensor with the name of an entry."""
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise RequestError(f"every {kind} must be an object with a name, got {brief(entry)}")
     name = entry["name"]

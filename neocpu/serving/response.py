@@ -1,4 +1,4 @@
-"""A response of the Open Inference Protocol v2, as bytes."""
+"""Render a response of the Open Inference Protocol v2 as bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class InferResponse:
     ----------
     body : bytes
     json_bytes : int or None
-        The place where the JSON ends and binary tensor data begin; None if it is all there is.
+        The length of the JSON, after which binary tensor data follow; None if there are none.
     """
 
     body: bytes
@@ -33,19 +33,19 @@ class InferResponse:
 
 
 def binary_bytes(specs: Sequence[TensorSpec]) -> int:
-    """Return how many bytes tensors have as binary data: about the least that an answer takes."""
+    """Return the bytes of tensors as binary data: about the least that an answer takes."""
     return sum(math.prod(one.shape) * wire_dtype(one.dtype).itemsize for one in specs)
 
 
 def render_response(
     model: str, version: str, request: InferRequest, results: Mapping[str, AnyArray]
 ) -> InferResponse:
-    """Return the response with those outputs that ``request`` wants, as it wants them.
+    """Return the response with the outputs that ``request`` wants, in the form it wants.
 
     Raises
     ------
     NotFiniteError
-        An output that is wanted as JSON holds an infinity or NaN.
+        An output wanted as JSON has an infinity or NaN.
     """
     entries = []
     blobs: list[bytes] = []
@@ -57,8 +57,8 @@ def render_response(
             "shape": array.shape,
         }
         if output.binary:
-            held = array.view(wire_dtype(NAME)) if output.dtype == NAME else array
-            blobs.append(held.astype(wire_dtype(output.dtype), copy=False).tobytes())
+            plain = array.view(wire_dtype(NAME)) if output.dtype == NAME else array
+            blobs.append(plain.astype(wire_dtype(output.dtype), copy=False).tobytes())
             entry["parameters"] = {"binary_data_size": len(blobs[-1])}
         else:
             entry["data"] = json_data(output, array)
@@ -71,12 +71,12 @@ def render_response(
 
 
 def json_data(output: RequestedOutput, array: AnyArray) -> AnyArray:
-    """Return an output's numbers in a row, all of which JSON can spell.
+    """Return an output's numbers as a flat array, after checking that JSON can express them.
 
     Raises
     ------
     NotFiniteError
-        JSON cannot spell a value.
+        JSON cannot express a value.
     """
     array = from_bits(array) if output.dtype == NAME else array
     if array.dtype.kind == "f" and not np.isfinite(array).all():

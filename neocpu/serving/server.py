@@ -1,4 +1,4 @@
-"""An inference server without a web framework: models, admission, draining."""
+"""The inference server without its web framework: models, admission and draining."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neocpu.serving.batches.batching import Batching
 from neocpu.serving.body import discard_body, read_body
 from neocpu.serving.extensions import Rest
 from neocpu.serving.in_flight import InFlight, Share
-from neocpu.serving.lane import Lane
+from neocpu.serving.lane import Worker
 from neocpu.serving.loaded_models import LoadedModels
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import Departure, ServedModel
@@ -30,11 +30,11 @@ from neocpu.serving.response import InferResponse, render_response
 
 DRAINING: Final = "the server is shutting down: send the request to another"
 LATE_SECONDS: Final = 4.0
-"""What clients have to send a request that is refused because the server is shutting down."""
+"""Seconds for clients to send a request that is refused because the server is shutting down."""
 _MEMORY_PARTS: Final = 4
-"""Bodies and answers may take one part of the memory; parsing and computing take the others."""
+"""Bodies and answers may take one part of the memory. Parsing and computing take the others."""
 _QUICK_BYTES: Final = 1 << 20
-"""JSON up to here takes milliseconds; other requests wait so long."""
+"""The most bytes of JSON that are parsed while other requests wait: it takes milliseconds."""
 CUT_OFF: Final = "the server shut down before the answer: send the request to another"
 
 
@@ -45,22 +45,23 @@ class Limits:
     Attributes
     ----------
     instances : int
-        Calls that run at the same time, each on threads of its own.
+        The number of calls that run at the same time, each on its own threads.
     threads : int or "performance", optional
-        The threads of each call; by default an equal share of the CPUs this process may use.
+        The threads of each call. By default it is an equal share of the CPUs this process may use.
     queue : int
-        Requests of a model that may wait.
+        The most requests of a model that may wait.
     max_request_bytes : int or None
-        Largest body; by default what the model's inputs can take as JSON.
+        The most bytes of a body. By default it is the most that the model's inputs can take as
+        JSON.
     body_seconds : float
-        Longest time a body may take to arrive.
+        The most seconds that a body may take to arrive.
     max_bytes_in_flight : int or None
-        Most bytes of all requests under way and of answers that are not sent yet; by default a
+        The most bytes of all requests under way and of answers not sent yet. By default it is a
         quarter of the memory this process may use.
     batching : Batching or None
-        The options for computing requests together; each is computed by itself if None.
+        The options for computing requests jointly. If None, each request runs alone.
     model_control : bool
-        Whether clients may load the models' files anew, and unload them.
+        Whether clients may reload and unload the models.
     """
 
     instances: int = 1
@@ -74,7 +75,7 @@ class Limits:
 
     @property
     def bytes_in_flight(self) -> int:
-        """Most bytes of requests under way and of answers that are not sent yet."""
+        """The most bytes of requests under way and of answers not sent yet."""
         return self.max_bytes_in_flight or usable_memory() // _MEMORY_PARTS
 
     @property
@@ -91,15 +92,15 @@ class InferCall:
     ----------
     model : str
     version : str or None
-        None for the latest.
+        The version of the model; None is the latest.
     length : int or None
         Content-Length; None if the body is chunked.
     json_bytes : int or None
         Inference-Header-Content-Length.
     is_picture : bool
-        Whether Content-Type says so of the body.
+        Whether Content-Type declares the body a picture.
     rest : callable or None
-        Reads what follows the first chunk of the body to where it is wanted.
+        A function that reads the body after its first chunk into given memory.
     """
 
     model: str
@@ -113,7 +114,7 @@ class InferCall:
 class InferenceServer:
     """Models behind the Open Inference Protocol v2.
 
-    `start` and `close` block; everything else belongs to one event loop.
+    `start` and `close` block. All other methods belong to one event loop.
 
     Attributes
     ----------
@@ -122,7 +123,7 @@ class InferenceServer:
     draining : bool
         Whether new requests are refused for good.
     in_flight : int
-        Requests accepted and not yet answered, of all models.
+        The number of requests accepted and not yet answered, for all models.
     """
 
     def __init__(self, models: Iterable[ModelEntry], limits: Limits | None = None) -> None:
@@ -131,26 +132,26 @@ class InferenceServer:
         self._bytes = InFlight(self.limits.bytes_in_flight, self.metrics.registry)
         self.draining = False
         self.models = LoadedModels(models, self._open)
-        self._lanes: list[Lane] = []
+        self._workers: list[Worker] = []
         self.in_flight = 0
         self._parser = ThreadPoolExecutor(1, "neocpu-parser")
         self._idle = asyncio.Event()
         self._idle.set()
 
     def start(self) -> None:
-        """Load all models and warm them up; nothing if that is done.
+        """Load all models and warm them up, unless that was done.
 
         Raises
         ------
         NeoCPUError
-            See `neocpu.load`; the error is that of the first model that cannot be loaded.
+            The error of `neocpu.load` for the first model that cannot be loaded.
         """
-        if self._lanes:
+        if self._workers:
             return
         limits = self.limits
         try:
             for _ in range(limits.instances):
-                self._lanes.append(Lane(limits.threads_per_instance))
+                self._workers.append(Worker(limits.threads_per_instance))
             self.models.start()
         except BaseException:
             self.close()
@@ -162,7 +163,7 @@ class InferenceServer:
         return self.models.ready and not self.draining
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new requests, and wait at most so long for those accepted."""
+        """Refuse new requests, and wait at most so many seconds for the accepted ones."""
         self.draining = True
         with move_on_after(seconds):
             await self._idle.wait()
@@ -170,11 +171,11 @@ class InferenceServer:
     def close(self) -> None:
         """Close all modules and pools. May be repeated."""
         self.models.close()
-        for lane in self._lanes:
-            lane.pool.close()
+        for worker in self._workers:
+            worker.pool.close()
 
     async def load(self, name: str) -> None:
-        """Read the files of a model anew: see `LoadedModels.load`.
+        """Reload a model from its files: see `LoadedModels.load`.
 
         Raises
         ------
@@ -206,20 +207,20 @@ class InferenceServer:
         Parameters
         ----------
         chunks : async iterator of bytes
-            The body; read only if the request is admitted.
+            The body. It is read only if the request is admitted.
         gone : callable
-            Called once the body is read.
+            A function called once the body is read; see `Departure`.
 
         Returns
         -------
         InferResponse
         Share
-            The share of the bytes in flight that it holds, to be closed once it is sent.
+            The response's share of the bytes in flight. Close it once the response is sent.
 
         Raises
         ------
         RequestError
-            Whatever it is refused for.
+            The request is refused.
         """
         model = self.models.find(call.model, call.version)
         if self.draining:
@@ -259,10 +260,10 @@ class InferenceServer:
         return answer
 
     async def _parse(self, body: memoryview, call: InferCall, model: ServedModel) -> InferRequest:
-        """Parse a request: pictures and much JSON in a thread, so that others get in between.
+        """Parse a request; pictures and long JSON in a thread, so that other requests go on.
 
-        One at a time, for a parsed document and a picture take many times their bytes; and in the
-        same thread, for the C library keeps of each thread what it frees.
+        The thread parses one at a time, because a parsed document or picture takes many times its
+        bytes. It is always the same thread, because the C library keeps freed memory per thread.
         """
         known = model.signatures, model.request_values
         parse = partial(parse_request, body, call.json_bytes, *known)
@@ -275,7 +276,7 @@ class InferenceServer:
 
     def _open(self, entry: ModelEntry) -> ServedModel:
         limits = self.limits
-        return ServedModel(entry, self._lanes, limits.queue, self.metrics, limits.batching)
+        return ServedModel(entry, self._workers, limits.queue, self.metrics, limits.batching)
 
     def _check_control(self) -> None:
         if not self.limits.model_control:

@@ -1,4 +1,4 @@
-"""Tensor data of a request, in JSON or in binary, as arrays that a module takes."""
+"""Convert tensor data of a request, in JSON or binary, to arrays for a module."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from neocpu.serving.datatypes import DATATYPES, AnyArray, wire_dtype
 from neocpu.serving.refusals import RequestError
 
 JSON_BYTES: Final = 32
-"""What a number takes in JSON at most: 17 digits, signs, exponent, separators."""
+"""The most bytes of a number in JSON: 17 digits, signs, exponent, separators."""
 JSON_BASE: Final = 1 << 16
 JSON_VALUES: Final = 1 << 16
-"""Values of a request, and commas and brackets in its strings, beside those of its tensors."""
+"""The most values of a request besides its tensors, plus commas and brackets in its strings."""
 _TAKES: Final[dict[str, set[type]]] = {"f": {float, int}, "i": {int}, "u": {int}, "b": {bool}}
-"""What JSON's parser makes of the elements of each kind of dtype."""
+"""The types that JSON's parser returns for elements, by kind of dtype."""
 
 
 def json_bytes_at_most(specs: Sequence[TensorSpec]) -> int:
-    """Return how many bytes a request with these inputs has at most, if it is not padded."""
+    """Return the most bytes of a request with these inputs that is not padded."""
     return JSON_BASE + JSON_BYTES * sum(math.prod(spec.shape) for spec in specs)
 
 
 def json_values_at_most(specs: Sequence[TensorSpec]) -> int:
-    """Return how many values a request with these inputs has at most: nested lists and numbers."""
+    """Return the most values, nested lists and numbers, of a request with these inputs."""
     sizes = (math.prod(spec.shape[:axes]) for spec in specs for axes in range(len(spec.shape) + 1))
     return JSON_VALUES + sum(sizes)
 
 
 def check_declaration(spec: TensorSpec, datatype: object, shape: object) -> None:
-    """Check what a request declares of an input against what the model takes.
+    """Check the datatype and shape that a request declares for an input.
 
     Raises
     ------
     RequestError
-        Datatype or shape are malformed or differ.
+        Datatype or shape are malformed, or not those of the model.
     """
     expected = DATATYPES[spec.dtype]
     if datatype != expected:
@@ -104,9 +104,9 @@ def from_json(spec: TensorSpec, data: object) -> AnyArray:
 
 
 def _flat(spec: TensorSpec, data: list[Any]) -> list[Any]:
-    """Return the elements in a row; as many as the tensor has, each of any kind."""
-    # Not left to numpy, which makes room for as many strings as there are elements, each as long
-    # as the longest: a small request could have any amount of memory.
+    """Return the elements as a flat list, of the tensor's length but with any types."""
+    # numpy must not do this: it would allocate a string as long as the longest for each element,
+    # and a small request could take any amount of memory.
     if data and isinstance(data[0], list):
         level = [data]
         for extent in spec.shape:
@@ -137,9 +137,9 @@ def _array(spec: TensorSpec, numbers: list[Any], dtype: np.dtype[Any]) -> AnyArr
             return np.array(numbers, dtype)
         with np.errstate(over="ignore"):
             array = np.array(numbers, np.float64).astype(dtype)
-        held = round_to_bits(array) if spec.dtype == NAME else array
-        if np.isfinite(from_bits(held) if spec.dtype == NAME else held).all():
-            return held
+        stored = round_to_bits(array) if spec.dtype == NAME else array
+        if np.isfinite(from_bits(stored) if spec.dtype == NAME else stored).all():
+            return stored
     except OverflowError:
         pass
     raise RequestError(
@@ -162,14 +162,14 @@ def _hint(spec: TensorSpec, shape: Sequence[int]) -> str:
 
 
 def brief(value: object) -> str:
-    """Return a client's value for a message: printable and short whatever it is."""
+    """Return a client's value for a message, always printable and short."""
     text = ascii(value) if isinstance(value, str | int | float | bool | None) else _compound(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _compound(value: object) -> str:
     if isinstance(value, list):
-        # The first elements tell enough, and `ascii` would recurse into all of them.
+        # The first elements are enough, and `ascii` would recurse into all of them.
         inner = ", ".join(
             ascii(one) if isinstance(one, str | int | float) else "..." for one in value[:8]
         )

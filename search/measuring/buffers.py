@@ -1,19 +1,20 @@
 """The memory that kernels are timed on.
 
-Weights are read as cold as a network leaves them: between two runs of a layer at batch 1 every
-other layer's weights pass through the caches, so each call here reads the weights at another place
-of a pool larger than most last-level caches. Data and output stay where they are, for in the
-network they have just been written or soon will be read.
+Weights are as cold as in a network. Between two runs of a layer at batch 1, all other layers'
+weights pass through the caches, so each call here reads the weights at another place of a pool that
+is larger than most last-level caches. Data and output stay in place, because in the network they
+were just written or will soon be read.
 
 (Measured on a Zen 3, one thread: ResNet-50's convolutions take 95.9 ms in the network, 95.9 ms in
 sum with cold weights and 93.9 ms with warm ones. Warm weights flatter Winograd, which has the most
 of them, by up to 10 %; cold ones make it 4 % too slow at most.)
 
-What only moves feature maps is another matter: back to back on the same bytes it would run out of
-the cores' own caches, several times as fast as in a network, where another core wrote half of what
-each reads, and what it writes to was last used some operators ago. It takes turns between places
-that the last-level cache holds and the cores' own caches do not. (Measured on a Zen 3, two threads:
-0.8 MB pass in 6 to 24 us back to back, in 25 us in turns and in 24 us between two convolutions.)
+Kernels that only move feature maps differ. Back to back on the same bytes, they would run from the
+cores' own caches, several times as fast as in a network: there, another core wrote half of the data
+that each core reads, and the memory it writes was last used some operators ago. So they take turns
+between places that fit the last-level cache but not the cores' own caches. (Measured on a Zen 3,
+two threads: 0.8 MB take 6 to 24 us back to back, 25 us in turns and 24 us between two
+convolutions.)
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.search.measuring.kernel_calls import ALIGNMENT, Argument
 
 POOL_BYTES = 128 << 20
-# Weights that fill more than half of the pool would be at the same place again and again, of which
-# caches of 32 MB keep a part: 75 MB of them then came at 56 GB/s from a memory of 42.
+# Weights that fill more than half of the pool would be at the same place again and again, and
+# caches of 32 MB keep a part of it: 75 MB of them then came at 56 GB/s from a memory of 42 GB/s.
 FEWEST_PLACES = 2
 Shape: TypeAlias = tuple[tuple[int, ...], str]  # and dtype
 Bytes: TypeAlias = NDArray[np.uint8]

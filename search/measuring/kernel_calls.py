@@ -39,10 +39,10 @@ from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 ALIGNMENT: Final = 64
-"""Bytes of which the address of every argument is a multiple: compiled code relies on it."""
+"""The alignment of every argument, in bytes. Compiled code relies on it."""
 
 _BACKEND: Final = ("ParallelLaunch", "AllocWorkspace", "FreeWorkspace")
-"""The runtime's functions that kernels call, behind ``__TVMBackend``."""
+"""The runtime's functions that kernels call; their names begin with ``__TVMBackend``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ class KernelPool(Closing):
     def call(
         self, kernel: Kernel, arguments: Sequence[Argument], calls: int = 1, first: int = 0
     ) -> float:
-        """Call a kernel and return the seconds that all calls take together.
+        """Call a kernel and return the total seconds of all calls.
 
         Parameters
         ----------
@@ -219,9 +219,9 @@ def compile_kernels(
 
 @functools.cache
 def lend_backend() -> None:
-    """Have all modules that TVM loads from now on call the runtime in place of TVM's threads.
+    """Make all modules that TVM loads from now on call the runtime in place of TVM's threads.
 
-    Outside a `KernelPool` their kernels then run on the calling thread alone.
+    Outside a `KernelPool`, their kernels then run on the calling thread only.
     """
     addresses = [c_void_p() for _ in _BACKEND]
     _core().neocpu_lend_backend(*map(byref, addresses))

@@ -1,7 +1,7 @@
-"""The threads that keep a fleet busy: some build candidates here, one runs them on each server.
+"""The threads that keep a fleet busy: some build candidates here, one for each server runs them.
 
-A trial may end the session it runs in. Whether the trial or the server is to blame, the tracker
-knows: it goes on to list a server of which only the session has ended.
+A trial may end the session it runs in. The tracker shows whether the trial or the server is to
+blame: it still lists a server if only the session has ended.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _log = logging.getLogger("neocpu")
 
 # Seconds a candidate may take to build: a cross compiler may be slow the first time.
 BUILD_TIMEOUT = 120.0
-# Sessions a trial may end on servers that survive it, and servers that may not, before it is the
-# trial that is given up.
+# A trial is given up once it has ended so many sessions on servers that survived, or on servers
+# that did not.
 MAX_CRASHES, MAX_KILLED = 2, 3
 # Seconds after which the tracker has noticed that a server has died.
 NOTICE = 0.3
@@ -69,7 +69,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """A thread has ended; ``fatal`` is what the run then ends with, if no other can do better."""
+    """A thread has ended. If ``fatal`` is an error, the run ends with it."""
 
     reason: str
     fatal: Exception | None = None
@@ -121,7 +121,7 @@ class Worker:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and its process, in the middle of a trial if need be."""
+        """End the thread and its process, even in the middle of a trial."""
         while self._thread.is_alive():
             self._interrupt()
             self._thread.join(0.1)
@@ -133,13 +133,13 @@ class Worker:
         try:
             self._child.start()
             self._fleet.reports.put(Retired(self._work()))
-        except Exception as error:  # whatever it is: nobody else would tell the one who waits
+        except Exception as error:  # any error: the thread that waits would not learn of it
             self._fleet.reports.put(Retired(str(error), fatal=error))
         finally:
             self._child.kill()
 
     def _work(self) -> str:
-        """Do trials until there are no more, or no more can be done; say why."""
+        """Do trials until there are no more, or no more can be done; return the reason."""
         raise NotImplementedError
 
     def _next(self, trials: SimpleQueue[Trial | None]) -> Trial | None:
@@ -171,7 +171,7 @@ class BuildingWorker(Worker):
         The object files that `compile_harness` made.
     """
 
-    _numbers = count()  # the server's loader takes libraries of one name for the same
+    _numbers = count()  # the server's loader takes libraries with equal names for the same
 
     def __init__(
         self, fleet: FleetState, setup: Setup, linker: Sequence[str], harness: tuple[Path, ...]
@@ -208,7 +208,7 @@ class ServerWorker(Worker):
     """Runs trials on one server, and on another one when that is lost."""
 
     _waiting: Waiting | None = None
-    _problem = ""  # with the last server it had
+    _problem = ""  # the problem of its last server
 
     def _interrupt(self) -> None:
         super()._interrupt()
@@ -267,7 +267,7 @@ class ServerWorker(Worker):
                 )
             fleet.probe_built.wait()
             problem = self._probe()
-            if fleet.closing:  # which ends the child, whatever the server can do
+            if fleet.closing:  # closing ends the child, so the probe says nothing of the server
                 return None
             if problem is None:
                 return server

@@ -72,9 +72,9 @@ class RpcMeasurer(Closing):
     parallel : int or None
         Servers to use at once; None for all the tracker lists.
     timeout : float
-        Seconds a kernel may take, of which the server keeps the time.
+        Seconds a kernel may take; the server measures them.
     patience : float
-        Seconds a server may take beyond that: to connect, to get the library, to come back.
+        Additional seconds for a server to connect, to receive the library, and to answer.
 
     Raises
     ------
@@ -127,7 +127,7 @@ class RpcMeasurer(Closing):
         return self
 
     def close(self) -> None:
-        """End the sessions, in the middle of a candidate if need be."""
+        """End the sessions, even in the middle of a candidate."""
         self._closing.close()
 
     @property

@@ -32,12 +32,12 @@ class Bound:
 
 
 def lower_bound(problem: Problem, expired: Callable[[], bool] = lambda: False) -> Bound:
-    """Return a lower bound on what is left of ``problem``, settled cost included.
+    """Return a lower bound on the cost of ``problem``, fixed cost included.
 
     Parameters
     ----------
     expired : callable
-        Says when to stop raising it; the bound is valid at any time.
+        Returns whether to stop raising the bound, which is valid at any time.
     """
     return _Ascent(problem).run(expired)
 

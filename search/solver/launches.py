@@ -1,9 +1,10 @@
 """Choice of the calls of a program that share a launch, by dynamic programming.
 
-As the Inter-Operator Scheduler does for GPUs (Ding et al., MLSys 2021): a state is the set of calls
-that were made, a step a set of calls of which none needs another, and the cheapest way to each
-state is kept. Blocks of networks have few states, for most of their calls wait for each other; of
-more than `BEAM` of a size the most promising are kept, and then the plan may not be the best one.
+This follows the Inter-Operator Scheduler for GPUs (Ding et al., MLSys 2021). A state is the set of
+calls that were made, a step is a set of calls that do not need each other, and the cheapest way to
+each state is kept. Blocks of networks have few states, because most of their calls wait for each
+other. If there are more than `BEAM` states of a size, the most promising are kept, and the plan may
+not be the best one.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from dataclasses import dataclass
 from typing import Final
 
 BEAM: Final = 24
-"""States with as many calls done that are looked at."""
+"""The most states with equally many calls that are considered."""
 ALL_SETS: Final = 5
-"""Calls that may be made of which every set is looked at; of more, sets that grow by one."""
+"""The most ready calls for which every set is considered. Among more, sets grow by one call."""
 LONGEST: Final = 40
-"""Calls that are planned at a time."""
+"""The most calls that are planned at a time."""
 SAME: Final = 1e-9
-"""As what share of a cost sums of the same in another order differ."""
+"""The relative difference between equal sums that are added up in another order."""
 
 Cost = Callable[[tuple[int, ...]], float | None]
 
@@ -32,13 +33,13 @@ class CallNode:
     Attributes
     ----------
     needs : frozenset of int
-        Numbers of calls that are to be over before it begins, all smaller than its own.
+        Numbers of calls that must end before it begins, all smaller than its own.
     follows : frozenset of int
         Numbers of calls that must not come after it.
     joins : bool
         Whether it may be launched with others.
     size : int
-        Bytes that it writes, in use until those that need it are over.
+        Bytes that it writes. They are in use until the calls that need it have ended.
     """
 
     needs: frozenset[int]
@@ -49,7 +50,7 @@ class CallNode:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """The cheapest way to a state: what it costs, the most bytes in use, and its last step."""
+    """The cheapest way to a state: its cost, the most bytes in use, and its last step."""
 
     cost: float
     most: int = 0
@@ -83,8 +84,8 @@ def plan_launches(
     Returns
     -------
     list of list of tuple of int
-        Stretches of neighbouring calls, in turn, each in steps. A stretch without a shared launch
-        is as it was.
+        Stretches of neighbouring calls, in order, each in steps. A stretch without a shared launch
+        is unchanged.
     """
     stretches: list[list[tuple[int, ...]]] = []
     places = [*_stretches(nodes)]
@@ -100,8 +101,8 @@ def plan_launches(
 
 
 def _stretches(nodes: Sequence[CallNode]) -> Iterator[tuple[int, int]]:
-    """Yield stretches of calls: each ends where all that follow need all that came before them."""
-    needed: list[int] = []  # by each, as bits
+    """Yield stretches of calls. Each ends where all later calls need all earlier ones."""
+    needed: list[int] = []  # the calls that each call needs, as bits
     for node in nodes:
         mask = 0
         for other in node.needs:
@@ -187,7 +188,7 @@ class _Search:
         layers[0][0] = _Way(0.0)
         for done, layer in enumerate(layers[:-1]):
             if len(layer) > BEAM:
-                # What is saved so far: all have as many calls before them.
+                # By the cost saved so far: all states here have equally many calls.
                 kept = sorted(layer, key=lambda state: layer[state].cost - self._spent(state))
                 layers[done] = layer = {state: layer[state] for state in kept[:BEAM]}
             for state, way in layer.items():
@@ -220,7 +221,7 @@ class _Search:
         return self._costs[step]
 
     def _ways(self, state: int) -> Iterator[tuple[int, ...]]:
-        """Yield what may be done next."""
+        """Yield the steps that may come next."""
         ready = [
             number
             for number in range(self._count)
@@ -229,7 +230,7 @@ class _Search:
         single = [number for number in ready if self._follows[number] & ~state == 0]
         waiting = [number for number in single if not self._joins[number]]
         if waiting:
-            # It has to be made, and others can be launched with the same after it.
+            # It has to be made, and others lose no launch partner by coming after it.
             yield (waiting[0],)
             return
         for number in single:

@@ -1,4 +1,4 @@
-"""The global search's face: solve a layout graph, say how good the answer is proven to be."""
+"""Solve a layout graph by any solver, with a proof of how good the plan is."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Several layout graphs solved together, whose choices need things that are paid for once.
+"""Solve several layout graphs jointly, where choices need things that are paid for only once.
 
 Plans of one network for several shapes read the same weights. Each way to run a convolution needs
-them packed as its kernel reads them; a packing that any plan needs is kept, once, whoever else
-needs it too. What is minimised is what the plans cost, by the weight of each, and the prices of all
-packings that some plan needs.
+them in the packing of its kernel, and each packing is kept once, however many plans need it. The
+search minimises the weighted cost of all plans, plus the prices of all packings that some plan
+needs.
 
-A bound from below comes of dividing each price among those that may need the thing: with shares
-that add up to the price, nobody pays more than is paid in all, so that the graphs, each solved by
-itself with its shares, cost no more than the best plans do together (Lagrangian decomposition).
-Shares then move to those that need the thing, which raises the bound (subgradient steps).
+A lower bound comes from dividing each price among the nodes that may need the thing. The shares add
+up to the price, so the nodes that need the thing pay at most the price. Hence the graphs, solved
+separately with their shares, cost no more than the best joint plans (Lagrangian decomposition).
+Shares then move to the nodes that do need the thing, which raises the bound (subgradient steps).
 
-Plans come of the same solutions, and get better by solving one graph after the other anew, with
-free what others need, for as long as that helps.
+The same solutions give plans. These improve by solving one graph after the other again, with the
+needs of the other graphs free, as long as that helps.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Way(Generic[Need]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharingGraph(Generic[Need]):
-    """A graph some of whose choices can be made in several ways.
+    """A graph with choices that can be made in several ways.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class JointPlan(Generic[Need]):
 
 
 class _Node(Generic[Need]):
-    """The ways of one node in arrays: its choices', costs, and positions among what it may need."""
+    """The ways of one node in arrays: their choices, costs, and positions among its needs."""
 
     def __init__(self, ways: Sequence[Sequence[Way[Need]]]) -> None:
         flat = [(choice, way) for choice, some in enumerate(ways) for way in some]
@@ -109,7 +109,7 @@ class _Node(Generic[Need]):
         self.count = len(ways)
 
     def priced(self, prices: Vector) -> Vector:
-        """Return what each choice costs in its cheapest way."""
+        """Return the cost of each choice in its cheapest way."""
         found = np.full(self.count, np.inf)
         np.minimum.at(found, self.choices, self.costs + prices[self.positions])
         return found
@@ -122,7 +122,7 @@ class _Node(Generic[Need]):
 
 @dataclass(frozen=True, slots=True)
 class _Solution(Generic[Need]):
-    """A plan of one graph, the ways of its nodes, and no plan's priced cost is below the bound."""
+    """A plan of one graph, the ways of its nodes, and a lower bound on any plan's priced cost."""
 
     plan: Plan
     ways: Mapping[int, Way[Need]]
@@ -133,7 +133,7 @@ class _Solution(Generic[Need]):
         return frozenset(way.need for way in self.ways.values())
 
 
-def solve_together(
+def solve_jointly(
     graphs: Sequence[SharingGraph[Need]],
     prices: Mapping[Need, float],
     limits: SearchLimits | None = None,
@@ -196,7 +196,7 @@ class _Search(Generic[Need]):
         return (self.cost - self.bound) / abs(self.cost) if self.cost else 0.0
 
     def equal_shares(self) -> Shares:
-        """Divide each price evenly among those that may need the thing."""
+        """Divide each price evenly among the nodes that may need the thing."""
         return [
             {u: np.array([self.prices[n] / self._users[n] for n in node.needs]) for u, node in each}
             for each in (nodes.items() for nodes in self.nodes)
@@ -212,9 +212,9 @@ class _Search(Generic[Need]):
         return found
 
     def descend(self, found: Sequence[_Solution[Need]], is_over: Callable[[], bool]) -> None:
-        """Solve one graph after another anew, the needs of others being free, while that helps.
+        """Solve one graph after another again, with the needs of others free, while that helps.
 
-        Each is solved once before time is looked at.
+        Each is solved once before the time is checked.
         """
         current, cost = list(found), self._total(found)
         since = 0
@@ -233,7 +233,7 @@ class _Search(Generic[Need]):
             self.best, self.cost = current, cost
 
     def moved(self, shares: Shares, found: Sequence[_Solution[Need]]) -> Shares:
-        """Move shares to those that need things."""
+        """Move shares to the nodes that do need things."""
         needing = Counter(way.need for one in found for way in one.ways.values())
         slopes = [
             {
@@ -280,7 +280,7 @@ class _Search(Generic[Need]):
         ]
 
     def _prices(self, index: int, free: frozenset[Need]) -> dict[int, Vector]:
-        """Return what a graph's nodes pay if others need what is ``free``."""
+        """Return the prices that a graph's nodes pay if other graphs pay for ``free``."""
         nodes = self.nodes[index]
         own = _users(nodes.values())
         return {
@@ -289,7 +289,7 @@ class _Search(Generic[Need]):
         }
 
     def _solve(self, index: int, prices: Mapping[int, Vector]) -> _Solution[Need]:
-        """Solve a graph whose nodes pay so much for what they may need."""
+        """Solve a graph whose nodes pay these prices for their needs."""
         one, nodes = self.graphs[index], self.nodes[index]
         scaled = {u: each / one.weight for u, each in prices.items()}
         priced = tuple(
@@ -306,7 +306,7 @@ class _Search(Generic[Need]):
         return _Solution(own, ways, plan.lower_bound)
 
     def _total(self, solutions: Sequence[_Solution[Need]]) -> float:
-        """Return what plans cost together."""
+        """Return the joint cost of plans."""
         needs = frozenset[Need]().union(*(one.needs for one in solutions))
         costs = (g.weight * one.plan.cost for g, one in zip(self.graphs, solutions, strict=True))
         return math.fsum((*costs, *(self.prices[need] for need in needs)))

@@ -3,7 +3,7 @@
 import pytest
 
 from neocpu.foundation.errors import ModelError, UsageError
-from neocpu.foundation.foreign_code import foreign_code, told
+from neocpu.foundation.foreign_code import foreign_code, one_line
 
 
 class Own(BaseException):
@@ -54,7 +54,7 @@ class Endless(SystemExit):
     ],
 )
 def test_whatever_it_raises_is_an_error_on_one_line(raised, words):
-    with pytest.raises(ModelError) as caught, foreign_code(lambda e: ModelError(told(e))):
+    with pytest.raises(ModelError) as caught, foreign_code(lambda e: ModelError(one_line(e))):
         raise raised
     assert str(caught.value) == words
     assert caught.value.__cause__ is raised
@@ -62,6 +62,6 @@ def test_whatever_it_raises_is_an_error_on_one_line(raised, words):
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt(), UsageError("its own")])
 def test_ctrl_c_and_our_own_errors_stay_what_they_are(raised):
-    with pytest.raises(type(raised)) as caught, foreign_code(lambda e: ModelError(told(e))):
+    with pytest.raises(type(raised)) as caught, foreign_code(lambda e: ModelError(one_line(e))):
         raise raised
     assert caught.value is raised

@@ -7,7 +7,7 @@ import pytest
 from layout_graphs import random_graph
 
 from neocpu.search.solver.solver_limits import SearchLimits
-from neocpu.search.solver.together import SharingGraph, Way, solve_together
+from neocpu.search.solver.together import SharingGraph, Way, solve_jointly
 
 
 def sharing(rng, nodes, needs, *, every=False):
@@ -78,7 +78,7 @@ def test_plans_and_their_bound(seed, count):
     rng = np.random.default_rng([seed, count])
     graphs = [sharing(rng, 4, 3) for _ in range(count)]
     prices = {(u, n): float(rng.uniform(0, 0.5)) for u in (0, 2) for n in range(3)}
-    found = solve_together(graphs, prices)
+    found = solve_jointly(graphs, prices)
     best = brute_force(graphs, prices)
     assert found.cost == pytest.approx(total(graphs, prices, found))
     assert found.lower_bound <= best + 1e-9
@@ -93,7 +93,7 @@ def test_most_are_the_best():
         rng = np.random.default_rng(seed)
         graphs = [sharing(rng, 4, 3) for _ in range(3)]
         prices = {(u, n): float(rng.uniform(0, 0.5)) for u in (0, 2) for n in range(3)}
-        found = solve_together(graphs, prices)
+        found = solve_jointly(graphs, prices)
         exact += found.cost <= brute_force(graphs, prices) + 1e-9
         gaps.append(found.gap)
     assert exact >= 36
@@ -104,8 +104,8 @@ def test_what_one_graph_needs_is_free_to_all():
     rng = np.random.default_rng(0)
     one = sharing(rng, 5, 4)
     prices = {(u, n): 0.3 for u in (0, 2, 4) for n in range(4)}
-    alone = solve_together([one], prices)
-    both = solve_together([one, one], prices)
+    alone = solve_jointly([one], prices)
+    both = solve_jointly([one, one], prices)
     assert both.gap < 1e-3
     needs = {way.need for ways in both.ways for way in ways.values()}
     assert both.cost < 2 * alone.cost - 0.99 * sum(prices[need] for need in needs)
@@ -115,9 +115,9 @@ def test_a_high_price_has_all_need_the_same():
     rng = np.random.default_rng(1)
     graphs = [sharing(rng, 4, 3, every=True) for _ in range(4)]
     things = [(u, n) for u in (0, 2) for n in range(3)]
-    dear = solve_together(graphs, dict.fromkeys(things, 100.0))
+    dear = solve_jointly(graphs, dict.fromkeys(things, 100.0))
     assert len({way.need for ways in dear.ways for way in ways.values()}) == 2
-    free = solve_together(graphs, dict.fromkeys(things, 0.0))
+    free = solve_jointly(graphs, dict.fromkeys(things, 0.0))
     assert free.gap == pytest.approx(0.0, abs=1e-9)
 
 
@@ -125,7 +125,7 @@ def test_without_time_there_are_plans_and_a_bound():
     rng = np.random.default_rng(2)
     graphs = [sharing(rng, 4, 3) for _ in range(3)]
     prices = {(u, n): 0.2 for u in (0, 2) for n in range(3)}
-    found = solve_together(graphs, prices, SearchLimits(seconds=0.0))
+    found = solve_jointly(graphs, prices, SearchLimits(seconds=0.0))
     assert found.lower_bound <= brute_force(graphs, prices) <= found.cost + 1e-9
 
 
@@ -134,6 +134,6 @@ def test_when_time_is_over_each_graph_was_solved_twice(seed):
     rng = np.random.default_rng([seed, 5])
     graphs = [sharing(rng, 6, 3, every=True) for _ in range(4)]
     prices = {(u, n): float(rng.uniform(0, 0.5)) for u in (0, 2, 4) for n in range(3)}
-    found = solve_together(graphs, prices, SearchLimits(seconds=0.0))
+    found = solve_jointly(graphs, prices, SearchLimits(seconds=0.0))
     assert found.solved <= 2 * len(graphs)
     assert total(graphs, prices, found) == pytest.approx(found.cost)

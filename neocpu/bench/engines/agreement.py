@@ -1,4 +1,4 @@
-"""Whether two contenders computed the same thing."""
+"""Check whether two contenders computed the same thing."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from neocpu.verification.reference.row_matching import Array, match_rows, pair_r
 from neocpu.verification.reference.tolerance import tolerances
 
 MAX_RELATIVE_ERROR: Final = 1e-3
-"""Norm-wise difference from the reference above which a contender computes something else."""
+"""The largest norm-wise difference from the reference of outputs that are accepted as the same."""
 
 QUANTISED_ERROR: Final = 0.5
-"""The same of quantised models: engines round at other places, and a step is coarse."""
+"""The same for quantised models: engines round at different places, and steps are coarse."""
 
 BFLOAT16_ERROR: Final = 0.05
-"""The same in bfloat16, which engines with their own defaults compute in where the CPU does."""
+"""The same for bfloat16, which engines use by default if the CPU has it."""
 
 SAME_DETECTION: Final = 0.1
-"""How far apart elements of what is one detection to two models of fewer bits may be, as a share of
-the output's largest."""
+"""The largest difference between elements of the same detection by two models in fewer bits, as a
+share of the output's largest element."""
 
 
 def paired_rows(
@@ -34,23 +34,23 @@ def paired_rows(
 ) -> tuple[Sequence[AnyArray], Sequence[AnyArray], float]:
     """Bring rows that describe detections into the reference's order, if that makes them equal.
 
-    Scores closer than rounding change places between two correct engines, and a box that close to
-    a threshold is found by one of them only. Outputs that are comparable as they are, and those
-    of which too many rows have no partner, come back unchanged.
+    Two correct engines may swap detections with scores that differ by less than rounding, and only
+    one of them may find a box as close as that to a threshold. Outputs are returned unchanged if
+    they are comparable as they are, or if too many rows have no partner.
 
     Parameters
     ----------
     groups : sequence of sequence of int
         Positions of the outputs whose rows describe the same detections.
     tolerance : float
-        Above `MAX_RELATIVE_ERROR`, of models of fewer bits, that share of the rows may be another
-        detection altogether.
+        A value above `MAX_RELATIVE_ERROR`, for models in fewer bits, allows this share of the rows
+        to be different detections.
 
     Returns
     -------
     outputs, reference : sequence of array
     missing : float
-        The share of rows that were left out in fewer bits, for they have no partner.
+        The share of rows that were left out, in fewer bits, because they have no partner.
     """
     ours, theirs, missing = list(outputs), list(reference), 0.0
     for group in groups:
@@ -88,9 +88,9 @@ def relative_error(outputs: Sequence[AnyArray], reference: Sequence[AnyArray]) -
 def mismatch(
     outputs: Sequence[AnyArray], reference: Sequence[AnyArray], names: Sequence[str] = ()
 ) -> str:
-    """Return in which way outputs are not even comparable with the reference's; empty if they are.
+    """Return why outputs cannot be compared with the reference's; empty if they can.
 
-    Models whose number of results depends on the data, such as detectors, differ in shape first.
+    Models with a number of results that depends on the data, such as detectors, differ in shape.
     """
     if len(outputs) != len(reference):
         return f"{len(outputs)} outputs vs {len(reference)}"

@@ -1,6 +1,6 @@
-"""The engines as they make the most calls a second: several at once, each engine in its own ways.
+"""Engines that make several calls at once for the most calls a second, each in its own ways.
 
-All of them on a number of threads in all, and in float32.
+All engines use the same total number of threads, and float32.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ SESSIONS: Final = f"{ONNXRUNTIME}-sessions"
 
 
 def called_by(session: Session, runs: Sequence[Callable[[], Any]]) -> Session:
-    """Return a session whose `run_many` calls each of ``runs`` from a thread of its own.
+    """Return a session whose `run_many` calls each of ``runs`` from its own thread.
 
-    Each makes one call at least, however short calls are. Whoever is done takes the next, so that a
-    thread that was held up makes fewer.
+    Each thread makes at least one call, however short calls are. A thread that is done takes the
+    next call, so that a delayed thread makes fewer.
     """
     streams = len(runs)
     callers = ThreadPoolExecutor(streams)
@@ -47,7 +47,7 @@ def called_by(session: Session, runs: Sequence[Callable[[], Any]]) -> Session:
             while next(tickets) < made:
                 run()
 
-        for _ in callers.map(call, runs if made else ()):  # which raises what a call raised
+        for _ in callers.map(call, runs if made else ()):  # raises the exceptions of calls
             pass
         return made
 
@@ -61,7 +61,7 @@ def load_streams(path: str, threads: int, inputs: Inputs, streams: int) -> Sessi
 
 
 def load_sessions(loader: Loader, path: str, threads: int, inputs: Inputs, streams: int) -> Session:
-    """Load a model as often as it is to be called at once, each time for a share of the threads."""
+    """Load a model once for each simultaneous call, on a share of the threads."""
     sessions = [loader(path, threads // streams, inputs) for _ in range(streams)]
     return called_by(sessions[0], [session.run for session in sessions])
 
@@ -69,14 +69,14 @@ def load_sessions(loader: Loader, path: str, threads: int, inputs: Inputs, strea
 def load_callers(path: str, threads: int, inputs: Inputs, streams: int) -> Session:
     """Load one session of ONNX Runtime that is called from several threads.
 
-    A caller is one of the threads that compute, and the session has those it lacks.
+    Callers compute too, so the session has only the remaining threads.
     """
     session = load_onnxruntime(path, threads - streams + 1, inputs)
     return called_by(session, [session.run] * streams)
 
 
 def load_openvino(path: str, threads: int, inputs: Inputs, streams: int) -> Session:
-    """Load a model for throughput: its hint, and as many requests at once as it then asks for."""
+    """Load a model with OpenVINO's throughput hint, and its own number of simultaneous requests."""
     import openvino
 
     config = {
@@ -101,7 +101,7 @@ def load_openvino(path: str, threads: int, inputs: Inputs, streams: int) -> Sess
 
 
 def _in_laps(times: int, streams: int) -> int:
-    """Return at least ``times``, as many for each stream."""
+    """Return the least multiple of ``streams`` that is at least ``times``."""
     return streams * math.ceil(times / streams)
 
 
@@ -115,7 +115,7 @@ CONCURRENT: Final[Mapping[str, ConcurrentLoader]] = MappingProxyType(
         "ncnn": partial(load_sessions, load_ncnn),
     }
 )
-"""Every such loader: path, threads in all, inputs and calls at once to a session.
+"""Loaders of such sessions from a path, total threads, inputs and simultaneous calls.
 
-OpenVINO chooses how many calls where that is 0.
+With 0 calls, OpenVINO chooses the number.
 """

@@ -34,7 +34,7 @@ from neocpu.bench.engines.engines import ENGINES
 from neocpu.bench.engines.inputs_file import load_inputs
 
 LEAST_LAPS: Final = 8
-"""Timed runs of each stream at least: at the end some have none to make while others still do."""
+"""The least timed runs of each stream. At the end, some streams are idle while others still run."""
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -45,7 +45,7 @@ class Server:
         self._session: Session | None = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do what a request asks and return what ``"ok"`` holds."""
+        """Carry out a request and return the content of ``"ok"``."""
         match request["do"]:
             case "load":
                 return self._load(**{k: v for k, v in request.items() if k != "do"})
@@ -112,7 +112,7 @@ def serve(requests: IO[str], replies: IO[str]) -> None:
         try:
             reply = {"ok": server.answer(json.loads(line))}
         except Exception as error:
-            # Whatever an engine raises is this contender's result, for the parent to report.
+            # Any exception of an engine is this contender's result, for the parent to report.
             words = " ".join(str(error).split())
             reply = {"error": f"{type(error).__name__}: {words}"}
         replies.write(json.dumps(reply) + "\n")
@@ -120,14 +120,14 @@ def serve(requests: IO[str], replies: IO[str]) -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when the one that started it ends, even while stopped."""
+    """Make the kernel kill this process when its parent ends, even while it is stopped."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:
     """Serve the parent process and die with it, even while stopped."""
     die_with_parent()
-    # What an engine prints must not land among the replies.
+    # Output of an engine must not land among the replies.
     with os.fdopen(os.dup(1), "w") as replies:
         os.dup2(2, 1)
         serve(sys.stdin, replies)

@@ -1,7 +1,7 @@
 """Contenders of a benchmark: one process each, stopped unless it is its turn.
 
-Inference engines keep their worker threads spinning for a while after a call. In one process, or in
-several that run freely, they would spin into each other's time; a process stopped by signal cannot.
+Worker threads of inference engines spin for a while after a call. In one process, or in several
+that run freely, they would take each other's time; a process stopped by a signal cannot.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from neocpu.foundation.python_child import module_command
 from neocpu.foundation.temporary import TemporaryFolder
 
 OWN: Final = "neocpu"
-"""The label of what is compared with its peers."""
+"""The label of neocpu, which is compared with its peers."""
 OWN_FLOAT: Final = "neocpu-fp32"
-"""The label of the float32 model, beside what computes in fewer bits: no peer."""
+"""The label of neocpu's float32 model next to one in fewer bits. It is no peer."""
 SIGNED: Final = "onnxruntime-s8s8"
 """The label of ONNX Runtime on a quantised model with signed feature maps (`signed_form`)."""
 NNCF: Final = "openvino-nncf"
@@ -42,12 +42,12 @@ REPLY_TIMEOUT: Final = 600.0
 
 
 class ContenderError(RuntimeError):
-    """A contender failed. It is out of the benchmark, which goes on without it."""
+    """A contender failed. The benchmark goes on without it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A contender that is out, and why, in one line."""
+    """A contender that failed, and the reason in one line."""
 
     label: str
     reason: str
@@ -66,7 +66,7 @@ class Contender:
     path : Path
         The artifact, or the ONNX model for a peer.
     streams : int or None
-        The calls at once of an engine that makes several; 0 for as many as it chooses.
+        The number of simultaneous calls of an engine that makes several; 0 lets it choose.
     """
 
     label: str
@@ -76,10 +76,10 @@ class Contender:
 
 
 def converted(contender: Contender, workspace: Path) -> Contender:
-    """Return a contender whose model is in its engine's own format, converted if need be.
+    """Return a contender with its model in its engine's own format, converted if necessary.
 
-    Converting is not part of loading, which is timed. What was converted, or could not be, in
-    ``workspace`` before is not converted again.
+    Conversion is not part of loading, which is timed. A model that was converted in ``workspace``
+    before, or failed to convert, is not converted again.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def _convert(engine: str, source: Path, folder: Path) -> str:
     try:
         CONVERTERS[engine](source, folder)
     except Exception as error:
-        # Whatever stops a converter is this contender's result, not the benchmark's end.
+        # Any failure of a converter is this contender's result, and does not end the benchmark.
         return " ".join(str(error).split()) or type(error).__name__
     return ""
 
@@ -122,7 +122,7 @@ class Usage:
     cpu_seconds : float
         The CPU time of all its threads.
     peak_rss : int
-        Most memory it held, in bytes; 0 if it has ended.
+        Its peak memory, in bytes; 0 if it has ended.
     """
 
     cpu_seconds: float
@@ -180,7 +180,7 @@ class ContenderProcess(Closing):
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            # Ctrl-C goes to the parent alone, which ends a stopped child; the child could not.
+            # Ctrl-C reaches only the parent, which ends the child; a stopped child could not end.
             start_new_session=True,
         )
         at_once = {} if contender.streams is None else {"streams": contender.streams}
@@ -208,7 +208,7 @@ class ContenderProcess(Closing):
         return self._process.pid
 
     def run(self, times: int, untimed: int = 0) -> tuple[float, ...]:
-        """Run the model and return the seconds of each timed run; of calls at once, for each.
+        """Run the model and return the seconds of each timed run; with streams, their mean.
 
         Parameters
         ----------
@@ -237,7 +237,7 @@ class ContenderProcess(Closing):
                 return tuple(archive[f"arr_{i}"] for i in range(len(archive.files)))
 
     def usage(self) -> Usage:
-        """Return what the process has taken so far; nothing if its end was already noticed."""
+        """Return the time and memory of the process so far; zeros if it is known to have ended."""
         try:
             times = psutil.Process(self.pid).cpu_times()
             peak = peak_memory(self.pid)
@@ -251,7 +251,7 @@ class ContenderProcess(Closing):
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._log):
             assert stream is not None
-            # A request that a dead process never read is flushed on closing.
+            # Closing flushes a request that a dead process never read.
             with suppress(BrokenPipeError):
                 stream.close()
 
@@ -290,7 +290,7 @@ class ContenderProcess(Closing):
         return received
 
     def _stop(self) -> None:
-        """Stop all threads of the process and wait until they are."""
+        """Stop all threads of the process, and wait until they have stopped."""
         os.kill(self.pid, signal.SIGSTOP)
         # WNOWAIT leaves an exit for Popen to collect.
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)

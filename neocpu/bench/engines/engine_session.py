@@ -1,4 +1,4 @@
-"""A model as an engine has loaded it, whichever engine that is."""
+"""A model loaded by any engine."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Session:
     version : str
         The version of the engine.
     run : callable
-        Runs once and returns the outputs in graph order; they live until the next run.
+        Runs once and returns the outputs in graph order. They are valid until the next run.
     outputs : tuple of str
         Names of the outputs.
     computes_in : str
-        ``bf16`` or ``f32``, where bfloat16 was asked for; else empty.
+        ``bf16`` or ``f32`` if bfloat16 was requested; else empty.
     streams : int
-        Runs that `run_many` makes at once.
+        The number of simultaneous runs of `run_many`.
     run_many : callable or None
-        Runs at least so often on all streams together, and returns how often. None where one
-        run follows another.
+        Makes at least so many runs on all streams jointly, and returns their number. None if runs
+        follow one another.
     """
 
     version: str

@@ -1,10 +1,10 @@
-"""The inference engines that can be compared, each pinned to float32 and a number of threads.
+"""The inference engines that can be compared, each set to float32 and a number of threads.
 
-Or, where no number of threads is given, left as they come out of the box; or, by the names of
-`IN_BFLOAT16`, computing in bfloat16 where they can.
+Without a number of threads, they have their own defaults. Under the names of `IN_BFLOAT16`, they
+compute in bfloat16 where they can.
 
-They run in a process of their own: see `neocpu.bench.engines.contender_process`. An engine is one
-loader and one entry in `ENGINES`.
+Each runs in its own process: see `neocpu.bench.engines.contender_process`. An engine is one loader
+and one entry in `ENGINES`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def load_neocpu(path: str, threads: int | None, inputs: Inputs, streams: int = 1
 
     module = neocpu.load(path, threads, streams=streams)
     if streams > 1:
-        module.warmup(1)  # short calls may all be made on the stream that was used last
+        module.warmup(1)  # otherwise short calls may all use the same stream
     ordered = [inputs[spec.name] for spec in module.inputs]
 
     def run() -> Sequence[AnyArray]:
@@ -61,14 +61,14 @@ def load_onnxruntime(path: str, threads: int | None, inputs: Inputs) -> Session:
 
 
 def load_onnxruntime_for_bfloat16(path: str, threads: int | None, inputs: Inputs) -> Session:
-    """Load an ONNX model in float32, which is all that ONNX Runtime has on x86."""
+    """Load an ONNX model in float32, because ONNX Runtime has no bfloat16 on x86."""
     return replace(load_onnxruntime(path, threads, inputs), computes_in="f32")
 
 
 def load_openvino(
     path: str, threads: int | None, inputs: Inputs, precision: str = "f32"
 ) -> Session:
-    """Load a model for lowest latency; float32, for its default on new CPUs is bfloat16."""
+    """Load a model for lowest latency, in float32 because the default on new CPUs is bfloat16."""
     import openvino
 
     config = {}
@@ -82,7 +82,7 @@ def load_openvino(
     compiled = compile_openvino(path, config)
     session = openvino_session(compiled, inputs)
     if precision == "bf16":
-        # A hint is all it is: without instructions for bfloat16 OpenVINO stays in float32.
+        # This is only a hint: without instructions for bfloat16, OpenVINO stays in float32.
         taken = compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.bf16
         return replace(session, computes_in="bf16" if taken else "f32")
     return session
@@ -119,14 +119,14 @@ def convert_for_ncnn(model: Path, folder: Path) -> None:
 
 
 def load_ncnn(path: str, threads: int | None, inputs: Inputs, *, bfloat16: bool = False) -> Session:
-    """Load what `convert_for_ncnn` wrote into a folder."""
+    """Load a model from a folder that `convert_for_ncnn` wrote."""
     from neocpu.bench.engines.ncnn_engine import load
 
     return load(path, threads, inputs, bfloat16=bfloat16)
 
 
 IN_BFLOAT16: Final[Mapping[str, str]] = MappingProxyType({peer: f"{peer}-bf16" for peer in PEERS})
-"""What a peer is called in `ENGINES` where it is to compute in bfloat16."""
+"""The names in `ENGINES` of peers that compute in bfloat16."""
 
 Loader: TypeAlias = Callable[[str, int | None, Inputs], Session]
 ENGINES: Final[Mapping[str, Loader]] = MappingProxyType(
@@ -140,10 +140,10 @@ ENGINES: Final[Mapping[str, Loader]] = MappingProxyType(
         IN_BFLOAT16[NCNN]: partial(load_ncnn, bfloat16=True),
     }
 )
-"""Every engine's loader: path, threads and inputs to a session."""
+"""The loaders of all engines: each makes a session from a path, threads and inputs."""
 
 Converter: TypeAlias = Callable[[Path, Path], None]
 CONVERTERS: Final[Mapping[str, Converter]] = MappingProxyType(
     dict.fromkeys((NCNN, IN_BFLOAT16[NCNN]), convert_for_ncnn)
 )
-"""Engines that do not read ONNX: what writes their own format, from a model into a folder."""
+"""Converters for engines that do not read ONNX: from a model into a folder."""

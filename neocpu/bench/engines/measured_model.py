@@ -1,4 +1,4 @@
-"""The model of a benchmark: an artifact, and the ONNX file that its peers run."""
+"""The model under test in a benchmark: an artifact, and the ONNX file that its peers run."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import load
 
 CALIBRATION_SAMPLES: Final = 8
-"""Random inputs to quantise a model with that is only to be timed."""
+"""Random inputs for quantising a model that is only timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """A compiled model.
+class MeasuredModel:
+    """A compiled model under test.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Subject:
     in_float : Path or None
         The artifact of the float32 model, if the model is measured in fewer bits.
     forms : tuple of Contender
-        The peers on other forms of the model, if it was quantised.
+        Peers that run other forms of the model, if it was quantised.
     in_bfloat16 : bool
         Whether engines compute in bfloat16 where they can.
     number : int
@@ -109,11 +109,11 @@ class Subject:
 
 
 def names_artifact(model: str) -> bool:
-    """Whether ``model`` is how an artifact is named, be there such a file or not."""
+    """Whether ``model`` has the name of an artifact, whether or not the file exists."""
     return Path(model).suffix == ".so"
 
 
-def find_subject(
+def find_model(
     model: str,
     folder: Path,
     *,
@@ -126,16 +126,16 @@ def find_subject(
     max_error: float | None = None,
     peers: Sequence[str] = (),
     on_progress: ProgressCallback = silent,
-) -> Subject:
+) -> MeasuredModel:
     """Open ``model`` if it is an artifact, compiled from ``source``; else compile it.
 
     Raises
     ------
     NeoCPUError
-        See `open_subject` and `compile_subject`.
+        An error of `open_artifact` or `compile_model`.
     """
     if not names_artifact(model):
-        return compile_subject(
+        return compile_model(
             model,
             folder,
             threads=threads,
@@ -150,12 +150,12 @@ def find_subject(
     if precision is not None or max_error is not None:
         word = "--precision" if max_error is None else "--max-error"
         raise UsageError(f"{word} is for models; {model} computes as it was compiled")
-    return open_subject(Path(model), source, folder, shapes)
+    return open_artifact(Path(model), source, folder, shapes)
 
 
-def open_subject(
+def open_artifact(
     artifact: Path, model: str | None, folder: Path, asked: InputShapes = NO_SHAPES
-) -> Subject:
+) -> MeasuredModel:
     """Return an artifact that was compiled before.
 
     Parameters
@@ -166,33 +166,33 @@ def open_subject(
     folder : Path
         A folder for temporary files.
     asked : InputShapes
-        The shapes of a set that are meant; the first ones, if nothing is said.
+        The shapes to measure of a set; by default its first ones.
 
     Raises
     ------
     ArtifactError, TargetError
         The artifact is damaged or not for this machine.
     ModelError, UsageError
-        The model cannot be read, or has other inputs; or the shapes are not of the set.
+        The model cannot be read or has other inputs, or the set does not have the shapes.
     """
-    with load(artifact, 1, verify=False) as module:  # which refuses what cannot run here
+    with load(artifact, 1, verify=False) as module:  # `load` refuses artifacts of other machines
         every = module.metadata
     if asked and (not every.others or not asked.by_name):
         raise UsageError(f"--shape and --batch are for models; {artifact} has its shapes")
     header = every.of(asked.by_name)
     number = [each.inputs for each in every.each].index(header.inputs)
     if model is None:
-        return Subject(header=header, artifact=artifact, model=None, number=number)
+        return MeasuredModel(header=header, artifact=artifact, model=None, number=number)
     shapes = InputShapes({spec.name: spec.shape for spec in header.inputs})
     try:
-        return Subject(
+        return MeasuredModel(
             header=header, artifact=artifact, model=onnx_file(model, shapes, folder), number=number
         )
     except UsageError as error:
         raise UsageError(f"{model} is not what {artifact} was compiled from: {error}") from error
 
 
-def compile_subject(
+def compile_model(
     model: str,
     folder: Path,
     *,
@@ -204,12 +204,12 @@ def compile_subject(
     max_error: float | None = None,
     peers: Sequence[str] = (),
     on_progress: ProgressCallback = silent,
-) -> Subject:
-    """Compile a model for this machine, in a process of its own.
+) -> MeasuredModel:
+    """Compile a model for this machine, in a separate process.
 
-    With a precision but bf16 it is quantised first, unless it is already, and what all engines run
-    is the quantised one, ``peers`` in their own forms too. With a limit on errors it is compiled
-    within that, and peers run it as it is.
+    With a precision other than bf16, the model is quantised first unless it already is. All engines
+    then run the quantised model, and ``peers`` their own forms of it too. With a limit on errors,
+    the model is compiled within that limit, and peers run it unchanged.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ def compile_subject(
     Raises
     ------
     NeoCPUError
-        See `neocpu.compile`.
+        An error of `neocpu.compile`.
     """
     source = onnx_file(model, shapes, folder)
     artifact = folder / "module.so"
@@ -233,25 +233,25 @@ def compile_subject(
         on_progress=on_progress,
     )
 
-    def subject(**found: Any) -> Subject:
-        return Subject(header=read_header(artifact), artifact=artifact, **found)
+    def result(**found: Any) -> MeasuredModel:
+        return MeasuredModel(header=read_header(artifact), artifact=artifact, **found)
 
     if precision is None and max_error is None:
         compilation = compiled(source, artifact)
-        return subject(model=source, compilation=compilation)
+        return result(model=source, compilation=compilation)
     in_float = folder / "float32.so"
     if precision is None or precision == "bf16":
         compiled(source, in_float, precision="fp32")
         how = {"precision": precision} if precision else {"max_error": max_error, "verify": True}
         compilation = compiled(source, artifact, **how)
         halves = precision is not None
-        return subject(model=source, compilation=compilation, in_float=in_float, in_bfloat16=halves)
-    from neocpu.quantiser.quantise import quantize  # and the compiler, which few ask for
+        return result(model=source, compilation=compilation, in_float=in_float, in_bfloat16=halves)
+    from neocpu.quantiser.quantise import quantize  # here, because it imports the compiler
 
     loaded = load_model(source)
     if any("Quantize" in node.op_type for node in loaded.simplified.graph.node):
         compilation = compiled(source, artifact, precision=precision)
-        return subject(model=source, compilation=compilation)
+        return result(model=source, compilation=compilation)
     data = folder / "calibration.npz"
     compiled(source, in_float, precision="fp32")
     inputs = [random_inputs(loaded.inputs, seed) for seed in range(CALIBRATION_SAMPLES)]
@@ -261,10 +261,10 @@ def compile_subject(
     made = quantize(source, samples, threads=threads, on_progress=on_progress)
     made.save(quantised)
     forms = tuple(other_forms(source, data, made.proto, peers, folder, on_progress))
-    # Only what is mixed needs the float32 model: all peers run the quantised one.
+    # Only mixed precision needs the float32 model. All peers run the quantised one.
     own = (source, data) if precision == "auto" else (quantised, None)
     compilation = compiled(own[0], artifact, precision=precision, calibrate=own[1])
-    return subject(model=quantised, compilation=compilation, in_float=in_float, forms=forms)
+    return result(model=quantised, compilation=compilation, in_float=in_float, forms=forms)
 
 
 def onnx_file(model: str, shapes: InputShapes, folder: Path) -> Path:

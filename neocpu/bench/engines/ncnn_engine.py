@@ -25,7 +25,7 @@ from neocpu.frontend.shapes.static_shapes import real_inputs, static_dims
 
 TIMEOUT: Final = 600.0
 NO_BATCH: Final = 233
-"""What ncnn calls the index of a batch axis that is not there."""
+"""The index that ncnn uses for a missing batch axis."""
 
 _TYPES: Final[Mapping[int, str]] = {
     onnx.TensorProto.FLOAT: "f32",
@@ -35,7 +35,7 @@ _TYPES: Final[Mapping[int, str]] = {
 _INPUT: Final = re.compile(r'ex\.input\("(\w+)", ncnn\.Mat\(.*numpy\(\), batch_index=(\d+)\)')
 _OUTPUT: Final = re.compile(r'_, (\w+) = ex\.extract\("\w+"\)\n.*?numpy\(batch_index=(\d+)\)')
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
-# What pnnx prints whether it fails or not: its settings, its passes, counts of the model.
+# Lines that pnnx always prints: its settings, its passes, counts of the model.
 _CHATTER: Final = re.compile(r"\w+ = |#####|model inputshape|FLOPS|memory OPS|get inputshape")
 
 
@@ -50,11 +50,11 @@ class Blob:
     Attributes
     ----------
     blob : str
-        ncnn's name.
+        The name in ncnn.
     name : str
-        ONNX's name.
+        The name in ONNX.
     shape : tuple of int or None
-        ONNX's shape, where it is static.
+        The shape in ONNX, if it is static.
     batch_axis : int
         The axis that ncnn takes for the batch; `NO_BATCH` if there is none.
     """
@@ -73,7 +73,7 @@ class Signature:
     ----------
     inputs, outputs : tuple of Blob
     unconverted : tuple of str
-        Operators that the converter passed on; ncnn may not know them.
+        Operators that the converter left as they are. ncnn may not know them.
     """
 
     inputs: tuple[Blob, ...]
@@ -97,9 +97,9 @@ def convert(model: Path, folder: Path, timeout: float = TIMEOUT) -> None:
     Parameters
     ----------
     model : Path
-        ONNX, with static shapes.
+        An ONNX model with static shapes.
     folder : Path
-        An empty one.
+        An empty folder.
     timeout : float
         Seconds the converter may take.
 
@@ -131,12 +131,12 @@ def convert(model: Path, folder: Path, timeout: float = TIMEOUT) -> None:
 
 
 def load(path: str, threads: int | None, inputs: Inputs, *, bfloat16: bool = False) -> Session:
-    """Load what `convert` wrote into the folder ``path``.
+    """Load the model that `convert` wrote into the folder ``path``.
 
     Raises
     ------
     RuntimeError
-        Ncnn cannot run the model on these inputs.
+        ncnn cannot run the model on these inputs.
     """
     import ncnn
 
@@ -224,14 +224,14 @@ def _input_shape(value: onnx.ValueInfoProto) -> str:
 
 
 def _reason(said: str) -> str:
-    """Return the last line that is about this model."""
+    """Return the last line about this model."""
     lines = [" ".join(line.split()) for line in _COLOUR.sub("", said).splitlines()]
     telling = [line for line in lines if line and not _CHATTER.match(line)]
     return telling[-1][:200] if telling else "it gives no reason"
 
 
 def _unconverted(said: str, param: str) -> tuple[str, ...]:
-    """Return the operators that became no layer of ncnn's."""
+    """Return the operators that have no layer in ncnn."""
     named = [line.split()[1] for line in said.splitlines() if line.startswith("todo ")]
     types = (line.split()[0] for line in param.splitlines() if line)
     named += [kind for kind in types if "." in kind]

@@ -1,4 +1,4 @@
-"""Compiling in a process of its own: how long a user waits, and how much memory that takes."""
+"""Compile in a separate process, and measure the user's time and the peak memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BY_EXIT_CODE: Final = {kind.exit_code: kind for kind in NeoCPUError.__subclasse
 
 
 class CompilationCrash(NeoCPUError):
-    """The compiler ended without an error that a user could mend."""
+    """The compiler ended without an error that a user could fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Compilation:
     seconds : float
         The time of the whole command, from reading the model to writing the artifact.
     peak_bytes : int
-        Most memory the compiling process held at a time.
+        Peak memory of the compiling process, in bytes.
     model_bytes, artifact_bytes : int
         Sizes of the ONNX file and of the artifact.
     """
@@ -65,8 +65,8 @@ def compile_in_child(
 ) -> Compilation:
     """Run ``neocpu compile``, for this machine unless a target is named, and wait for its end.
 
-    A process of its own keeps this one small, whose memory and threads the measurements that follow
-    would otherwise share, and lets the peak be that of a single compilation.
+    A separate process keeps this one small, because later measurements would share its memory and
+    threads. It also makes the peak that of a single compilation.
 
     Raises
     ------
@@ -125,6 +125,6 @@ def _error(code: int, last: str, model: Path) -> NeoCPUError:
     if code in _BY_EXIT_CODE and last.startswith(_ERROR):
         return _BY_EXIT_CODE[code](words)
     how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-    # Its --debug is not ours.
+    # The child's --debug is not ours.
     reason = words.partition("; run again with --debug")[0]
     return CompilationCrash(f"compiling {model.name} ended ({how}): {reason}")

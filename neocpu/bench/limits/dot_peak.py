@@ -1,7 +1,7 @@
-"""The most that instructions for 8-bit convolutions reach on this machine, measured.
+"""The measured peak of instructions for 8-bit convolutions on this machine.
 
-What is measured is the very sequence that the template of these convolutions emits, of operands in
-the first-level cache, over register tiles of several shapes: the best of them counts.
+The template of these convolutions emits the same sequence. Here its operands lie in the first-level
+cache, and register tiles of several shapes are tried: the best one counts.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 SAMPLES: Final = 30
-"""Of each tile, in turn."""
+"""Samples of each tile, which take turns."""
 
 DEPTH: Final = 64
-"""Steps over which operands differ: some KB, which any first-level cache holds."""
+"""Steps with different operands: some KB, which fit any first-level cache."""
 
 ROUNDS: Final = 1 << 10
-"""Times that a call goes over them: about a millisecond."""
+"""Passes over these steps in a call, which take about a millisecond."""
 
 VECTORS: Final = (1, 2, 3)
-"""Vectors of sums of each pixel of a tile."""
+"""Vectors of sums for each pixel of a tile."""
 
 TIMEOUT: Final = 300.0
 
@@ -53,9 +53,9 @@ class DotSequence:
     Attributes
     ----------
     numerics : Numerics
-        Element types, and how small the weights are.
+        Element types, and the range of weights.
     groups : int
-        Groups of products that are added up in 16 bits first; 1 of a single instruction.
+        Groups of products that are first added up in 16 bits; 1 for a single instruction.
     """
 
     numerics: Numerics
@@ -72,7 +72,7 @@ class DotSequence:
         return target.dot_unit(self.numerics).adding(self.groups)
 
     def name(self, target: CpuTarget) -> str:
-        """Return what tables call it: ``vpdpbusd``, ``pairs``, ``x2``, ``x4``, ``widened``…"""
+        """Return its name in tables: ``vpdpbusd``, ``pairs``, ``x2``, ``x4``, ``widened``…"""
         unit = self.unit(target)
         if unit.intrinsic:
             return next(p for p in reversed(unit.intrinsic.split(".")) if not p.isdigit())
@@ -95,12 +95,12 @@ class DotSequence:
 def measure_dot_peaks(
     target: str, threads: int, sequences: Sequence[DotSequence]
 ) -> dict[DotSequence, float]:
-    """Measure sequences in a process of its own, whose threads end with it.
+    """Measure sequences in a separate process, whose threads end with it.
 
     Returns
     -------
     dict of DotSequence to float
-        Multiply-accumulates per second, of all threads together.
+        Multiply-accumulates per second of all threads.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def dot_peak(runner: KernelRunner, sequence: DotSequence, samples: int = SAMPLES
 
 
 def tiles(unit: DotUnit) -> Iterator[tuple[int, int]]:
-    """Yield tiles, pixels by vectors, that about fill the registers."""
+    """Yield tiles (pixels and vectors) that about fill the registers."""
     for vectors in VECTORS:
         # Weights of a step, and data of a pixel.
         left = unit.registers - unit.operand_vectors * (vectors + 1)
@@ -146,7 +146,7 @@ def tiles(unit: DotUnit) -> Iterator[tuple[int, int]]:
 def dot_kernel(
     unit: DotUnit, sequence: DotSequence, tile: tuple[int, int], threads: int, rounds: int = ROUNDS
 ) -> Any:
-    """Build a kernel that does nothing but a sequence on a register tile.
+    """Build a kernel that only repeats a sequence on a register tile.
 
     ::
 

@@ -1,4 +1,4 @@
-"""Building single kernels and timing them in this process."""
+"""Build single kernels and time them in this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from neocpu.search.measuring.buffers import aligned_copy
 from neocpu.search.measuring.kernel_calls import Argument, Kernel, KernelPool, compile_kernels
 
 SAMPLE_SECONDS: Final = 0.002
-"""Length of one sample: long against the clock's grain, short against a scheduler's slice."""
+"""Length of a sample: far longer than the clock's resolution, shorter than a scheduler's slice."""
 
 
 class KernelRunner(Closing):
@@ -77,7 +77,7 @@ class TimedKernel:
         return [np.copy(array) for array in self._arrays]
 
     def _mean(self, calls: int) -> float:
-        """Return the mean seconds of ``calls`` calls that follow one more."""
+        """Return the mean seconds of ``calls`` calls after a first untimed one."""
         arguments = [Argument.of(array) for array in self._arrays]
         self._pool.call(self._kernel, arguments)
         return self._pool.call(self._kernel, arguments, calls) / calls

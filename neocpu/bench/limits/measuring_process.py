@@ -1,4 +1,4 @@
-"""Measurements in a process of their own, whose last line of output is JSON."""
+"""Run measurements in separate processes, whose last line of output is JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neocpu.foundation.errors import NeoCPUError
 from neocpu.foundation.python_child import module_command
 
 _OURS: Final = rf"^{re.escape(NeoCPUError.__module__)}\.\w+: "
-"""What a traceback puts before the message of an error that says all by itself."""
+"""The prefix of our own errors' messages in a traceback."""
 
 
 def measure_in_process(
@@ -24,14 +24,14 @@ def measure_in_process(
     cannot: str,
     timeout: float,
 ) -> Any:
-    """Run ``python -m module arguments`` and return what its last line says.
+    """Run ``python -m module arguments`` and return the JSON of its last line.
 
     Parameters
     ----------
     doing, cannot : str
         Beginnings of messages, such as ``profiling net.so`` and ``cannot profile net.so``.
     timeout : float
-        Seconds.
+        The most seconds that the process may take.
 
     Raises
     ------

@@ -18,19 +18,19 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.target_parsing import host_target
 
 DTYPE: Final = "float32"
-"""What peaks are measured with."""
+"""The element type of peak measurements."""
 
 SAMPLES: Final = 100
-"""Of each kernel: a few seconds, in which a machine is not busy all the time."""
+"""Samples of each kernel. They take a few seconds, in which a machine is not always busy."""
 
 FMA_STEPS: Final[int] = 1 << 18
 """Rounds over the accumulators per call: one or two milliseconds, hundreds of times a fork."""
 
 READ_BYTES: Final = 256 << 20
-"""What a call reads at least per measurement of bandwidth."""
+"""The least bytes that a call reads to measure bandwidth."""
 
 READ_CACHES: Final = 4
-"""How many times the last-level cache a call reads: what it kept of the last call is little."""
+"""The least size that a call reads, in last-level caches, so that few data are still cached."""
 
 READ_VECTORS: Final = 8
 """Independent sums of the reading kernel, so that additions never wait for each other."""
@@ -38,7 +38,7 @@ READ_VECTORS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class MachinePeak:
-    """The best that a number of threads reached jointly.
+    """The best rates that a number of threads reached jointly.
 
     Attributes
     ----------
@@ -48,8 +48,8 @@ class MachinePeak:
     read_gbytes : float
         1e9 bytes per second read from memory.
     cache_gbytes : float
-        1e9 bytes per second read from an array a quarter of the last-level cache's size; 0 if the
-        machine does not tell that.
+        1e9 bytes per second read from an array a quarter of the last-level cache's size; 0 if that
+        size is unknown.
     """
 
     threads: int
@@ -61,14 +61,14 @@ class MachinePeak:
 def measure_peak(
     target: CpuTarget, threads: int, samples: int = SAMPLES, read_bytes: int | None = None
 ) -> MachinePeak:
-    """Measure the peak of this machine; the best sample counts, as noise only slows down.
+    """Measure the peak of this machine. The best sample counts, because noise only slows down.
 
     Parameters
     ----------
     samples : int
-        The number of samples of each limit, in turn.
+        The number of samples of each limit.
     read_bytes : int, optional
-        The size of the array that is read; by default far larger than the last-level cache.
+        The size of the array that is read. By default it is far larger than the last-level cache.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def fma_flops(target: CpuTarget, threads: int, steps: int = FMA_STEPS) -> int:
 
 
 def fma_kernel(target: CpuTarget, threads: int, steps: int) -> Any:
-    """Build a kernel that does nothing but multiply-adds between registers.
+    """Build a kernel that only does multiply-adds between registers.
 
     ::
 
@@ -122,9 +122,9 @@ def fma_kernel(target: CpuTarget, threads: int, steps: int) -> Any:
                     acc[c] += seeds[0] * acc[(c + 1) % chains]
             output[task] = acc
 
-    Every product changes with every step, so none can be hoisted; every sum is used, so none can
-    be dropped; and what a step reads was written ``chains - 1`` multiply-adds earlier, which is
-    more than latency times throughput of any core.
+    Every product changes in every step, so none can be hoisted. Every sum is used, so none can be
+    dropped. A step reads values written ``chains - 1`` multiply-adds earlier, which is more than
+    latency times throughput on any core.
     """
     lanes, chains = target.lanes(DTYPE), _chains(target)
 
@@ -193,7 +193,7 @@ def read_kernel(target: CpuTarget, threads: int, rows: int) -> Any:
 
 
 def _chains(target: CpuTarget) -> int:
-    """Accumulators: three quarters of the registers, as no more are needed."""
+    """Return the number of accumulators: three quarters of the registers are enough."""
     return target.vector_registers * 3 // 4
 
 

@@ -37,11 +37,11 @@ class Limits:
     dram : float
         Bytes per second read from memory.
     cache : int
-        Bytes of the last-level cache; 0 if unknown. What fits in it need not be read from memory.
+        Bytes of the last-level cache; 0 if unknown. Data that fit need not be read from memory.
     cache_read : float
-        Bytes per second read from it; 0 if unknown.
+        Bytes per second read from the last-level cache; 0 if unknown.
     load : OtherLoad or None
-        Other load of the machine meanwhile, which makes the limits look lower than they are.
+        Other load during the measurement, which makes the limits look lower than they are.
     """
 
     threads: int
@@ -53,7 +53,7 @@ class Limits:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Words that a reader must know."""
+        """Warnings for the reader."""
         if self.load is None or not self.load.disturbing:
             return ()
         return (f"busy machine: {self.load} while its limits were measured",)
@@ -64,7 +64,7 @@ class Limits:
 
 
 def measure_limits(threads: int, on_progress: ProgressCallback = silent) -> Limits:
-    """Measure this machine in a process of its own, whose threads end with it.
+    """Measure this machine in a separate process, whose threads end with it.
 
     Raises
     ------
@@ -99,11 +99,11 @@ class Work:
     Attributes
     ----------
     flops : int
-        Operations of its convolutions and matrix products, two per multiply-accumulate, by the
-        direct algorithm: Winograd's, which has fewer, can beat the limit this sets.
+        Operations of its convolutions and matrix products, two per multiply-accumulate, in the
+        direct algorithm. Winograd's has fewer, and can exceed the limit that follows from these.
     bytes : int
-        Its weights, inputs and outputs, each moved once. Activations in between may stay in cache,
-        so this is the least that any implementation moves.
+        Bytes of its weights, inputs and outputs, each moved once. Activations in between may stay
+        in the cache, so any implementation moves at least these.
     """
 
     flops: int
@@ -152,12 +152,12 @@ class Roofline:
 
     @property
     def compute_seconds(self) -> float:
-        """The least its operations take."""
+        """The least seconds of its operations."""
         return self.flops / self.limits.flops
 
     @property
     def memory_seconds(self) -> float:
-        """The least its memory traffic takes: nothing where the last-level cache holds it all."""
+        """The least seconds of its memory traffic: 0 if all data fit the last-level cache."""
         return 0.0 if self.bytes <= self.limits.cache else self.bytes / self.limits.dram
 
     @property
@@ -172,7 +172,7 @@ class Roofline:
 
     @property
     def share(self) -> float:
-        """The share of the nearer limit that is reached: lower bound over seconds."""
+        """The reached share of the nearer limit: lower bound over seconds."""
         return self.lower_bound / self.seconds
 
     def to_json(self) -> dict[str, Any]:
@@ -195,7 +195,7 @@ Shapes = Mapping[str, Sequence[int] | None]
 
 
 def _shapes(graph: onnx.GraphProto) -> dict[str, Sequence[int] | None]:
-    """Return the shape of every tensor whose shape is known."""
+    """Return all known shapes of tensors."""
     values = (*graph.input, *graph.value_info, *graph.output)
     shapes: dict[str, Sequence[int] | None] = {value.name: static_dims(value) for value in values}
     shapes |= {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
@@ -203,7 +203,7 @@ def _shapes(graph: onnx.GraphProto) -> dict[str, Sequence[int] | None]:
 
 
 def _flops(node: onnx.NodeProto, shapes: Shapes) -> int:
-    """Return two per multiply-accumulate; 0 for operators that are not made of them."""
+    """Return the operations of an operator, two per multiply-accumulate; 0 if it has none."""
     first, second = (shapes.get(name) for name in (*node.input, "", "")[:2])
     output = shapes.get(node.output[0])
     if first is None or second is None or output is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neocpu.bench.engines.measured_model import find_subject
+from neocpu.bench.engines.measured_model import find_model
 from neocpu.bench.limits.roofline import measure_limits
 from neocpu.bench.profile.integer_kernels import IntegerKernel, integer_kernels
 from neocpu.bench.results.failure import ModelFailure, measure_each
@@ -75,7 +75,7 @@ def measure_profiles(
 
     def measure(_: int, model: str) -> ModelProfile:
         with TemporaryFolder("bench") as folder:
-            subject = find_subject(
+            tested = find_model(
                 model,
                 Path(folder),
                 threads=request.threads,
@@ -84,15 +84,15 @@ def measure_profiles(
                 precision=request.precision,
                 on_progress=on_progress,
             )
-            header = subject.header
+            header = tested.header
             profile = measure_profile(
-                subject.artifact,
+                tested.artifact,
                 header.plan,
                 limits,
                 on_progress=on_progress,
-                number=subject.number,
+                number=tested.number,
             )
             kernels = integer_kernels(profile, header.target, on_progress)
-        return ModelProfile(subject.name, header.target, profile, kernels)
+        return ModelProfile(tested.name, header.target, profile, kernels)
 
     yield from measure_each(models, measure)

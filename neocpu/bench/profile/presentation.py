@@ -21,10 +21,10 @@ from neocpu.plan.profiling.operator_times import (
 from neocpu.plan.result_pages.parts import Bars
 
 LISTED: Final = 0.005
-"""Share of a run above which it is told what a kernel lacks."""
+"""The share of a run above which a table says what a kernel lacks."""
 
 MARK: Final = " *"
-"""What comes after the share of its limit that a kernel far below it reaches."""
+"""The mark of a kernel that is far below its limit."""
 
 METHOD: Final = (
     "Every operator is timed inside the running network, in a process of its own: caches are as "

@@ -144,9 +144,9 @@ class ColdStartResult:
     starts : tuple of Start
         The steps of each round.
     peak_bytes : int
-        Most memory the process held, median over the rounds.
+        Peak memory of the process, as the median over the rounds.
     idle_seconds : float
-        CPU time that it used in the second after a call, all threads together.
+        CPU time of all its threads in the second after a call.
     """
 
     label: str

@@ -34,7 +34,7 @@ class LatencyResult:
     error : float
         Norm-wise relative difference of its outputs from the reference's; 0 for that one.
     peak_rss : int
-        Most memory its process held, in bytes.
+        Peak memory of its process, in bytes.
     mismatch : str
         The outputs that cannot be compared, such as ``boxes (153, 4) vs (152, 4)``; else empty.
     tolerance : float

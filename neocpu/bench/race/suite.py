@@ -15,7 +15,7 @@ from neocpu.bench.engines.agreement import (
 )
 from neocpu.bench.engines.contenders import OWN, OWN_FLOAT, Contender
 from neocpu.bench.engines.engine_session import Inputs
-from neocpu.bench.engines.measured_model import Subject, find_subject
+from neocpu.bench.engines.measured_model import MeasuredModel, find_model
 from neocpu.bench.engines.timed_compilation import compile_in_child
 from neocpu.bench.limits.roofline import Limits, Roofline, measure_limits, work_of
 from neocpu.bench.race.coldstart import measure_cold_start
@@ -145,21 +145,21 @@ class _Measurement:
     def stages(self, model: str) -> Iterator[ModelReport]:
         """Yield an ever fuller report."""
         request = self.request
-        subject = self._subject(model)
-        inputs = random_inputs(subject.header.inputs, seed=0)
-        report = self._latency(subject, inputs)
+        tested = self._find_model(model)
+        inputs = random_inputs(tested.header.inputs, seed=0)
+        report = self._latency(tested, inputs)
         yield report
         for failure in report.latency.failures:
             if failure.label == OWN:
-                raise ArtifactError(f"{subject.artifact.name} does not run: {failure.reason}")
+                raise ArtifactError(f"{tested.artifact.name} does not run: {failure.reason}")
         if self.limits is not None:
-            report = replace(report, roofline=self._roofline(subject, report, self.limits))
+            report = replace(report, roofline=self._roofline(tested, report, self.limits))
             yield report
         if request.kernels:
-            report = replace(report, kernels=self._kernels(subject))
+            report = replace(report, kernels=self._kernels(tested))
             yield report
         if request.cold_start:
-            contenders = subject.contenders(request.peers)
+            contenders = tested.contenders(request.peers)
             threads = request.most_threads
             cold = measure_cold_start(
                 contenders,
@@ -170,9 +170,9 @@ class _Measurement:
             )
             yield replace(report, cold_start=cold)
 
-    def _subject(self, model: str) -> Subject:
+    def _find_model(self, model: str) -> MeasuredModel:
         request = self.request
-        return find_subject(
+        return find_model(
             model,
             self.folder,
             threads=request.most_threads,
@@ -187,35 +187,35 @@ class _Measurement:
             on_progress=self.on_progress,
         )
 
-    def _latency(self, subject: Subject, inputs: Inputs) -> ModelReport:
+    def _latency(self, tested: MeasuredModel, inputs: Inputs) -> ModelReport:
         request = self.request
         scaling = measure_scaling(
-            partial(self._contenders, subject),
+            partial(self._contenders, tested),
             inputs,
             request.threads,
-            self._options(subject),
+            self._options(tested),
             self.on_progress,
-            reference=OWN_FLOAT if subject.in_float else next(iter(request.peers), None),
+            reference=OWN_FLOAT if tested.in_float else next(iter(request.peers), None),
             workspace=self.folder,
         )
         return ModelReport(
-            subject.name,
-            subject.header.target,
+            tested.name,
+            tested.header.target,
             scaling.reports[request.most_threads],
-            None if (plan := subject.header.known_plan) is None else Planned.of(plan),
-            subject.compilation,
+            None if (plan := tested.header.known_plan) is None else Planned.of(plan),
+            tested.compilation,
             scaling if len(request.threads) > 1 else None,
         )
 
-    def _contenders(self, subject: Subject, threads: int) -> Sequence[Contender]:
+    def _contenders(self, tested: MeasuredModel, threads: int) -> Sequence[Contender]:
         """Return the contenders for a number of threads, neocpu's compiled for just that."""
         request = self.request
-        own, *others = subject.contenders(request.peers)
-        if threads == request.most_threads or subject.compilation is None:
+        own, *others = tested.contenders(request.peers)
+        if threads == request.most_threads or tested.compilation is None:
             return (own, *others)
         path = self.folder / f"{threads}-threads.so"
         compile_in_child(
-            subject.require_model(),
+            tested.require_model(),
             path,
             threads=threads,
             databases=request.databases,
@@ -223,26 +223,26 @@ class _Measurement:
         )
         return (replace(own, path=path), *others)
 
-    def _roofline(self, subject: Subject, report: ModelReport, limits: Limits) -> Roofline:
+    def _roofline(self, tested: MeasuredModel, report: ModelReport, limits: Limits) -> Roofline:
         assert report.own is not None
-        work = work_of(load_model(subject.require_model()))
-        return Roofline(subject.name, report.own.median, work.flops, work.bytes, limits)
+        work = work_of(load_model(tested.require_model()))
+        return Roofline(tested.name, report.own.median, work.flops, work.bytes, limits)
 
-    def _kernels(self, subject: Subject) -> KernelReport:
+    def _kernels(self, tested: MeasuredModel) -> KernelReport:
         target, threads = host_target(), self.request.most_threads
-        workloads = convolutions(subject.require_model())
+        workloads = convolutions(tested.require_model())
         if not workloads:
-            raise UsageError(f"{subject.name} has no convolutions for --kernels to measure")
+            raise UsageError(f"{tested.name} has no convolutions for --kernels to measure")
         cases = best_cases(workloads, open_store(self.request.databases), target, threads)
         return measure_kernels(cases, target, threads, on_progress=self.on_progress)
 
-    def _options(self, subject: Subject) -> LatencyOptions:
-        coarse = self.request.defaults or subject.in_bfloat16
+    def _options(self, tested: MeasuredModel) -> LatencyOptions:
+        coarse = self.request.defaults or tested.in_bfloat16
         plain = BFLOAT16_ERROR if coarse else MAX_RELATIVE_ERROR
-        usual = QUANTISED_ERROR if subject.is_quantised else plain
+        usual = QUANTISED_ERROR if tested.is_quantised else plain
         return LatencyOptions(
             rounds=self.request.rounds,
-            row_groups=subject.header.row_groups,
+            row_groups=tested.header.row_groups,
             tolerance=usual if self.request.max_error is None else self.request.max_error,
             defaults=self.request.defaults,
         )

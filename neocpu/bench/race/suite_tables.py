@@ -184,7 +184,7 @@ def detail_table(models: Sequence[ModelReport]) -> Table:
 
 
 def memory_table(models: Sequence[ModelReport], peers: Sequence[str]) -> Table | None:
-    """Return the most memory each engine held, and neocpu's share of the median peer's."""
+    """Return the peak memory of each engine, and neocpu's share of the median peer's."""
     if all(model.memory_ratio is None for model in models):
         return None
     rows = tuple(

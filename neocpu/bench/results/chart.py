@@ -76,7 +76,7 @@ class Figure:
     Attributes
     ----------
     words : str
-        The subject of the figure, in words.
+        A description of the figure's content.
     note : str
         The caption.
     panels : tuple of Chart, or GroupedBars

@@ -15,14 +15,14 @@ _log = logging.getLogger("neocpu")
 
 @dataclass(frozen=True, slots=True)
 class ModelFailure:
-    """A model that could not be measured, or not in every way asked for."""
+    """A model that could not be measured, or not in every requested way."""
 
     name: str
     error: Exception
 
     @property
     def reason(self) -> str:
-        """Why, in one line."""
+        """The reason, in one line."""
         words = " ".join(str(self.error).split())
         known = isinstance(self.error, NeoCPUError)
         return words if known else f"{type(self.error).__name__}: {words}"

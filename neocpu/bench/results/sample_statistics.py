@@ -16,7 +16,7 @@ CONFIDENCE: Final = 0.95
 NOISY_SPREAD: Final = 0.05
 """Spread between rounds above which small differences mean nothing."""
 ENOUGH_ROUNDS: Final = 6
-"""With fewer, even all rounds on one side happen by chance more often than `CONFIDENCE` allows."""
+"""The least rounds for a decision. If fewer all favour one side, it may still be by chance."""
 
 
 @dataclass(frozen=True, slots=True)

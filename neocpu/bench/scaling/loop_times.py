@@ -36,11 +36,11 @@ from neocpu.schedules.estimates.parallel_run import CallTime, LoopTime, RunTime
 ROUNDS: Final = 20
 FEWEST_ROUNDS: Final = 5
 SHORTEST: Final = 1.5
-"""Seconds that rounds are to take at least: what disturbs a short one disturbs its neighbours."""
+"""The least seconds of all rounds. A disturbance of a short round also hits its neighbours."""
 LONGEST: Final = 20.0
-"""Seconds after which rounds are no more than the fewest."""
+"""Seconds above which there are only `FEWEST_ROUNDS`."""
 RUNS: Final = 6
-"""Of a round, as many times as one on one thread takes, or less."""
+"""The runs of a round, which takes at most so many times as long as a run on one thread."""
 TIMEOUT: Final = 600.0
 
 

@@ -25,10 +25,10 @@ from neocpu.schedules.estimates.parallel_run import ParallelRun, RunTime, predic
 from neocpu.schedules.vocabulary.target_parsing import host_target
 
 COUNTS: Final = (1, 2, 4, 8, 16, 32, 64)
-"""Numbers of threads, as far as a machine has cores."""
+"""Numbers of threads, up to the cores of a machine."""
 
 REACHED: Final = 0.9
-"""Of as many times what one core reads: less is all that several are let read together."""
+"""The share of perfect scaling in reading memory below which memory limits the cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ METHOD: Final = (
     "with one client."
 )
 LEAST_SHARE: Final = 0.95
-"""Of the throughput of direct calls, for a server that computes requests together."""
+"""The least share of direct calls' throughput for a server that computes requests jointly."""
 
 
 def present(reports: Sequence[ServedReport]) -> Presentation:

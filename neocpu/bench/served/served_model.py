@@ -268,7 +268,7 @@ def _plans(header: ArtifactHeader, most: int) -> dict[int, tuple[TensorSpec, ...
 
 
 def _options(instances: int, request: ServedRequest) -> tuple[str, ...]:
-    """Return what `neocpu serve` is told."""
+    """Return the options of `neocpu serve`."""
     threads = max(1, request.threads // instances)
     calls = ("--threads", str(threads), "--instances", str(instances))
     queue = ("--queue", str(max(request.clients)))

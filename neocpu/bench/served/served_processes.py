@@ -32,7 +32,7 @@ run()
 """
 START_TIMEOUT: Final = 120.0
 ANSWER_TIMEOUT: Final = 120.0
-"""Beyond the time that clients are told to work."""
+"""Seconds for an answer beyond the time for which clients work."""
 
 AnyArray = np.ndarray[Any, Any]
 

@@ -1,1 +1,1 @@
-"""Calls a second and memory of engines that make several calls at once."""
+"""Throughput and memory of engines that make several calls at once."""

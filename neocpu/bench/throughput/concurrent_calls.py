@@ -1,4 +1,4 @@
-"""Models called several times at once, in every engine's own ways: calls a second, and memory."""
+"""Measure calls a second and memory of models called several times at once, for every engine."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Final
 from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR, QUANTISED_ERROR
 from neocpu.bench.engines.contenders import OWN
 from neocpu.bench.engines.inputs_file import save_inputs
-from neocpu.bench.engines.measured_model import Subject, find_subject
+from neocpu.bench.engines.measured_model import MeasuredModel, find_model
 from neocpu.bench.engines.timed_compilation import compile_in_child
 from neocpu.bench.race.latency import LatencyOptions, measure_latency
 from neocpu.bench.results.failure import ModelFailure, measure_each
-from neocpu.bench.throughput.held_memory import measure_held
+from neocpu.bench.throughput.held_memory import measure_memory
 from neocpu.bench.throughput.modes import modes_of
 from neocpu.bench.throughput.throughput_report import ModeResult, ThroughputReport
 from neocpu.foundation.errors import ArtifactError
@@ -24,7 +24,7 @@ from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 
 ROUND_SECONDS: Final = 0.5
-"""How long the slowest mode's part of a round takes, or longer if its streams make few calls."""
+"""Seconds of the slowest mode's part of a round, which is longer if its streams make few calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +36,9 @@ class ThroughputRequest:
     peers : tuple of str
         Engines to compare with.
     threads : int
-        The threads of every contender, in all.
+        The total threads of every contender.
     streams : tuple of int
-        The numbers of calls at once, ascending; at most ``threads``.
+        The numbers of simultaneous calls, ascending, up to ``threads``.
     rounds : int
     databases : tuple of Path
         Tuning databases, as `neocpu.compile` takes them.
@@ -59,7 +59,7 @@ class ThroughputRequest:
 def measure_throughputs(
     models: Sequence[str], request: ThroughputRequest, on_progress: ProgressCallback = silent
 ) -> Iterator[ThroughputReport | ModelFailure]:
-    """Measure each model or artifact; one that cannot be is a failure, and the others go on."""
+    """Measure each model or artifact. One that cannot be measured is reported as a failure."""
     return measure_each(models, lambda _, model: _measure(model, request, on_progress))
 
 
@@ -68,7 +68,7 @@ def _measure(
 ) -> ThroughputReport:
     with TemporaryFolder("bench") as folder:
         workspace = Path(folder)
-        subject = find_subject(
+        tested = find_model(
             model,
             workspace,
             threads=request.threads,
@@ -78,28 +78,29 @@ def _measure(
             verify=not request.peers,  # else outputs are compared with a peer's
             on_progress=on_progress,
         )
-        artifacts = artifacts_of(subject, request, workspace, on_progress)
-        return _race(subject, artifacts, request, workspace, on_progress)
+        artifacts = artifacts_of(tested, request, workspace, on_progress)
+        return _race(tested, artifacts, request, workspace, on_progress)
 
 
 def artifacts_of(
-    subject: Subject,
+    tested: MeasuredModel,
     request: ThroughputRequest,
     folder: Path,
     on_progress: ProgressCallback = silent,
 ) -> dict[int, Path]:
     """Return the artifact for each number of streams.
 
-    Compiled for the threads of one of them; with a thread each, for the throughput of all.
+    It is compiled for the threads of one stream or, with one thread each, for the throughput of
+    all streams.
     """
-    if subject.compilation is None:
-        return dict.fromkeys(request.streams, subject.artifact)
+    if tested.compilation is None:
+        return dict.fromkeys(request.streams, tested.artifact)
     plans = {streams: _plan(request.threads, streams) for streams in request.streams}
-    made = {("latency", request.threads): subject.artifact}
+    made = {("latency", request.threads): tested.artifact}
     for goal, threads in {*plans.values()} - {*made}:
         made[goal, threads] = folder / f"{goal}-{threads}.so"
         compile_in_child(
-            subject.require_model(),
+            tested.require_model(),
             made[goal, threads],
             threads=threads,
             goal=goal,
@@ -110,13 +111,13 @@ def artifacts_of(
 
 
 def _plan(threads: int, streams: int) -> tuple[str, int]:
-    """Return the goal and the threads that a model is compiled with, for so many streams."""
+    """Return the goal and the threads for which a model is compiled, given the streams."""
     each = threads // streams
     return ("throughput", streams) if each == 1 and streams > 1 else ("latency", each)
 
 
 def _race(
-    subject: Subject,
+    tested: MeasuredModel,
     artifacts: dict[int, Path],
     request: ThroughputRequest,
     folder: Path,
@@ -124,17 +125,17 @@ def _race(
 ) -> ThroughputReport:
     own = {mode: artifacts[mode.streams] for mode in modes_of(OWN, request.streams)}
     others = [mode for peer in request.peers for mode in modes_of(peer, request.streams)]
-    paths = own if not others else {**own, **dict.fromkeys(others, subject.require_model())}
+    paths = own if not others else {**own, **dict.fromkeys(others, tested.require_model())}
     contenders = [mode.contender(path) for mode, path in paths.items()]
-    inputs = random_inputs(subject.header.inputs, seed=0)
+    inputs = random_inputs(tested.header.inputs, seed=0)
     saved = folder / "inputs.npz"
     save_inputs(saved, inputs)
-    held = measure_held(contenders, request.threads, saved, folder, on_progress)
+    memories = measure_memory(contenders, request.threads, saved, folder, on_progress)
     options = LatencyOptions(
         rounds=request.rounds,
         round_seconds=ROUND_SECONDS,
-        row_groups=subject.header.row_groups,
-        tolerance=QUANTISED_ERROR if subject.is_quantised else MAX_RELATIVE_ERROR,
+        row_groups=tested.header.row_groups,
+        tolerance=QUANTISED_ERROR if tested.is_quantised else MAX_RELATIVE_ERROR,
     )
     race = measure_latency(
         contenders,
@@ -147,17 +148,17 @@ def _race(
     )
     for failure in race.failures:
         if failure.label.startswith(f"{OWN}, "):
-            raise ArtifactError(f"{subject.name} does not run as {failure.label}: {failure.reason}")
-    images = _images(subject.header.inputs)
-    found = ((mode, race.find(mode.label), held.get(mode.label)) for mode in paths)
+            raise ArtifactError(f"{tested.name} does not run as {failure.label}: {failure.reason}")
+    images = _images(tested.header.inputs)
+    found = ((mode, race.find(mode.label), memories.get(mode.label)) for mode in paths)
     modes = tuple(
         ModeResult(mode, speed, memory, images)
         for mode, speed, memory in found
         if speed is not None and memory is not None
     )
-    return ThroughputReport(subject.name, race, modes)
+    return ThroughputReport(tested.name, race, modes)
 
 
 def _images(inputs: Sequence[TensorSpec]) -> int:
-    """Return how many images a call takes: the batch of the first that is a feature map."""
+    """Return the images of a call: the batch of the first input that is a feature map."""
     return next((spec.shape[0] for spec in inputs if len(spec.shape) >= 4), 1)

@@ -1,4 +1,4 @@
-"""The memory of a process that makes calls at once, measured while no other contender is there."""
+"""Measure the memory of a process that makes several calls at once, without other contenders."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ProcessMemory:
     """The memory of a process once every stream was used.
 
     Attributes
     ----------
     streams : int
-        Calls that it makes at once.
+        The number of simultaneous calls.
     rss, pss : int
-        Resident bytes, and the same with pages that other processes have too counted in part.
+        Resident bytes, and the same with shared pages counted in proportion.
     """
 
     streams: int
@@ -35,23 +35,23 @@ class Held:
     pss: int
 
 
-def measure_held(
+def measure_memory(
     contenders: Sequence[Contender],
     threads: int,
     inputs: Path,
     workspace: Path,
     on_progress: ProgressCallback = silent,
-) -> dict[str, Held]:
-    """Start contenders one after another; return what each holds, by its label.
+) -> dict[str, ProcessMemory]:
+    """Start contenders one after another; return the memory of each, by its label.
 
-    Processes that map the same artifact share its pages, which would make each of them seem small:
-    so none is there beside another. One that fails is left out; it fails in the race too, which
-    says why.
+    Processes that map the same artifact share its pages, which would make each seem small, so only
+    one process exists at a time. A contender that fails is left out; it fails in the race too,
+    which reports the reason.
 
     Parameters
     ----------
     threads : int
-        The threads of each contender, in all.
+        The total threads of each contender.
     inputs : Path
         A file that `neocpu.bench.engines.inputs_file.save_inputs` wrote.
     workspace : Path
@@ -65,5 +65,5 @@ def measure_held(
             with ContenderProcess(ready, threads, inputs) as process:
                 process.run(1)
                 memory = psutil.Process(process.pid).memory_full_info()
-                found[contender.label] = Held(process.streams, memory.rss, memory.pss)
+                found[contender.label] = ProcessMemory(process.streams, memory.rss, memory.pss)
     return found

@@ -1,4 +1,4 @@
-"""The ways in which each engine makes several calls at once, of which its fastest counts."""
+"""The ways in which each engine makes several calls at once. Its fastest one counts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ WAYS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
         "ncnn": (("ncnn", "net"),),
     }
 )
-"""Of each engine, the loaders of `CONCURRENT`, and what they have as many of as calls at once."""
+"""The loaders of `CONCURRENT` for each engine, with the name of a simultaneous call in each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """An engine that makes so many calls at once.
+    """An engine that makes a number of calls at once.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Mode:
     noun : str
         The name of a stream in this mode, such as ``session``.
     streams : int
-        Calls at once; 0 for as many as the engine chooses.
+        The number of simultaneous calls; 0 lets the engine choose.
     """
 
     peer: str
@@ -47,7 +47,7 @@ class Mode:
 
     @property
     def way(self) -> str:
-        """The engine, and what it has several of: ``onnxruntime, sessions``."""
+        """The engine, and the plural of its noun: ``onnxruntime, sessions``."""
         return f"{self.peer}, {self.noun}s" if self.streams else f"{self.peer}, its own choice"
 
     @property
@@ -61,14 +61,15 @@ class Mode:
         return f"{self.peer}, {self.name}"
 
     def contender(self, path: Path) -> Contender:
-        """Return it as a contender that runs the artifact or model at ``path``."""
+        """Return a contender that runs the artifact or model at ``path`` in this mode."""
         return Contender(self.label, self.loader, path, self.streams)
 
 
 def modes_of(engine: str, counts: Sequence[int]) -> tuple[Mode, ...]:
-    """Return the modes of an engine, with each of ``counts`` calls at once.
+    """Return the modes of an engine, for each of ``counts`` simultaneous calls.
 
-    One caller of a session is what one session is. OpenVINO also chooses for itself.
+    One caller of a session is left out, because it equals one session. OpenVINO has an additional
+    mode with its own choice.
     """
     chosen = (0, *counts) if engine == OPENVINO else counts
     return tuple(
@@ -80,6 +81,6 @@ def modes_of(engine: str, counts: Sequence[int]) -> tuple[Mode, ...]:
 
 
 def default_counts(threads: int) -> tuple[int, ...]:
-    """Return how many calls at once are tried: 1, 2, 4, … and one for each thread."""
+    """Return the numbers of simultaneous calls to try: 1, 2, 4, … and one for each thread."""
     powers = (1 << power for power in range(threads.bit_length()))
     return tuple(sorted({*powers, threads}))

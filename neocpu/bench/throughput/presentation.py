@@ -38,7 +38,7 @@ def present(reports: Sequence[ThroughputReport], run: Run) -> Presentation:
     """Return all that is shown of the reports of models."""
     shown = tables(reports, run.peers)
     speeds = [_chart(one, "images a second", "number", lambda m: m.per_second) for one in reports]
-    memory = [_chart(one, "resident memory", "bytes", lambda m: m.held.rss) for one in reports]
+    memory = [_chart(one, "resident memory", "bytes", lambda m: m.memory.rss) for one in reports]
     figure = Figure(
         words="Images a second and memory over calls at once",
         note=caption(run.machine, run.threads),
@@ -60,7 +60,7 @@ def tables(reports: Sequence[ThroughputReport], peers: Sequence[str]) -> tuple[T
 
 
 def summary_table(reports: Sequence[ThroughputReport], peers: Sequence[str]) -> Table:
-    """Return a row per model: the fastest mode of each engine, and what streams bring."""
+    """Return a row per model: the fastest mode of each engine, and the gain by streams."""
     rows = [
         (
             report.name,
@@ -95,10 +95,10 @@ def modes_table(reports: Sequence[ThroughputReport]) -> Table:
             report.name,
             f"{one.mode.peer} {one.speed.version}",
             one.mode.name,
-            str(one.held.streams),
+            str(one.memory.streams),
             f"{one.per_second:.1f}",
             f"{one.speed.spread:.1%}",
-            *(f"{size / 1e6:.0f}" for size in (one.held.rss, one.held.pss)),
+            *(f"{size / 1e6:.0f}" for size in (one.memory.rss, one.memory.pss)),
             f"{one.speed.error:.1e}" if one.speed.agrees else "wrong",
         )
         for report in reports
@@ -112,7 +112,7 @@ def modes_table(reports: Sequence[ThroughputReport]) -> Table:
 
 
 def method(run: Run) -> str:
-    """Return how it was measured."""
+    """Return the description of the measurement."""
     threads = plural(run.threads[-1], "thread")
     return METHOD.format(threads=threads, rounds=run.rounds, laps=LEAST_LAPS)
 
@@ -130,10 +130,10 @@ def _chart(
 ) -> Chart:
     """Return a value of each mode over the calls at once, without modes with wrong outputs."""
     right = [one for one in report.modes if one.speed.agrees]
-    counts = sorted({one.held.streams for one in right})
+    counts = sorted({one.memory.streams for one in right})
     lines = []
     for way in dict.fromkeys(one.mode.way for one in right):
-        known = {one.held.streams: value(one) for one in right if one.mode.way == way}
+        known = {one.memory.streams: value(one) for one in right if one.mode.way == way}
         lines.append(Line(way, tuple(known.get(count) for count in counts)))
     title = f"{report.name}, {what}"
     along = tuple(map(float, counts))

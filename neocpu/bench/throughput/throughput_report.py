@@ -1,4 +1,4 @@
-"""The results of engines that made several calls at once, and their comparison with neocpu."""
+"""The results of engines that make several calls at once, and their comparison with neocpu."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from neocpu.bench.engines.contenders import OWN
 from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.bench.results.sample_statistics import Ratio
-from neocpu.bench.throughput.held_memory import Held
+from neocpu.bench.throughput.held_memory import ProcessMemory
 from neocpu.bench.throughput.modes import Mode
 
 
@@ -21,15 +21,15 @@ class ModeResult:
     Attributes
     ----------
     speed : LatencyResult
-        Its seconds are those that pass for each call.
-    held : Held
+        The latency result, with elapsed seconds per call.
+    memory : ProcessMemory
     images : int
         The images of a call.
     """
 
     mode: Mode
     speed: LatencyResult
-    held: Held
+    memory: ProcessMemory
     images: int
 
     @property
@@ -43,10 +43,10 @@ class ModeResult:
             "label": self.mode.label,
             "engine": self.mode.peer,
             "version": self.speed.version,
-            "streams": self.held.streams,
+            "streams": self.memory.streams,
             "images_per_second": self.per_second,
-            "rss": self.held.rss,
-            "pss": self.held.pss,
+            "rss": self.memory.rss,
+            "pss": self.memory.pss,
             "spread": self.speed.spread,
             "relative_error": self.speed.error,
             "agrees": self.speed.agrees,
@@ -61,9 +61,9 @@ class ThroughputReport:
     Attributes
     ----------
     race : LatencyReport
-        The race of all modes; its latencies are the times that pass for each call.
+        The race of all modes. Its latencies are elapsed times per call.
     modes : tuple of ModeResult
-        Those that finished, in the order of the engines.
+        The modes that finished, in the order of the engines.
     """
 
     name: str
@@ -71,7 +71,7 @@ class ThroughputReport:
     modes: tuple[ModeResult, ...]
 
     def best(self, engine: str) -> ModeResult | None:
-        """Return the fastest mode of an engine that computes the right thing."""
+        """Return the fastest mode of an engine among those with correct outputs."""
         right = (one for one in self.modes if one.mode.peer == engine and one.speed.agrees)
         return max(right, key=lambda one: one.per_second, default=None)
 
@@ -84,31 +84,31 @@ class ThroughputReport:
 
     @property
     def ratio(self) -> Ratio | None:
-        """Our images a second over those of the best peer; None if either is missing."""
+        """neocpu's images a second over those of the best peer; None if either is missing."""
         own, peer = self.best(OWN), self.best_peer
         return None if own is None or peer is None else self._faster(own, peer)
 
     @property
     def ends(self) -> tuple[ModeResult, ModeResult] | None:
-        """Ours of one stream and of the most; None if it was not measured with both."""
+        """neocpu's results on one stream and on the most; None if either is missing."""
         own = [one for one in self.modes if one.mode.peer == OWN]
-        one = next((each for each in own if each.held.streams == 1), None)
-        most = max(own, key=lambda each: each.held.streams, default=None)
+        one = next((each for each in own if each.memory.streams == 1), None)
+        most = max(own, key=lambda each: each.memory.streams, default=None)
         return None if one is None or most is None or one is most else (one, most)
 
     @property
     def gain(self) -> Ratio | None:
-        """Our images a second on the most streams over those on one."""
+        """neocpu's images a second on the most streams over those on one."""
         return None if self.ends is None else self._faster(self.ends[1], self.ends[0])
 
     @property
     def memory_ratio(self) -> float | None:
-        """Resident memory of the most streams of ours over that of one."""
-        return None if self.ends is None else self.ends[1].held.rss / self.ends[0].held.rss
+        """neocpu's resident memory with the most streams over that with one."""
+        return None if self.ends is None else self.ends[1].memory.rss / self.ends[0].memory.rss
 
     @property
     def wrong(self) -> tuple[str, ...]:
-        """Labels of ours whose outputs are not the reference's."""
+        """Labels of neocpu's modes with wrong outputs."""
         own = (one for one in self.modes if one.mode.peer == OWN)
         return tuple(one.mode.label for one in own if not one.speed.agrees)
 
@@ -140,7 +140,7 @@ class ThroughputReport:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of all models, by the name of each that has one.
+    """The figures of all models, by name, where a model has one.
 
     Attributes
     ----------
@@ -154,15 +154,15 @@ class Summary:
 
     @classmethod
     def of(cls, reports: Sequence[ThroughputReport]) -> Summary:
-        """Return what reports say."""
+        """Return the summary of reports."""
         ratios = {one.name: ratio.value for one in reports if (ratio := one.ratio) is not None}
         gains = {one.name: gain.value for one in reports if (gain := one.gain) is not None}
-        memory = {one.name: held for one in reports if (held := one.memory_ratio) is not None}
+        memory = {one.name: share for one in reports if (share := one.memory_ratio) is not None}
         return cls(ratios, gains, memory)
 
     @property
     def means(self) -> tuple[float | None, float | None, float | None]:
-        """Geometric means of the three; None of what no model has."""
+        """Geometric means of the three figures; None for one that no model has."""
         ratios, gains, memory = map(_mean, (self.ratios, self.gains, self.memory))
         return ratios, gains, memory
 

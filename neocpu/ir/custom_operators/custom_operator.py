@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from neocpu.foundation.errors import UnsupportedError, UsageError
-from neocpu.foundation.foreign_code import foreign_code, told
+from neocpu.foundation.foreign_code import foreign_code, one_line
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -78,7 +78,7 @@ class CustomOperator:
         """
         return UnsupportedError(
             f"custom operator {self.domain}::{self.name} of package {self.package} fails at node "
-            f"'{node}': {told(error)}"
+            f"'{node}': {one_line(error)}"
         )
 
     def reference_outputs(

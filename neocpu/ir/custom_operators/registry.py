@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.foreign_code import foreign_code, told
+from neocpu.foundation.foreign_code import foreign_code, one_line
 from neocpu.ir.custom_operators.custom_operator import CustomOperator
 
 GROUP: Final = "neocpu.operators"
@@ -126,7 +126,7 @@ def _installed() -> dict[tuple[str, str], CustomOperator]:
 def _loaded(entry: EntryPoint, where: str) -> list[CustomOperator]:
 
     def failure(error: BaseException) -> UsageError:
-        return UsageError(f"{where} cannot be loaded from {entry.value}: {told(error)}")
+        return UsageError(f"{where} cannot be loaded from {entry.value}: {one_line(error)}")
 
     with foreign_code(failure):  # importing runs any code, and so may iterating over the operators
         value: Any = entry.load()

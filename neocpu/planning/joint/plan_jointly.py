@@ -28,7 +28,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.search.solver.layout_graph import LayoutGraph
 from neocpu.search.solver.plan import Plan, solve
 from neocpu.search.solver.solver_limits import SearchLimits
-from neocpu.search.solver.together import JointPlan, SharingGraph, Way, solve_together
+from neocpu.search.solver.together import JointPlan, SharingGraph, Way, solve_jointly
 
 PRICE: Final = 0.2
 """The share of its time that a plan must save to have all weights packed for it alone."""
@@ -128,7 +128,7 @@ def plan_jointly(
 
     def solved(price: float) -> tuple[JointPlan[PackedWeights], bool]:
         """Return plans at a price, and whether they are small enough."""
-        joint = solve_together(graphs, _prices(sizes, price), limits)
+        joint = solve_jointly(graphs, _prices(sizes, price), limits)
         needs = {way.need for ways in joint.ways for way in ways.values()}
         return joint, sum(sizes[need] for need in needs) <= most_bytes
 

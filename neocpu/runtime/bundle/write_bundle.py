@@ -1,4 +1,4 @@
-"""Write a bundle: a folder with a model, and the C source that runs it."""
+"""Write a bundle: a folder with a model and the C source that runs it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from neocpu.runtime.artifact import ArtifactFile
 from neocpu.runtime.header import ArtifactHeader
 
 NATIVE: Final = Path(__file__).parent / "native"
-"""What every bundle holds besides the model and the runtime."""
+"""The files that every bundle holds besides the model and the runtime."""
 
 _BUILT: Final = frozenset(("neocpu_run", "neocpu_run.o", "embedded.o", "libneocpu.a", "build"))
-"""Names in a bundle of what is built there."""
+"""The files that building a bundle makes in it."""
 
-_SPEAKABLE: Final = re.compile(r"[\w.+-]+", re.ASCII)
-"""A model's name in a makefile."""
+_MAKEFILE_NAME: Final = re.compile(r"[\w.+-]+", re.ASCII)
+"""File names that makefiles can spell."""
 
 _LICENCE: Final = "LICENSE"
 _README: Final = "README.txt"
@@ -37,7 +37,7 @@ _BUILD_FILE: Final = "Makefile"
 
 @dataclass(frozen=True, slots=True)
 class BundledFile:
-    """A file of a bundle: its path in there, and its bytes."""
+    """A file of a bundle: its path in the folder, and its bytes."""
 
     path: str
     size: int
@@ -51,13 +51,13 @@ class Bundle:
     ----------
     folder : Path
     model : str
-        Name of the model's file in there.
+        The name of the model's file in the folder.
     machines : tuple of str
         The machines that it is compiled for: ``x86_64``, ``aarch64``, or both for a fat file.
     files : tuple of BundledFile
-        All of them, largest first.
+        All files, largest first.
     weight_bytes : int
-        The bytes of weights in the model's file, all variants together.
+        The bytes of weights in the model's file, for all variants.
     """
 
     folder: Path
@@ -79,18 +79,18 @@ def write_bundle(
     static: bool = False,
     replace: bool = False,
 ) -> Bundle:
-    """Write a folder that holds a model and all it takes to run it; all of it or nothing.
+    """Write a folder with a model and all it takes to run it. It appears whole or not at all.
 
     Parameters
     ----------
     artifact : path
         A file that ``neocpu compile`` wrote. Its weights are checked.
     folder : path
-        New or empty.
+        A new or empty folder.
     static : bool
-        Have its makefile build one program that has the model in it and needs no other file.
+        Whether the makefile builds one program that contains the model and needs no other file.
     replace : bool
-        Replace the bundle that ``folder`` holds.
+        Whether a bundle in ``folder`` is replaced.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def write_bundle(
     variants = source.variants
     if artifact.name in {name.partition("/")[0] for name in _sources()} | _BUILT:
         raise UsageError(f"{artifact} has the name of another file of the bundle: rename it")
-    if not _SPEAKABLE.fullmatch(artifact.name):
+    if not _MAKEFILE_NAME.fullmatch(artifact.name):
         raise UsageError(
             f"{artifact} has a name that makefiles cannot spell: use letters, digits and _ . + -"
         )
@@ -115,7 +115,7 @@ def write_bundle(
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=parent) as temporary:
             made = Path(temporary) / "new"
             _fill(made, artifact, variants[0].header, static=static)
-            _put(made, folder, Path(temporary) / "old")
+            _move_into_place(made, folder, Path(temporary) / "old")
     except OSError as error:
         raise _write_error(folder, error) from error
     files = [
@@ -130,13 +130,13 @@ def write_bundle(
 
 
 def _sources() -> dict[str, bytes]:
-    """Return the files that every bundle holds, by their paths in there."""
+    """Return the files that every bundle holds, by their paths in its folder."""
     native = {path.name: path.read_bytes() for path in NATIVE.iterdir()}
     return {**core.sources(), **native, _LICENCE: _licence()}
 
 
 def _licence() -> bytes:
-    """Return the terms of what a bundle holds, which the installed distribution has."""
+    """Return the licence of a bundle's files, as the installed distribution has it."""
     for name in ("neocpu", "neocpu-runtime"):
         with suppress(metadata.PackageNotFoundError):
             text = metadata.distribution(name).read_text(f"licenses/{_LICENCE}")
@@ -172,8 +172,8 @@ def _fill(folder: Path, artifact: Path, header: ArtifactHeader, *, static: bool)
     )
 
 
-def _put(made: Path, folder: Path, old: Path) -> None:
-    """Rename a folder to its place, what is there out of the way first."""
+def _move_into_place(made: Path, folder: Path, old: Path) -> None:
+    """Rename a folder to its place, after moving what is there to ``old``."""
     if folder.exists():
         made.chmod(folder.stat().st_mode & 0o777)
         folder.rename(old)

@@ -1,1 +1,1 @@
-"""Batches that there is no plan for, put together of those that there is one for."""
+"""Batches without a plan of their own, composed of batches that have one."""

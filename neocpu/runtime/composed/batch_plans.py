@@ -1,4 +1,4 @@
-"""Whether plans of a batch may be put together, and what they take."""
+"""Find out whether the plans of a batch may be composed, and how long each takes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from neocpu.runtime.header import ArtifactHeader
 
 Run: TypeAlias = Callable[[Mapping[str, AnyArray]], Mapping[str, AnyArray]]
-"""Returns outputs by name, of inputs by name, whose rows tell the plan."""
+"""Returns outputs by name from inputs by name. The number of their rows selects the plan."""
 
 CALLS: Final = 3
-"""Of each plan, where a batch waits for what they tell."""
+"""Timed calls of each plan, while a batch waits."""
 
 
 def mixing(plans: Sequence[ArtifactHeader]) -> str | None:
-    """Return why rows of batches may not be computed by whichever plans; None if they may.
+    """Return why not every plan may compute the rows of a batch; None if every one may.
 
-    That was proven when they were compiled.
+    That is proven when the plans are compiled.
     """
     for each in plans:
         if each.rows_mixed is not None:
@@ -35,10 +35,10 @@ def mixing(plans: Sequence[ArtifactHeader]) -> str | None:
     )
 
 
-def seconds_told(plans: Mapping[int, ArtifactHeader]) -> dict[int, float]:
-    """Return what a call of each plan took where it was compiled, by its rows.
+def recorded_seconds(plans: Mapping[int, ArtifactHeader]) -> dict[int, float]:
+    """Return the seconds of a call of each plan where it was compiled, by its rows.
 
-    Empty if one of them does not tell, or they are none.
+    The result is empty if there is no plan, or one has no such record.
     """
     known = {rows: each.call_seconds for rows, each in plans.items()}
     seconds = {rows: taken for rows, taken in known.items() if taken is not None}
@@ -46,15 +46,15 @@ def seconds_told(plans: Mapping[int, ArtifactHeader]) -> dict[int, float]:
 
 
 def time_plans(run: Run, inputs: Sequence[TensorSpec], sizes: Collection[int]) -> dict[int, float]:
-    """Return the seconds that a run takes, on random inputs, by the rows of its plan.
+    """Return the seconds that a run of each plan takes on random inputs, by its rows.
 
-    Medians of calls in turns, after one of each: the fastest would flatter short ones, of which one
-    more likely finds the machine to itself.
+    Plans are called in turns, after one call of each. The seconds are medians: minima would favour
+    short runs, because a short run is more likely to have the machine to itself.
 
     Parameters
     ----------
     inputs : sequence of TensorSpec
-        Of any number of rows.
+        The inputs, with any number of rows.
     sizes : collection of int
         The rows of the plans.
     """
@@ -73,6 +73,6 @@ def time_plans(run: Run, inputs: Sequence[TensorSpec], sizes: Collection[int]) -
 def inputs_by_rows(
     inputs: Sequence[TensorSpec], sizes: Collection[int]
 ) -> dict[int, dict[str, AnyArray]]:
-    """Return random inputs of so many rows each, by name, by the rows, fewest first."""
+    """Return random inputs by name for each number of rows in ``sizes``, fewest rows first."""
     arrays = random_inputs([spec.with_rows(max(sizes)) for spec in inputs], seed=0)
     return {size: {name: array[:size] for name, array in arrays.items()} for size in sorted(sizes)}

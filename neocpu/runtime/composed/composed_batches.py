@@ -1,4 +1,4 @@
-"""Batches that a module has no plan for, or no fast one, done by those that it has."""
+"""Compute batches without a plan, or without a fast one, by the plans that a module has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.array_types import AnyArray
-from neocpu.runtime.composed.batch_plans import mixing, seconds_told, time_plans
+from neocpu.runtime.composed.batch_plans import mixing, recorded_seconds, time_plans
 from neocpu.runtime.composed.composition import FastestRuns
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.session import delivered, writable
@@ -23,11 +23,11 @@ from neocpu.runtime.signatures import Signature, SignatureSet
 
 
 class Runner(Protocol):
-    """A session, of one stream or several."""
+    """A session of one or several streams."""
 
     @property
     def signatures(self) -> SignatureSet:
-        """What it has plans for."""
+        """The signatures that it has plans for."""
 
     @property
     def metadata(self) -> bytes:
@@ -40,14 +40,16 @@ class Runner(Protocol):
 
 
 MARGIN: Final = 0.97
-"""Which part of the time of single rows a run of several may take at most that does them: what
-differs by less is not told apart, and single rows give the bits that each would by itself."""
+"""A run of several rows replaces runs of single rows if it takes at most this share of their time.
+
+Smaller differences are noise, and single rows give the same bits as each row alone.
+"""
 
 
 class ComposedBatches:
-    """Runs batches of any size, by plans that were measured when they were compiled.
+    """Runs batches of any size by plans that were measured when they were compiled.
 
-    Where they were not, they are when the first batch comes that there is no plan for.
+    Plans that were not are measured when the first batch without a plan comes.
 
     Parameters
     ----------
@@ -60,10 +62,11 @@ class ComposedBatches:
         self._known: dict[tuple[int, ...], _Plans] = {}
 
     def does(self, signature: Signature) -> bool:
-        """Whether a batch is composed: there is no plan for it, or others took less time.
+        """Whether a batch is composed: it has no plan, or other plans took less time.
 
-        The images of eight may not fit the caches together whose weights come from memory once. It
-        does not depend on what is measured here, so that equal calls give equal bits.
+        A larger plan may be slower: it reads weights once, but its images may exceed the caches.
+        The answer does not depend on measurements of this process, so that equal calls give equal
+        bits.
         """
         return signature.number is None or signature.number in self._replaced
 
@@ -78,7 +81,7 @@ class ComposedBatches:
         Raises
         ------
         UsageError
-            If it was not proven that rows are computed apart, or as a call of a module.
+            Rows were not proven to be independent, or an error of a module's call.
         """
         if not self.does(signature):
             assert signature.number is not None
@@ -92,7 +95,7 @@ class ComposedBatches:
                 for array in inputs
             ]
         bounded = [spec.bounded for spec in signature.outputs]
-        counts = [0] * len(results)  # of bounded ones, so far
+        counts = [0] * len(results)  # rows of bounded outputs so far
         done = 0
         for size in plans.runs.all(rows):
             part = slice(done, min(rows, done + size))
@@ -112,7 +115,7 @@ class ComposedBatches:
         return delivered(signature.outputs, results, counts, out)
 
     def _plans(self, signature: Signature) -> _Plans:
-        """Return the plans that a signature's batch is composed of, measured."""
+        """Return the plans that a signature's batch is composed of, with their runs."""
         if signature.number is not None:
             return self._replaced[signature.number]
         numbers = self._numbers(signature)
@@ -129,14 +132,14 @@ class ComposedBatches:
                 f"the module is compiled for {self._session.signatures}, and composes no other "
                 f"batch: {reason}"
             )
-        seconds = seconds_told(plans) or time_plans(
+        seconds = recorded_seconds(plans) or time_plans(
             partial(self._call, numbers, signature), signature.inputs, numbers
         )
         return _plans_of(numbers, plans, seconds, signature)
 
     @cached_property
     def _replaced(self) -> dict[int, _Plans]:
-        """The plans that took less time than the one of a batch, by the number of its signature."""
+        """Plans that took less time than a batch's own, by the number of its signature."""
         every = self._session.signatures.all
         of_each = [(numbers, one) for one in every if (numbers := self._numbers(one))]
         sets = {tuple(numbers.values()): (numbers, one) for numbers, one in of_each}
@@ -144,7 +147,7 @@ class ComposedBatches:
         found: dict[int, _Plans] = {}
         for numbers, signature in sets.values():
             chosen = _chosen(headers, numbers)
-            seconds = seconds_told(chosen)
+            seconds = recorded_seconds(chosen)
             if seconds and _reason_against(chosen, signature) is None:
                 plans = _plans_of(numbers, chosen, seconds, signature)
                 slower = (n for rows, n in numbers.items() if plans.runs.all(rows) != (rows,))
@@ -182,15 +185,15 @@ def _reason_against(plans: Mapping[int, ArtifactHeader], signature: Signature) -
 
 @dataclass(frozen=True, slots=True)
 class _Plans:
-    """Plans that differ in their rows alone.
+    """Plans that differ only in their rows.
 
     Attributes
     ----------
     numbers : mapping of int to int
-        Of their signatures, by their rows.
+        Numbers of their signatures, by their rows.
     runs : FastestRuns
     numbered : tuple
-        As the header has it.
+        The header's ``numbered``.
     """
 
     numbers: Mapping[int, int]
@@ -198,8 +201,8 @@ class _Plans:
     numbered: tuple[tuple[tuple[int, int], ...], ...]
 
     def renumbered(self, output: int, rows: AnyArray, first: int) -> AnyArray:
-        """Return rows that a run has found, whose rows of the batch begin with ``first``."""
-        elements = math.prod(rows.shape[1:])  # said, for there may be no rows to tell it by
+        """Add ``first``, the batch's first row in a run, to row numbers in the run's results."""
+        elements = math.prod(rows.shape[1:])  # -1 would fail without rows
         for place, factor in self.numbered[output] if self.numbered else ():
             rows.reshape(len(rows), elements)[:, place] += factor * first
         return rows
@@ -217,7 +220,7 @@ def _plans_of(
 
 
 def _filled(rows: AnyArray, size: int) -> AnyArray:
-    """Return so many rows, zeros after those given."""
+    """Return rows padded with zeros to ``size`` rows."""
     if len(rows) == size:
         return rows
     filled = aligned_empty((size, *rows.shape[1:]), rows.dtype)

@@ -1,4 +1,4 @@
-"""Rows of a batch, done in runs of the sizes that there are plans for."""
+"""Divide the rows of a batch into runs of the sizes that there are plans for."""
 
 from __future__ import annotations
 
@@ -7,34 +7,37 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 TABLE: Final = 128
-"""Rows of which all compositions are considered; what is more has the plan of the most a second."""
+"""The most rows for which all compositions are considered.
+
+Rows beyond them are computed by the plan that does most rows a second.
+"""
 
 Runs: TypeAlias = tuple[int, ...]
-"""How many rows the plan of each run takes, most first; the last may have some to spare."""
+"""The rows of each run's plan, most first. The last run may have rows to spare."""
 
 
 def compositions(
     seconds: Mapping[int, float], most: int, *, spare: bool = True
 ) -> tuple[Runs, ...]:
-    """Return the runs that take least time together, for every number of rows from 0 to ``most``.
+    """Return the fastest runs for every number of rows from 0 to ``most``.
 
-    Of five rows, with plans of 1, 4 and 8, these may be a run of 4 and one of 1, or one of 8 with
-    three rows to spare. A dynamic program over what is left after the first run. Of compositions
-    that take equally long it is one of the fewest runs.
+    With plans of 1, 4 and 8, five rows may be a run of 4 and one of 1, or one of 8 with three rows
+    to spare. This is a dynamic program over the rows left after the first run. Among compositions
+    of equal time, it takes one with the fewest runs.
 
     Parameters
     ----------
     seconds : mapping of int to float
-        What a run takes, by the rows of its plan: above 0, and so are the rows. Not empty.
+        Seconds of a run, by the rows of its plan. All are above 0, and there is at least one.
     most : int
-        Rows.
+        The most rows.
     spare : bool
-        Whether runs may have rows to spare; if not, there is a plan of one.
+        Whether runs may have rows to spare. If not, there must be a plan of one row.
 
     Returns
     -------
     tuple of tuple of int
-        At position n the runs for n rows; every one of them has a row to do.
+        The runs for n rows at position n. Every run has at least one row to compute.
     """
     assert seconds
     assert spare or 1 in seconds
@@ -55,23 +58,23 @@ def compositions(
 class FastestRuns:
     """The runs for any number of rows: see `TABLE`.
 
-    Beyond it, a batch that has a plan of its own is done by that unless others take less.
+    A larger batch with a plan of its own uses that plan unless other plans take less time.
 
     Parameters
     ----------
     seconds, spare
-        As of `compositions`.
+        Parameters of `compositions`.
     """
 
     def __init__(self, seconds: Mapping[int, float], *, spare: bool = True) -> None:
-        # Without rows to spare what is left of the fastest runs is at least theirs.
+        # Without spare rows, runs of the fastest plan must not exceed a batch: see `all`.
         self._most = TABLE if spare else max(TABLE, *seconds)
         self._table = compositions(seconds, self._most, spare=spare)
         self._seconds = seconds
         self._fastest = min(seconds, key=lambda rows: seconds[rows] / rows)
 
     def all(self, rows: int) -> Runs:
-        """Return the runs that a batch is done by."""
+        """Return the runs that compute a batch."""
         many = max(0, -(-(rows - self._most) // self._fastest))
         rest = max(0, rows - many * self._fastest)
         runs = (*(self._fastest for _ in range(many)), *self._table[rest])
@@ -79,5 +82,5 @@ class FastestRuns:
         return (rows,) if own <= math.fsum(self._seconds[size] for size in runs) else runs
 
     def first(self, rows: int) -> int:
-        """Return the first of them, for at least one row."""
+        """Return the rows of a batch's first run; the batch has at least one row."""
         return self.all(rows)[0]

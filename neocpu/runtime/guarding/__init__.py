@@ -1,10 +1,10 @@
-"""Tensors against inaccessible pages, for tests and for doctor: NEOCPU_GUARD=1."""
+"""Run kernels with tensors next to inaccessible pages, for tests and doctor: NEOCPU_GUARD=1."""
 
 import os
 from typing import Final
 
 GUARD_VARIABLE: Final = "NEOCPU_GUARD"
-"""Environment variable: 1 has the kernels of all models run as `guard` says."""
+"""Environment variable. The value 1 runs the kernels of all models as `guard` describes."""
 
 
 def is_guarded() -> bool:

@@ -1,10 +1,10 @@
 """Run kernels with each of their tensors between inaccessible pages (``NEOCPU_GUARD=1``).
 
-Every call of a kernel is made twice, on copies: first with its tensors ending at inaccessible
-pages, then beginning there. A kernel that steps out dies of SIGSEGV, and `faulthandler` prints its
-name. The few bytes between the end of a tensor and the page, where it is no multiple of 64 bytes
-long, hold a pattern: another one in each call, so that a kernel which reads them computes two
-results, and one which writes them is found too. What kernels allocate is guarded likewise.
+Every call of a kernel is made twice on copies of its tensors: first they end at inaccessible pages,
+then they begin there. A kernel that steps out dies of SIGSEGV, and `faulthandler` prints its name.
+A tensor that is no multiple of 64 bytes long leaves a few bytes up to the page. They hold a pattern
+that differs between the two calls: a kernel that reads them computes two results, and one that
+writes them is found too. Memory that kernels allocate is guarded in the same way.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from neocpu.runtime.guarding.kernel_calls import Call, Interception, Kernel, Ten
 
 
 class GuardError(AssertionError):
-    """A kernel read or wrote beside its arguments, where no page could stop it."""
+    """A kernel read or wrote outside its arguments, where no page could stop it."""
 
 
 class Guard:
-    """What calls the kernels of a model."""
+    """Calls the kernels of a model in place of the library."""
 
     def __init__(self) -> None:
         self._workspaces = Workspaces()
@@ -48,23 +48,23 @@ class Guard:
             faulthandler.enable()
 
     def attach(self, model: Handle) -> None:
-        """Have the kernels of a model called from now on. The guard must live as long."""
+        """Call a model's kernels from now on. The guard must live as long as the model."""
         library().neocpu_intercept(model.address, ctypes.byref(self._interception))
 
     def raise_finding(self) -> None:
-        """Raise what was found since this was called before.
+        """Raise the error that was found since the last call of this, if any.
 
         Raises
         ------
         GuardError
-            If a kernel wrote beside its arguments, or its results depend on what lies beside them.
+            A kernel wrote outside its arguments, or its results depend on memory outside them.
         """
         error, self._finding = self._finding, None
         if error is not None:
             raise error from None
 
     def _call(self, _: Any, kernel: Any, arguments: Any) -> int:
-        """Make a call instead of the library, which takes no exceptions."""
+        """Make a call for the library. An exception must not reach it, and is kept."""
         try:
             self.check(kernel.contents, arguments)
         except BaseException as error:
@@ -73,7 +73,7 @@ class Guard:
         return 0
 
     def check(self, kernel: Kernel, arguments: Any) -> None:
-        """Call a kernel twice, on guarded copies of its arguments, and have its results written.
+        """Call a kernel twice on guarded copies of its arguments, and write its results.
 
         Raises
         ------
@@ -97,14 +97,14 @@ class Guard:
                     f"kernel {name} reads beside its arguments or what it never wrote: "
                     f"{span} depends on it"
                 )
-            held = span.bytes()
-            if not np.array_equal(held, one.content):
-                held[...] = one.content
+            original = span.bytes()
+            if not np.array_equal(original, one.content):
+                original[...] = one.content
 
     def _run(
         self, name: str, call: Callable[[], None], spans: Sequence[_Span], edge: Edge
     ) -> list[GuardedMemory]:
-        """Make the call on guarded copies of its tensors, and return these."""
+        """Make the call on guarded copies of its tensors, and return the copies."""
         copies = [span.copy(edge) for span in spans]
         self._workspaces.edge = edge
         try:
@@ -129,7 +129,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """The bytes of one tensor, or of several of a call that overlap.
+    """The bytes of one tensor of a call, or of several that overlap.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class _Span:
     is_constant : bool
         Whether kernels may only read them.
     tensors : tuple of (int, Tensor)
-        With their numbers among the arguments.
+        The tensors, with their numbers among the arguments.
     """
 
     start: int
@@ -168,8 +168,8 @@ class _Span:
 
 
 def _spans(tensors: Sequence[Tensor], sizes: Sequence[int], results: int) -> Iterator[_Span]:
-    """Yield the bytes of a call's tensors: those that overlap must go on overlapping."""
-    # A tensor may be passed twice, whose address is to change once.
+    """Yield the bytes of a call's tensors. Tensors that overlap must overlap in the copies too."""
+    # A tensor may be passed twice; its address must change once.
     distinct = {ctypes.addressof(tensor): number for number, tensor in enumerate(tensors)}
     pending: list[tuple[int, Tensor]] = []
     start = stop = 0
@@ -194,9 +194,9 @@ def _spans(tensors: Sequence[Tensor], sizes: Sequence[int], results: int) -> Ite
 
 
 def under_the_name(name: str, function: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a function that calls another one, and bears a name of one's choice in tracebacks.
+    """Return a function that calls another one, and has the given name in tracebacks.
 
-    That is how the name of a kernel gets into what `faulthandler` prints.
+    It makes `faulthandler` print the name of a kernel.
     """
 
     def caller() -> Any:

@@ -1,4 +1,4 @@
-"""Memory between pages that nobody may touch: code that steps out of it dies at once."""
+"""Memory between inaccessible pages. Code that steps out of it dies at once."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ if TYPE_CHECKING:
 
 Edge: TypeAlias = Literal["end", "beginning"]
 EDGES: Final[tuple[Edge, ...]] = ("end", "beginning")
-"""At which of its edges memory can meet the inaccessible pages."""
+"""The edges at which memory can meet the inaccessible pages."""
 
 FENCE: Final = 1 << 20
-"""Inaccessible bytes on either side: an index that is wrong by a whole row shall meet them too."""
+"""Inaccessible bytes on either side. An index that is wrong by a whole row must meet them too."""
 
 FILLING: Final[dict[Edge, int]] = {"end": 0xFF, "beginning": 0x3F}
-"""The byte that fills what lies between memory and the fence: NaN or -1, and 0.75 or huge indices.
+"""The byte that fills the gap between memory and the fence: NaN or -1; 0.75 or huge indices.
 
-They differ as much as can be, so that results which depend on them do.
+The two differ as much as possible, so that results which depend on them differ.
 """
 
 ALIGNMENT: Final = 64
-"""Bytes that every argument of a kernel starts on a multiple of."""
+"""The alignment of a kernel's arguments, in bytes."""
 
 _PROT_NONE: Final = 0
 
 
 class GuardedMemory:
-    """Some bytes of which one edge meets inaccessible pages.
+    """Bytes with one edge next to inaccessible pages.
 
-    They start on a multiple of 64 bytes like any argument of a kernel, plus ``skew``: at their
-    beginning the fence is exact, at their end up to 63 bytes away, or less with a smaller
-    ``alignment``. Whatever lies between them and a fence is filled with a pattern.
+    They start ``skew`` bytes after a multiple of 64, the alignment of a kernel's arguments. A fence
+    at their beginning is exact; one at their end is up to 63 bytes away, or less with a smaller
+    ``alignment``. The gap between them and a fence is filled with a pattern.
 
     Parameters
     ----------
     size : int
-        Bytes, at least one.
+        The number of bytes, at least one.
     edge : str
         ``end`` or ``beginning``.
     skew : int
-        Bytes by which they start after a multiple of the alignment.
+        The distance of the first byte from a multiple of the alignment, in bytes.
     alignment : int
 
     Attributes
@@ -75,29 +75,29 @@ class GuardedMemory:
 
     @property
     def address(self) -> int:
-        """Where the first byte lies."""
+        """The address of the first byte."""
         return address_of(self._pages) + self._start
 
     def array(self, shape: tuple[int, ...], dtype: DTypeLike) -> AnyArray:
-        """Return the bytes as an array, which keeps them."""
+        """Return the bytes as an array, which keeps them alive."""
         return self.content.view(dtype).reshape(shape)
 
     def make_read_only(self) -> None:
-        """Let whoever writes to them, or to what fills their pages, die as well."""
+        """Let code die that writes to them or to the filling of their pages."""
         _protect(address_of(self._pages), self._pages.size, mmap.PROT_READ)
 
     def stray_write(self) -> str | None:
-        """Say on which side of them something was written, if it was."""
+        """Return where code wrote next to them; None if nowhere."""
         before, after = (bool((slack != FILLING[self.edge]).any()) for slack in self._slacks())
         return "behind the end" if after else "before the beginning" if before else None
 
     def _slacks(self) -> tuple[AnyArray, AnyArray]:
-        """Return what lies before and after them in their pages."""
+        """Return the gaps before and after them in their pages."""
         return self._pages[: self._start], self._pages[self._start + self.content.size :]
 
 
 def guarded(array: AnyArray, edge: Edge, alignment: int = ALIGNMENT) -> GuardedMemory:
-    """Copy an array that is not empty to where it meets inaccessible pages."""
+    """Copy a non-empty array to memory next to inaccessible pages."""
     memory = GuardedMemory(array.nbytes, edge, alignment=alignment)
     memory.array(array.shape, array.dtype)[...] = array
     return memory

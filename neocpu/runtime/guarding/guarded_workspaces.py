@@ -8,8 +8,10 @@ from neocpu.runtime.guarding.guarded_memory import FILLING, Edge, GuardedMemory
 from neocpu.runtime.guarding.kernel_calls import Allocate, Release
 
 FILLED: Final = 1 << 24
-"""Bytes of the largest workspace that is filled: a kernel may ask for more in each of 100,000
-tasks, and use a page of it."""
+"""Bytes of the largest workspace that is filled with a pattern.
+
+A kernel may ask for a larger one in each of 100,000 tasks, and use a page of it.
+"""
 
 
 class Workspaces:
@@ -18,9 +20,9 @@ class Workspaces:
     Attributes
     ----------
     edge : str
-        Which edge of workspaces meets inaccessible pages from now on.
+        The edge at which new workspaces meet inaccessible pages.
     allocate, release : functions of C
-        To be kept as long as kernels may call them.
+        Callbacks for kernels. They must be kept as long as kernels may call them.
     """
 
     def __init__(self) -> None:
@@ -31,14 +33,14 @@ class Workspaces:
         self.release: Final = Release(self._release)
 
     def take_strays(self) -> list[str]:
-        """Say where kernels wrote beside workspaces since the last call."""
+        """Return where kernels wrote outside workspaces since the last call."""
         strays, self._strays = self._strays, []
         return strays
 
     def _allocate(self, _: int, __: int, size: int, ___: int, ____: int) -> int:
         memory = GuardedMemory(max(size, 1), self.edge)
         if size <= FILLED:
-            memory.content.fill(FILLING[self.edge])  # reading what was never written shows
+            memory.content.fill(FILLING[self.edge])  # reading memory never written changes results
         self._busy[memory.address] = memory
         return memory.address
 

@@ -1,4 +1,4 @@
-"""A call of a kernel as the library makes it: ``interception.h``, ``kernel_table.h`` by ctypes."""
+"""Calls of kernels as the library makes them: ``interception.h``, ``kernel_table.h`` in ctypes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from typing import Any
 
 
 class Tensor(Structure):
-    """DLPack's description of an array (``DLTensor``): here always of the CPU, in C order."""
+    """DLPack's description of an array (``DLTensor``), here always on the CPU and in C order."""
 
     _fields_ = (
         ("data", c_void_p),
@@ -38,12 +38,12 @@ class Tensor(Structure):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its extents."""
+        """The extents of its axes."""
         return tuple(self.extents[: self.rank])
 
 
 class Value(Structure):
-    """An argument: here always a tensor."""
+    """An argument of a kernel, here always a tensor."""
 
     _fields_ = (("kind", c_int32), ("padding", c_uint32), ("tensor", POINTER(Tensor)))
 
@@ -66,11 +66,11 @@ class Kernel(Structure):
     )
 
     def tensors(self, arguments: Any) -> Sequence[Tensor]:
-        """Return what it is called with."""
+        """Return the tensors among a call's arguments."""
         return [value.tensor.contents for value in arguments[: self.count]]
 
     def call(self, arguments: Any) -> int:
-        """Call it; return 0 unless it failed."""
+        """Call the kernel; return 0 unless it fails."""
         return int(self.function(None, arguments, self.count, Value()))
 
 

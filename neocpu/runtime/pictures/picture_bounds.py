@@ -1,4 +1,4 @@
-"""Bounds on the memory that decoding a picture and making it fit takes, known beforehand."""
+"""Bounds on the memory that decoding and fitting a picture takes, known beforehand."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PIXEL_BYTES: Final = {
     **dict.fromkeys(("I;16", "I;16B", "I;16L", "I;16N"), 2),
     **dict.fromkeys(("LA", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "I"), 4),
 }
-"""Bytes of a pixel in Pillow's memory, by those of its modes that become bytes of 0 to 255."""
+"""Bytes of a pixel in Pillow's memory, by mode, for modes that convert to bytes of 0 to 255."""
 _ROW_BYTES: Final = 8
-"""What Pillow keeps of each row beside its pixels: where it is."""
+"""Bytes that Pillow needs for each row besides its pixels: a pointer to it."""
 _COEFFICIENT_BYTES: Final = 8
 _TILE_WIDTH, _TILE_LENGTH, _BITS_PER_SAMPLE = 322, 323, 258
 """Tags of TIFF."""
@@ -31,7 +31,7 @@ class Placement:
     box : tuple of float
         Left, top, right and bottom of the part, in pixels.
     size : tuple of int
-        Width and height that the part gets; smaller than what is wanted where the rest is grey.
+        Width and height of the resized part. It is smaller than the picture where the rest is grey.
     """
 
     box: tuple[float, float, float, float]
@@ -39,7 +39,7 @@ class Placement:
 
 
 def place(given: tuple[int, int], wanted: tuple[int, int], fit: str) -> Placement:
-    """Return how a picture is made to fit; widths come before heights.
+    """Return how a picture is fitted. Sizes are width and height.
 
     Parameters
     ----------
@@ -61,14 +61,14 @@ def place(given: tuple[int, int], wanted: tuple[int, int], fit: str) -> Placemen
 
 
 def plane_bytes(size: tuple[int, int], mode: str) -> int:
-    """Return what an image takes in Pillow's memory."""
+    """Return the bytes of an image in Pillow's memory."""
     width, height = size
     row = -(-width * PIXEL_BYTES[mode] // 4) * 4
     return height * (row + _ROW_BYTES)
 
 
 def resize_bytes(placement: Placement, wanted: tuple[int, int], mode: str) -> int:
-    """Return what Pillow makes to resize an image: rows, then columns; and a canvas of grey."""
+    """Return the bytes Pillow allocates to resize an image (rows, then columns), with a canvas."""
     left, top, right, bottom = placement.box
     width, height = placement.size
     rows = math.ceil(bottom) - math.floor(top) + 2
@@ -81,7 +81,7 @@ def resize_bytes(placement: Placement, wanted: tuple[int, int], mode: str) -> in
 
 
 def decoder_bytes(image: Any, scans: int) -> int:
-    """Return what the decoder of an open image makes besides the image.
+    """Return the bytes that the decoder of an open image allocates besides the image.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def decoder_bytes(image: Any, scans: int) -> int:
         buffered = scans > 1 or image.info.get("progressive")
         return _coefficient_bytes(image) if buffered else 0
     if image.format == "WEBP":
-        # libwebp has a frame, the canvas and the one before, Pillow a copy; 4 bytes a pixel each.
+        # libwebp has a frame, the canvas and the previous one, Pillow a copy: 4 bytes a pixel each.
         return 16 * pixels
     if image.format == "TIFF":
         pixel = max(4, -(-sum(bits_per_sample(image)) // 8))
@@ -105,17 +105,17 @@ def decoder_bytes(image: Any, scans: int) -> int:
         inner = str(image.info.get("compression"))
         return whole + (_coefficient_bytes(image) if inner.endswith("jpeg") else 0)
     if image.format in ("BMP", "PPM"):
-        # Pillow has decoders in Python for some kinds, which make copies.
+        # Pillow decodes some kinds in Python, with copies.
         return 3 * plane_bytes(image.size, image.mode)
     return 0
 
 
 def bits_per_sample(image: Any) -> tuple[int, ...]:
-    """Return the bits of each sample that a TIFF says its pixels have."""
+    """Return the bits of each sample of a TIFF's pixels."""
     return tuple(map(int, image.tag_v2.get(_BITS_PER_SAMPLE, (1,))))
 
 
 def _coefficient_bytes(image: Any) -> int:
-    """Return what libjpeg has of a picture that it reads in several scans: two bytes a sample."""
+    """Return the bytes of libjpeg's coefficients of a picture in several scans: two a sample."""
     blocks = (-(-image.width // 16)) * (-(-image.height // 16))
     return 2 * len(image.getbands()) * 256 * int(blocks)

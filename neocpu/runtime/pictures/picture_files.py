@@ -1,4 +1,4 @@
-"""Pictures in files: decoded by Pillow and made to fit, with nothing imported until one comes."""
+"""Decode pictures in files with Pillow and fit them to inputs. Pillow is imported when needed."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from neocpu.runtime.pictures.picture_parts import CountedReads, check_tags
 Pixels: TypeAlias = np.ndarray[Any, Any]
 
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
-"""What is decoded of files that come from anybody, by Pillow's names."""
+"""The formats that are decoded of files from anybody, by Pillow's names."""
 MAX_SCANS: Final = 64
-"""Of a JPEG: each is a pass over the whole picture, and may take hardly any bytes."""
+"""The most scans of a JPEG. Each passes over the whole picture, and may take hardly any bytes."""
 _JPEG, _SCAN = b"\xff\xd8", b"\xff\xda"
 _BLACK_IS_ZERO: Final = 1
 _PHOTOMETRIC, _FILL_ORDER, _PLANES, _SAMPLE_FORMAT, _SUBSAMPLING = 262, 266, 284, 339, 530
 """Tags of TIFF."""
 _WHITE_IS_ZERO: Final = 0
 _SIGNED: Final = 2
-_APART: Final = 2
-"""Of the tag for planes: each colour has its own."""
+_SEPARATE: Final = 2
+"""The value of the tag for planes that gives each colour its own."""
 _SIXTEEN_BITS: Final = ("PNG", "PPM")
-"""Formats whose integers of 32 bits in Pillow are of 16 bits in the file."""
+"""Formats with 16-bit integers in the file that are 32-bit integers in Pillow."""
 _OPENING: Final = threading.Lock()
 
 
@@ -51,21 +51,22 @@ def read_sized(
     *,
     formats: tuple[str, ...] = FORMATS,
 ) -> Any:
-    """Return a file's picture in 8 bits a colour, of the size wanted.
+    """Return a file's picture in 8 bits a colour and the size wanted.
 
-    It stays as it lies in the file, whatever its EXIF says of the camera; opacity is left out. The
-    first is taken of several. A picture of another size is resized with Pillow's BILINEAR.
+    It is not turned, whatever its EXIF says of the camera, and opacity is dropped. From a file with
+    several pictures, the first is taken. A picture of another size is resized with Pillow's
+    BILINEAR.
 
     Parameters
     ----------
     mode : str
-        Pillow's: L or RGB.
+        Pillow's name of the colours: L or RGB.
     wanted : tuple of int
         Width and height.
     fit : str
         One of `neocpu.foundation.option_words.FITS`.
     formats : tuple of str
-        Pillow's names of those that are tried. A file's content tells its format, not its name.
+        Pillow's names of the formats to try. The content of a file decides, not its name.
 
     Returns
     -------
@@ -74,10 +75,10 @@ def read_sized(
     Raises
     ------
     ModuleNotFoundError
-        There is no Pillow.
+        Pillow is not installed.
     ValueError
-        It cannot be decoded, would take more than `MAX_BYTES` of memory, or has numbers that
-        stand for no shade of 8 bits. The message says in some words why.
+        The picture cannot be decoded, would take more than `MAX_BYTES` of memory, or has numbers
+        without a meaning as shades of 8 bits. The message gives the reason.
     """
     from PIL import Image
 
@@ -87,8 +88,8 @@ def read_sized(
             raise ValueError(f"it has more than {MAX_SCANS} scans")
         check_tags(file)
         stream = CountedReads(file)
-        # Pillow warns of large pictures, which are refused here by what they take. Filters of
-        # warnings are the whole process's: two threads that change them may never restore them.
+        # Pillow warns of large pictures, which are refused below by their memory. Warning filters
+        # belong to the whole process: two threads that change them may never restore them.
         with _OPENING, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             image = Image.open(stream, formats=formats)
@@ -103,7 +104,7 @@ def read_sized(
         raise ValueError("it has more pixels than Pillow decodes") from None
     except Exception as error:  # Pillow's decoders raise what they like
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        # Without the place of an object in memory.
+        # Without the address of an object.
         raise ValueError(reason[0].partition(" <")[0][:100]) from None
 
 
@@ -113,7 +114,7 @@ def decode_picture(spec: TensorSpec, file: bytes | memoryview) -> Pixels:
     Parameters
     ----------
     spec : TensorSpec
-        An input that is compiled for pictures, whose fit is that of the model.
+        An input that is compiled for pictures, with the model's fit.
 
     Returns
     -------
@@ -135,15 +136,15 @@ def fit_pixels(spec: TensorSpec, pixels: Pixels) -> Pixels:
     Parameters
     ----------
     pixels : uint8 array
-        Pixels of shape height, width, and one, three or four colours: grey, or red, green, blue and
-        opacity, which is not looked at; or height and width, in grey.
+        Pixels of shape (height, width) in grey, or (height, width, colours) with one, three or four
+        colours: grey; red, green, blue; and opacity, which is ignored.
 
     Raises
     ------
     ValueError
-        It has no pixels, or would take more than `MAX_BYTES` of memory.
+        The picture has no pixels, or would take more than `MAX_BYTES` of memory.
     ModuleNotFoundError
-        It has to be converted, and there is no Pillow.
+        It has to be converted, and Pillow is not installed.
     """
     picture = spec.picture
     assert picture is not None
@@ -162,7 +163,7 @@ def fit_pixels(spec: TensorSpec, pixels: Pixels) -> Pixels:
 
 
 def _check_meaning(image: Any) -> None:
-    """Refuse an open image whose numbers stand for no shade of 8 bits.
+    """Refuse an open image whose numbers have no meaning as shades of 8 bits.
 
     Raises
     ------
@@ -179,7 +180,7 @@ def _check_meaning(image: Any) -> None:
 
 
 def _check_tiff(image: Any) -> None:
-    """Refuse an open TIFF that Pillow reads as if it were another.
+    """Refuse an open TIFF that Pillow misreads.
 
     Raises
     ------
@@ -189,9 +190,9 @@ def _check_tiff(image: Any) -> None:
     if _SIGNED in image.tag_v2.get(_SAMPLE_FORMAT, ()):
         raise ValueError("it is a TIFF of signed numbers: store it with unsigned ones")
     raw = image.info.get("compression") == "raw"
-    # Of planes that are not compressed, Pillow takes the first letter of how they are stored.
+    # For uncompressed planes, Pillow keeps only the first letter of the raw mode.
     plain = set(bits) == {8} and meaning != _WHITE_IS_ZERO and image.tag_v2.get(_FILL_ORDER, 1) == 1
-    if raw and image.tag_v2.get(_PLANES) == _APART and not plain:
+    if raw and image.tag_v2.get(_PLANES) == _SEPARATE and not plain:
         raise ValueError(
             "it is a TIFF of a plane for each colour, not compressed: those are taken with 8 bits"
         )
@@ -204,28 +205,28 @@ def _check_tiff(image: Any) -> None:
 
 @cache
 def _silence_libtiff() -> None:
-    """Have libtiff say nothing: it tells the screen what Pillow raises, once a file.
+    """Silence libtiff's errors on the terminal, because Pillow raises them too.
 
-    Pillow itself turns its warnings off. A function of a library that another is linked with is
-    found through that one.
+    Pillow itself turns libtiff's warnings off. The function is found through Pillow's module, which
+    is linked with libtiff.
     """
     from PIL import _imaging
 
-    with suppress(AttributeError, OSError):  # a Pillow without it, or with all of it inside
+    with suppress(AttributeError, OSError):  # a Pillow without libtiff, or with it built in
         ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(None)
 
 
 def _check_bytes(
     decoded: int, given: tuple[int, int], wanted: tuple[int, int], fit: str, mode: str
 ) -> None:
-    """Refuse a picture that would take too much memory, before any of it is made.
+    """Refuse a picture that would take too much memory, before any is allocated.
 
     Parameters
     ----------
     decoded : int
-        Bytes that are made before it is resized.
+        Bytes that are allocated before the picture is resized.
     given, wanted : tuple of int
-        Its size, and the one that it is to have.
+        The picture's size, and the size wanted.
 
     Raises
     ------
@@ -240,7 +241,7 @@ def _check_bytes(
 
 
 def _steps(given: str, mode: str) -> tuple[str, ...]:
-    """Return by which of Pillow's modes a picture comes to the one wanted; none if it has that."""
+    """Return the modes of Pillow to convert a picture to, in order, to reach the one wanted."""
     if given == mode:
         return ()
     if given == "I" or given.startswith("I;16"):
@@ -252,10 +253,10 @@ def _steps(given: str, mode: str) -> tuple[str, ...]:
 
 
 def _converted(image: Any, steps: tuple[str, ...]) -> Any:
-    image.load()  # which may add what is transparent
+    image.load()  # which may add the transparent colour
     image.info.pop("transparency", None)  # or Pillow converts it too, and warns
     for step in steps:
-        # Pillow's own way from 16 bits to 8 makes white of all above 255.
+        # Pillow's own conversion of 16 bits to 8 turns all above 255 white.
         sixteen = image.mode == "I" and step == "L"
         image = image.point(_shades(), "L") if sixteen else image.convert(step)
     return image
@@ -263,7 +264,7 @@ def _converted(image: Any, steps: tuple[str, ...]) -> Any:
 
 @cache
 def _shades() -> tuple[int, ...]:
-    """Return the nearest of 256 shades of each of 65,536."""
+    """Return the nearest of 256 shades for each of 65,536."""
     return tuple((value + 128) // 257 for value in range(1 << 16))
 
 
@@ -273,7 +274,7 @@ def _fitted(image: Any, wanted: tuple[int, int], fit: str) -> Any:
     Parameters
     ----------
     image : PIL.Image.Image
-        A picture in mode L or RGB. One of that size already is returned as it is.
+        A picture in mode L or RGB. If it has the size already, it is returned as it is.
     """
     from PIL import Image
 
@@ -302,7 +303,7 @@ def _size(spec: TensorSpec) -> tuple[int, int]:
 
 
 def _as_input(spec: TensorSpec, image: Any) -> Pixels:
-    """Return a picture in the input's mode and size as the input has it."""
+    """Return a picture of the input's mode and size in the input's layout and order of colours."""
     picture = spec.picture
     assert picture is not None
     width, height = _size(spec)

@@ -1,7 +1,7 @@
-"""The number of parts of a picture's file, counted before a decoder makes an object of each.
+"""Bound the parts of a picture's file before a decoder makes an object of each.
 
-A few bytes of a comment, or of a strip's place, become hundreds in memory and are copied again and
-again: files of 15 MB took a gigabyte, and minutes.
+A few bytes of a comment, or of a strip's place, become hundreds in memory, and are copied again and
+again. Files of 15 MB took a gigabyte, and minutes.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ import struct
 from typing import Final
 
 MAX_READS: Final = 1 << 16
-"""Pieces in which a file is read until its pixels begin: some four for each part of a JPEG."""
+"""The most reads of a file before its pixels begin. Each part of a JPEG takes about four."""
 MAX_VALUES: Final = 1 << 16
-"""Of a tag of TIFF: as many strips or tiles."""
+"""The most values of a TIFF's tag, which is the most strips or tiles."""
 
 _BYTE_KINDS: Final = (1, 2, 7)
-"""Types of tags that stay bytes: bytes, text, and what is not defined."""
+"""Types of tags that stay bytes: bytes, text and undefined."""
 _SINGLE: Final = frozenset((256, 257, 259, 262, 266, 274, 277, 278, 284, 322, 323))
-"""Tags of one value. Of several Pillow takes a default, and warns in the midst of decoding."""
+"""Tags with one value. If there are several, Pillow takes a default and warns while it decodes."""
 _BIG: Final = 43
-"""The version of TIFFs whose places have eight bytes."""
+"""The version of TIFFs with offsets of eight bytes."""
 
 
 class CountedReads(io.BytesIO):
-    """A file in memory, read in `MAX_READS` pieces at most until its head is done with."""
+    """A file in memory that allows `MAX_READS` reads until its head is complete."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         super().__init__(data)
         self._left: int | None = MAX_READS
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read as any file.
+        """Read from the file, like any other.
 
         Raises
         ------
         ValueError
-            The file is read too often.
+            The head of the file takes too many reads.
         """
         if self._left is not None:
             if self._left == 0:
@@ -45,14 +45,14 @@ class CountedReads(io.BytesIO):
         return super().read(size)
 
     def end_head(self) -> None:
-        """Let it be read as often as decoding takes, from now on."""
+        """Allow any number of reads from now on."""
         self._left = None
 
 
 def check_tags(file: bytes | memoryview) -> None:
-    """Refuse a TIFF of which a tag has more values than its meaning allows, or any picture needs.
+    """Refuse a TIFF with a tag that has more values than its meaning allows or any picture needs.
 
-    Anything else, a damaged file too, is left to the decoder.
+    All else, even a damaged file, is left to the decoder.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def check_tags(file: bytes | memoryview) -> None:
     order = {b"II": "<", b"MM": ">"}.get(bytes(file[:2]))
     if order is None or len(file) < 16:
         return
-    # As Pillow tells them apart: in files of the other byte order a nought stands there.
+    # As Pillow does: in a file of the other byte order this byte is 0.
     big = file[2] == _BIG
     where, number = ("Q", "Q") if big else ("I", "H")
     entry = struct.Struct(order + ("HHQ8x" if big else "HHI4x"))

@@ -1,1 +1,1 @@
-"""Requests that are computed together."""
+"""Requests that are computed jointly."""

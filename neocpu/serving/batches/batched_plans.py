@@ -13,7 +13,7 @@ from neocpu.runtime.signatures import Signature
 
 
 def batch_of(path: Path, signature: Signature) -> int:
-    """Return how many rows a plan computes at a time, which may be one.
+    """Return the number of rows that a plan computes at a time, which may be one.
 
     Raises
     ------
@@ -26,14 +26,14 @@ def batch_of(path: Path, signature: Signature) -> int:
     for spec in (*signature.inputs, *signature.outputs):
         if spec.bounded or not spec.shape or {spec.shape[0]} != rows:
             raise UnsupportedError(
-                f"{path}: requests cannot be computed together, for {spec} is not a row of each of "
-                "a batch: serve it without --max-batch"
+                f"{path}: requests cannot be computed together, because {spec} does not have a row "
+                "for each of a batch: serve it without --max-batch"
             )
     return rows.pop()
 
 
 def batches_of(path: Path, signatures: Sequence[Signature]) -> list[dict[int, Signature]]:
-    """Return signatures by their rows, together those that differ in these alone.
+    """Return signatures by their rows, in groups that differ only in rows.
 
     Raises
     ------
@@ -50,19 +50,20 @@ def batches_of(path: Path, signatures: Sequence[Signature]) -> list[dict[int, Si
 
 
 def _check_rows(path: Path, plans: Mapping[int, Signature]) -> None:
-    """Check that a row gives as much in every plan of a batch."""
+    """Check that a row has outputs of the same shape in every plan of a batch."""
     most = plans[max(plans)].outputs
     for rows, each in plans.items():
         for spec, largest in zip(each.outputs, most, strict=True):
             if max(plans) > 1 and spec.shape != (rows, *largest.shape[1:]):
                 raise UnsupportedError(
-                    f"{path}: requests cannot be computed together, for {spec}, elsewhere "
-                    f"{largest}, is not a row of each of a batch: serve it without --max-batch"
+                    f"{path}: requests cannot be computed together, because {spec} (elsewhere "
+                    f"{largest}) does not have a row for each of a batch: serve it without "
+                    "--max-batch"
                 )
 
 
 def any_rows(signature: Signature, most: int) -> Signature:
-    """Return what requests take and return that have any number of rows up to ``most``."""
+    """Return the signature of requests with any number of rows up to ``most``."""
     largest = signature.with_rows(most)
     inputs, outputs = (
         tuple(replace(spec, bounded=True) for spec in specs)
@@ -71,13 +72,13 @@ def any_rows(signature: Signature, most: int) -> Signature:
     return Signature(inputs, outputs)
 
 
-def check_apart(path: Path, plans: Sequence[ArtifactHeader]) -> None:
-    """Check that what a row's outputs are depends on no other row, nor on the plan.
+def check_row_independent(path: Path, plans: Sequence[ArtifactHeader]) -> None:
+    """Check that the outputs of a row depend neither on other rows nor on the plan.
 
     Raises
     ------
     UnsupportedError
-        The compiler found no proof of that.
+        The compiler did not prove it.
     """
     if (reason := mixing(plans)) is not None:
         raise UnsupportedError(

@@ -1,8 +1,9 @@
-"""Requests that are computed together: which, when, and on whose behalf.
+"""Gather requests into batches that are computed jointly, and divide the results among them.
 
-A request has one or more rows of the model's first axis. Rows wait in line; each run takes as many
-as its plan has, first come first served, and may take some of a request and leave the others to the
-next. What a run takes is decided when it begins, so that while another is under way more come.
+A request has one or more rows of the model's first axis. Rows wait in a queue. Each run takes as
+many as its plan has, first come first served; it may take some rows of a request and leave the
+others to the next run. Its rows are selected when it begins, so that more can come during the
+previous run.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.composed.composition import TABLE, FastestRuns
 from neocpu.serving.batches.run_seconds import WORTH, worthwhile
 from neocpu.serving.datatypes import AnyArray
-from neocpu.serving.lane import Lane, least_busy
+from neocpu.serving.lane import Worker, least_busy
 from neocpu.serving.metrics import ModelMetrics
 
 Tensors: TypeAlias = Mapping[str, AnyArray]
 Later: TypeAlias = Callable[[float, Callable[[], object]], object]
-"""Calls a function in so many seconds, such as ``loop.call_later``."""
+"""Calls a function after so many seconds, such as ``loop.call_later``."""
 
 DELAY: Final = 0.002
-"""Seconds, unless told otherwise."""
+"""The default delay, in seconds."""
 MOST_DELAY: Final = 10.0
-"""Seconds: clients give up, and servers have to end, within some tens of them."""
+"""The longest delay, in seconds. Clients give up, and servers must end, within some tens."""
 
 
 class Runs(Protocol):
@@ -51,9 +52,9 @@ class Batching:
     Attributes
     ----------
     most : int
-        Rows of one batch, and of one request, at most.
+        The most rows of a batch, and of a request.
     delay : float
-        Seconds that a request may wait for others while a lane is free.
+        Seconds that a request may wait for others while a worker is free.
     """
 
     most: int
@@ -61,7 +62,7 @@ class Batching:
 
 
 def check_delay(seconds: float, name: str) -> float:
-    """Return how long requests are to wait for others.
+    """Check and return the seconds that requests wait for others.
 
     Parameters
     ----------
@@ -82,14 +83,14 @@ def check_delay(seconds: float, name: str) -> float:
 
 
 class _Request:
-    """Rows that wait, are computed, or are done.
+    """A request, with rows that wait, are computed, or are done.
 
     Attributes
     ----------
     taken, pending : int
-        Rows that runs have taken, and those that none has computed yet.
+        Number of rows that runs have taken, and of rows that are not computed yet.
     outputs : dict of str to array
-        The parts of the answer so far, to a request that several runs compute.
+        The answer so far, for a request that several runs compute.
     """
 
     __slots__ = ("answer", "came", "inputs", "number", "outputs", "pending", "rows", "taken")
@@ -104,7 +105,7 @@ class _Request:
         self.outputs: dict[str, AnyArray] = {}
 
     def begin(self) -> bool:
-        """Say that rows of it are about to be computed; False if nobody waits for them."""
+        """Mark its computation as begun; return False if nobody waits for the answer."""
         if self.taken:
             return not self.answer.done()
         return self.answer.set_running_or_notify_cancel()
@@ -117,9 +118,9 @@ class _Part:
     Attributes
     ----------
     start, count : int
-        The first of the request's rows, and their number.
+        The first row in the request, and the number of rows.
     place : int
-        The row of the batch at which they begin.
+        The first row in the batch.
     """
 
     request: _Request
@@ -139,17 +140,17 @@ class _Part:
 
 
 class Batcher:
-    """The rows that wait for one model, and its runs on all lanes. For use by any thread.
+    """The rows that wait for one model, and its runs on all workers. Any thread may use it.
 
     Parameters
     ----------
     modules : sequence
-        One for each lane, which takes batches of as many rows as any plan has. No row of a batch
-        has a part in what another's outputs are.
-    lanes : sequence of Lane
-        Maybe shared with other models, whose calls take turns with the runs of this one.
+        One module for each worker. It takes batches with the rows of any plan, and the rows of a
+        batch are independent.
+    workers : sequence of Worker
+        Workers, perhaps shared with other models, whose calls take turns with this one's runs.
     seconds : mapping of int to float
-        The time of a run, by the rows of its plan.
+        Seconds of a run, by the rows of its plan.
     batching : Batching
     metrics : ModelMetrics
     """
@@ -157,16 +158,16 @@ class Batcher:
     def __init__(
         self,
         modules: Sequence[Runs],
-        lanes: Sequence[Lane],
+        workers: Sequence[Worker],
         seconds: Mapping[int, float],
         batching: Batching,
         metrics: ModelMetrics,
     ) -> None:
-        self._modules, self._lanes, self._metrics = modules, lanes, metrics
+        self._modules, self._workers, self._metrics = modules, workers, metrics
         self._seconds = seconds = worthwhile(seconds)
         self._most, self._delay = batching.most, batching.delay
         self._runs = FastestRuns(seconds)
-        # More rows than any plan has, and than are considered one by one, are as fast as these.
+        # Rows beyond every plan and beyond the table of compositions are as fast as these.
         most = min(batching.most, max(TABLE, *seconds) + 1)
         best = max(self._rate(rows) for rows in range(1, most + 1))
         self._waited_for = best / WORTH
@@ -174,29 +175,29 @@ class Batcher:
             self._delay = 0.0  # a row begins at once, and no timer is needed
         self._waiting: deque[_Request] = deque()
         self._count = 0
-        self._due = -1  # the last request whose delay is over, and all before it
+        self._due = -1  # the delay of this request, and of all before it, is over
         self._next: Future[None] | None = None  # a run that is queued and has taken no rows yet
-        self._next_lane = 0  # where
+        self._next_worker = 0  # the worker of that run
         self._closing = False
-        # Again by the thread that has it: a future that is cancelled calls back.
+        # Reentrant, because a future that is cancelled calls back.
         self._lock = threading.RLock()
-        self._batches: list[dict[str, AnyArray]] = [{} for _ in lanes]
+        self._batches: list[dict[str, AnyArray]] = [{} for _ in workers]
 
     def submit(self, inputs: Tensors, later: Later) -> Future[dict[str, AnyArray]]:
-        """Put a request in line.
+        """Queue a request.
 
         Parameters
         ----------
         inputs : mapping of str to array
-            All with the same first extent. They must not change until the answer is there.
+            Inputs with the same first extent. They must not change until the answer is there.
         later : callable
-            A function that calls another at the end of a delay.
+            A function that calls another one after a delay.
 
         Returns
         -------
         concurrent.futures.Future
             The outputs by name, with as many rows, or the error that its run raises. It may be
-            cancelled until a run takes some of them.
+            cancelled until a run takes some of the rows.
 
         Raises
         ------
@@ -204,13 +205,13 @@ class Batcher:
             The batcher is closed.
         """
         with self._lock:
-            if self._closing:  # or its run would be queued on lanes that may close
+            if self._closing:  # its run would be queued on workers that may close
                 raise UsageError("the model is closed")
             request = _Request(self._count, inputs)
             self._count += 1
             self._waiting.append(request)
-            # By number: a request that its answer refers to would keep its rows until the garbage
-            # collector finds the two, and memory still in the caches would not be used again.
+            # By number: an answer that refers to its request would keep the rows until the garbage
+            # collector finds the cycle, and memory still in the caches would not be reused.
             request.answer.add_done_callback(partial(self._forget, request.number))
             if self._delay <= 0:
                 self._due = request.number
@@ -226,8 +227,8 @@ class Batcher:
             self._consider()
         while (run := self._next) is not None:
             run.result()  # it has queued another if it left rows
-        for lane in self._lanes:
-            lane.wait()  # a run that has taken its rows may not have called the module yet
+        for worker in self._workers:
+            worker.wait()  # a run that has taken its rows may not have called the module yet
 
     def _end_delay(self, number: int) -> None:
         with self._lock:
@@ -235,40 +236,41 @@ class Batcher:
             self._consider()
 
     def _forget(self, number: int, _: Future[dict[str, AnyArray]]) -> None:
-        """Take a request out of the line that is cancelled, or failed with some of its rows."""
+        """Remove a request from the queue that is cancelled, or failed with some of its rows."""
         with self._lock:
             found = next((one for one in self._waiting if one.number == number), None)
             if found is not None:
                 self._waiting.remove(found)
 
     def _rate(self, rows: int) -> float:
-        """Return the rows per second of the first run for so many."""
+        """Return the rows per second of the first run for so many rows."""
         size = self._runs.first(rows)
         return min(rows, size) / self._seconds[size]
 
-    def _rows(self, lanes: int = 1) -> int:
-        """Return how many rows wait for each of so many lanes, as far as a batch may have them."""
+    def _rows(self, workers: int = 1) -> int:
+        """Return the waiting rows for each of so many workers, up to the limit of a batch."""
         waiting = sum(request.rows - request.taken for request in self._waiting)
-        return min(self._most, -(-waiting // lanes))
+        return min(self._most, -(-waiting // workers))
 
     def _all_seconds(self, rows: int) -> float:
-        """Return the seconds of the runs for so many, one after another."""
+        """Return the seconds of all runs for so many rows, one after another."""
         return sum(self._seconds[size] for size in self._runs.all(rows))
 
     def _consider(self) -> None:
-        """Queue a run, unless there is one, if it is to begin as soon as a lane is free."""
+        """Queue a run if none is queued and rows need not wait for others any longer."""
         if self._next is not None or not self._waiting:
             return
         first = self._waiting[0]
         overdue = self._closing or first.taken or first.number <= self._due
         if overdue or self._rate(self._rows()) >= self._waited_for:
-            self._queue(least_busy(self._lanes))
+            self._queue(least_busy(self._workers))
 
-    def _queue(self, lane: int) -> None:
-        self._next, self._next_lane = self._lanes[lane].submit(partial(self._run, lane)), lane
+    def _queue(self, worker: int) -> None:
+        self._next = self._workers[worker].submit(partial(self._run, worker))
+        self._next_worker = worker
 
-    def _run(self, lane: int) -> None:
-        """Compute of what waits as much as one run does best. Called by a lane."""
+    def _run(self, worker: int) -> None:
+        """Compute the waiting rows that suit one run. A worker calls this."""
         began = time.perf_counter()
         with self._lock:
             self._next = None
@@ -277,34 +279,34 @@ class Batcher:
         if not parts:
             return
         try:
-            results = self._modules[lane].run(self._gathered(lane, size, parts))
+            results = self._modules[worker].run(self._gathered(worker, size, parts))
         except BaseException as error:
             for part in parts:
                 self._answer(part.request, error)
             return
         finally:
-            _, seconds = self._lanes[lane].finish(began)
+            _, seconds = self._workers[worker].finish(began)
             self._metrics.ran(seconds, sum(part.count for part in parts), size)
-            self._take_over(lane)
+            self._take_over(worker)
         for part in parts:
             self._deliver(part, results)
 
-    def _take_over(self, lane: int) -> None:
-        """Have a lane whose call ends, its only one, make the run that waits for another lane's."""
+    def _take_over(self, worker: int) -> None:
+        """Move the queued run to a worker whose only call ends, if its own worker is busy."""
         with self._lock:
-            if self._next is None or self._closing or self._lanes[lane].pending > 1:
+            if self._next is None or self._closing or self._workers[worker].pending > 1:
                 return
-            if self._lanes[self._next_lane].pending > 1 and self._next.cancel():
-                self._queue(lane)
+            if self._workers[self._next_worker].pending > 1 and self._next.cancel():
+                self._queue(worker)
 
     def _take(self, now: float) -> tuple[int, list[_Part]]:
-        """Take rows out of the line; return the rows of the plan to run, and whose they are."""
+        """Take rows out of the queue; return the rows of the plan to run, and the parts in it."""
         if not self._waiting:
             return 0, []
-        # Lanes without a call are free, and this one, whose call this is.
-        waiting, share = self._rows(), self._rows(1 + sum(not one.pending for one in self._lanes))
+        # Workers without a call are free, and so is this one, which makes this call.
+        waiting, share = self._rows(), self._rows(1 + sum(not one.pending for one in self._workers))
         if share < waiting and self._all_seconds(share) < self._all_seconds(waiting):
-            self._due = self._waiting[-1].number  # the others' shares begin at once, too
+            self._due = self._waiting[-1].number  # the others' shares begin at once too
             size = self._runs.first(share)
         else:
             size = self._runs.first(waiting)
@@ -325,23 +327,23 @@ class Batcher:
                 self._waiting.popleft()
         return size, parts
 
-    def _gathered(self, lane: int, size: int, parts: Sequence[_Part]) -> Tensors:
-        """Return the inputs of a run: rows of requests, and zeros in those to spare."""
+    def _gathered(self, worker: int, size: int, parts: Sequence[_Part]) -> Tensors:
+        """Return the inputs of a run: rows of requests, then zeros in spare rows."""
         first, last = parts[0], parts[-1]
         if first.count == first.request.rows == size:
             return first.request.inputs
         gathered: dict[str, AnyArray] = {}
         for name, array in first.request.inputs.items():
-            batch = self._batch(lane, name, array, size)
+            batch = self._batch(worker, name, array, size)
             for part in parts:
                 batch[part.places] = part.request.inputs[name][part.rows]
             batch[last.places.stop :] = 0
             gathered[name] = batch
         return gathered
 
-    def _batch(self, lane: int, name: str, like: AnyArray, size: int) -> AnyArray:
-        """Return where a lane's batches are put together: one run is under way there at a time."""
-        batches = self._batches[lane]
+    def _batch(self, worker: int, name: str, like: AnyArray, size: int) -> AnyArray:
+        """Return the array in which a worker's batches are assembled, one run at a time."""
+        batches = self._batches[worker]
         if name not in batches or len(batches[name]) < size:
             batches[name] = aligned_empty((size, *like.shape[1:]), like.dtype.newbyteorder("="))
         return batches[name][:size]
@@ -359,7 +361,7 @@ class Batcher:
                     name: np.empty((request.rows, *array.shape[1:]), array.dtype)
                     for name, array in outputs.items()
                 }
-        # The event loop waits for the lock, and no other run has these rows.
+        # Without the lock, because the event loop may wait for it; no other run has these rows.
         for name, array in outputs.items():
             request.outputs[name][part.rows] = array
         with self._lock:
@@ -368,7 +370,7 @@ class Batcher:
                 self._answer(request, request.outputs)
 
     def _answer(self, request: _Request, outcome: dict[str, AnyArray] | BaseException) -> None:
-        """Tell whoever waits for a request, unless another run of it failed."""
+        """Set the outcome of a request, unless another run of it has failed."""
         with self._lock:
             if request.answer.done():
                 return

@@ -1,4 +1,4 @@
-"""The time of a model's runs on a busy server, and the runs that are worth making."""
+"""Measure a model's runs on a busy server, and select the runs that are worth making."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from neocpu.runtime.composed.batch_plans import time_plans
 from neocpu.serving.on_each import on_each
 
 BESIDE: Final = 0.0002
-"""Seconds that a run takes beside its call: to be queued, to begin, and to tell who waits."""
+"""Seconds of a run besides its call: to queue it, begin it, and notify the clients that wait."""
 WORTH: Final = 1.03
-"""How many times as many rows a second a larger run must make to be made, or waited for."""
+"""The factor by which a larger run must raise the rows a second to be made, or waited for."""
 
 
 def run_seconds(
     modules: Sequence[Module], inputs: Sequence[TensorSpec], sizes: Collection[int]
 ) -> dict[int, float]:
-    """Return the seconds of a run by the rows of its plan, while each lane makes one.
+    """Return the seconds of a run by the rows of its plan, while every worker makes one.
 
-    Lanes share caches and memory: by itself, a run of few rows, which reads all weights for them,
-    is faster than beside others.
+    Workers share caches and memory. A run of few rows reads all weights for them, so it is faster
+    alone than next to others.
 
     Parameters
     ----------
     modules : sequence of Module
-        One for each lane.
+        One module for each worker.
     inputs, sizes
-        See `time_plans`.
+        Parameters of `time_plans`.
     """
     found = on_each(modules, lambda module: time_plans(module.run, inputs, sizes))
     return {size: BESIDE + fmean(each[size] for each in found) for size in found[0]}
 
 
 def worthwhile(seconds: Mapping[int, float]) -> dict[int, float]:
-    """Leave out runs that make hardly more rows a second than smaller ones.
+    """Leave out runs that do hardly more rows a second than smaller ones.
 
-    Requests wait longer for those, and their rows are copied to one place.
+    Requests wait longer for larger runs, and their rows must be copied into one array.
     """
     kept: dict[int, float] = {}
     best = 0.0

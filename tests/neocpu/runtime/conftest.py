@@ -10,7 +10,7 @@ from neocpu.runtime.module import load
 
 @pytest.fixture
 def binutils():
-    """Run one of GNU binutils: a reader of ELF that is not ours."""
+    """Run one of GNU binutils, as an independent reader of ELF."""
 
     def run(tool: str, *arguments: object) -> str:
         command = [needs.program(tool), *map(str, arguments)]

@@ -1,4 +1,4 @@
-"""Artifacts whose digests are right and whose content is not."""
+"""Artifacts with right digests and wrong content."""
 
 import hashlib
 import itertools
@@ -27,7 +27,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 
 
 def forge(source: Path, path: Path, edit: Callable[[bytearray], None]) -> Path:
-    """Write a copy of an artifact with some bytes edited, and its digest made right again."""
+    """Write a copy of an artifact with edited bytes and a matching digest."""
     data = bytearray(source.read_bytes())
     edit(data)
     path.write_bytes(sign(data))
@@ -42,7 +42,7 @@ def checked_header(path: Path) -> ArtifactHeader:
 
 
 def without_calls(toy: Any, weights: int) -> Built:
-    """Return a toy's code that calls no kernel, and so takes any number of weights."""
+    """Return a toy's code without calls, which therefore takes any number of weights."""
     (spec,) = toy.header.outputs
     planned = toy.built.planned
     program = replace(planned.program, calls=(), results=(len(toy.header.inputs) + weights,))
@@ -53,7 +53,7 @@ def without_calls(toy: Any, weights: int) -> Built:
 
 
 def sign(data: bytearray) -> bytearray:
-    """Make an artifact's digest of all but the weights right again."""
+    """Update an artifact's digest of all but the weights."""
     elf = read_elf(memoryview(data))
     weights, digest = elf.find(WEIGHTS_SECTION), elf.find(DIGEST_SECTION)
     body = data[: weights.offset] + data[weights.offset + weights.size : digest.offset]
@@ -62,14 +62,14 @@ def sign(data: bytearray) -> bytearray:
 
 
 def forge_header(source: Path, path: Path, header: Any) -> Path:
-    """Write a copy of an artifact with another header: its bytes, or what becomes JSON."""
+    """Write a copy of an artifact with another header, given as bytes or as JSON data."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(with_header(source.read_bytes(), text))
     return path
 
 
 def with_header(data: bytes, text: bytes) -> bytearray:
-    """Return an artifact with another header, of any length; what follows it moves."""
+    """Return an artifact with another header of any length; sections after it move."""
     section = read_elf(memoryview(data)).find(HEADER_SECTION)
     end = section.offset + section.size
     text = text + b"\n" * (-len(text) % 8)
@@ -89,7 +89,7 @@ def with_header(data: bytes, text: bytes) -> bytearray:
 
 
 def check_places(header: ArtifactHeader, weight_bytes: int) -> None:
-    """Check that all a header speaks of is there: what a reader must not let through otherwise."""
+    """Check that everything in a header refers to existing things, as a reader must."""
     weights, arena = header.weights, header.activations
     assert all(one.offset % 128 == 0 and one.end <= weight_bytes for one in weights)
     assert all(a.end <= b.offset for a, b in itertools.pairwise(weights))

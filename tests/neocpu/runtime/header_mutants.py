@@ -1,4 +1,4 @@
-"""Headers that lie: one to three values of a right one changed, with a seed; and by hand."""
+"""Wrong headers: one to three values of a right one changed by a seed, or by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PLAN, _INPUTS, _OUTPUTS = '"plan":{', '"inputs":[', '"outputs":['
 _MANY = "".join(f'{{"name":"{i}","dtype":"bool","shape":[]}},' for i in range(5000))
 
 Edits = tuple[tuple[str, str], ...]
-"""Of a header's compact text: what is replaced, which is there once, and by what."""
+"""Edits of a header's compact text: parts that occur once, and their replacements."""
 
 MALFORMED: dict[str, Edits] = {
     "no plan": ((_PLAN, '"plans":{'),),
@@ -106,7 +106,7 @@ def edited(header: bytes, edits: Edits) -> bytes:
 def mutant(header: Json, seed: int) -> Json:
     """Return a header with some of its values changed, moved, dropped or doubled.
 
-    Of the plan, which no code reads, all of it.
+    The plan, which no code reads, is changed as a whole.
     """
     rng = random.Random(seed)
     changed = copy.deepcopy(header)
@@ -121,7 +121,7 @@ def mutant(header: Json, seed: int) -> Json:
 
 
 def mutant_text(header: Json, seed: int) -> bytes:
-    """Return the text of such a header, or of the right one, with a few of its bytes changed."""
+    """Return the text of such a header, or of the right one, with a few bytes changed."""
     rng = random.Random(seed)
     fields = mutant(header, seed) if rng.random() < 0.5 else header
     text = json.dumps(fields, ensure_ascii=rng.random() < 0.5).encode()

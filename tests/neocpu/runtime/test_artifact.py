@@ -1,4 +1,4 @@
-"""What is read of an artifact, and every way a file can be wrong."""
+"""Reading an artifact, and every way in which a file can be wrong."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Outputs whose rows a hidden output counts: what the user sees of them."""
+"""Outputs with a hidden row count: only the counted rows reach the user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = 7
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory):
-    """``(x + 1, sum of x)`` of ``x`` 7x2, and behind them the ``count`` it is given."""
+    """Return ``(x + 1, sum of x)`` for ``x`` of 7x2, followed by the given ``count``."""
     from tvm import relax
 
     from tests.neocpu.conftest import _header, build_module

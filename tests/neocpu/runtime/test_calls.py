@@ -1,4 +1,4 @@
-"""How a module is called: arrays in order or by name, and ``out`` by name alone."""
+"""Calls of a module: arrays in order or by name, and ``out`` only by name."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_inputs_as_keywords_are_shown_the_call(two_way, two_way_module):
 
 
 def test_a_second_array_is_no_place_for_results(linear, linear_module):
-    """It was overwritten, where the caller took it for an input."""
+    """It would be overwritten, although the caller meant it as an input."""
     (x,) = linear.inputs()
     second = np.full((4, 33), 7, np.float32)
     wanted = (

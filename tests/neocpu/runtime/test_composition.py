@@ -1,4 +1,4 @@
-"""Batches made of plans, against every way there is to make them."""
+"""Compositions of batches, compared with all possible ones."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ MOST = 32
 
 
 def every_total(sizes, most):
-    """Of every choice of how often each size is run: its rows, and how often."""
+    """Return the rows of every composition of sizes, and its number of runs of each size."""
     counts = np.indices([-(-most // size) + 1 for size in sizes]).reshape(len(sizes), -1)
     return np.array(sizes) @ counts, counts
 
@@ -59,7 +59,7 @@ def test_of_many_rows_most_have_the_fastest_plan(rows):
 
 
 def test_no_plan_of_many_rows_gives_way_to_slower_ones():
-    """64 rows have the most a second: three such runs would do 160, and 32 to spare."""
+    """64 rows are the most a second: three such runs would do 160, with 32 to spare."""
     runs = FastestRuns({1: 10.0, 64: 63.0, 160: 160.0, 256: 253.0})
     assert runs.all(160) == (160,)
     assert runs.first(160) == 160

@@ -1,4 +1,4 @@
-"""Headers with a right digest that say something else than the code: nothing of it runs."""
+"""Headers with a right digest that contradict the code: none of the code runs."""
 
 import json
 import subprocess
@@ -73,7 +73,7 @@ def test_a_header_that_lies_is_refused_or_is_another_program(original, tmp_path)
 
 
 def program(header):
-    """What of a header says what is computed; another one may be within bounds too."""
+    """Return the part of a header that defines the computation; other values may be valid too."""
     parts = header.calls, header.repeats, header.slices, header.returns
     return (*parts, header.weights, header.activations, header.row_counts)
 

@@ -1,4 +1,4 @@
-"""Headers that have calls launched together: those that need each other, or that are none."""
+"""Headers with joint launches of calls that need each other, or do not exist."""
 
 import numpy as np
 import pytest
@@ -12,14 +12,16 @@ from tests.neocpu.runtime.test_repeats import CALLS, LOOP, ROWS, SLICE, SLICES, 
 
 looped = test_repeats.looped
 
-APART = [["add", ZERO, ZERO, A], ["add", ZERO, ZERO, B], ["add", SLICE, A, SLICE + 1]]
-"""Two calls of which neither needs the other, and one that needs the first."""
+INDEPENDENT = [["add", ZERO, ZERO, A], ["add", ZERO, ZERO, B], ["add", SLICE, A, SLICE + 1]]
+"""Two independent calls, and one that needs the first."""
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("launches", [[], [[0, 2]], [[1, 2]]])
 def test_in_a_loop_and_within_it(looped, threads, launches):
-    path = looped.changed(APART, [Repeat(first=0, end=3, limit=ROWS)], SLICES, launches=launches)
+    path = looped.changed(
+        INDEPENDENT, [Repeat(first=0, end=3, limit=ROWS)], SLICES, launches=launches
+    )
     x = np.random.default_rng(0).standard_normal((ROWS, 16), np.float32)
     with load(path, threads) as module:
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""Denormal numbers: zero where kernels run, untouched where the caller is."""
+"""Denormal numbers: zero in kernels, unchanged in the caller's thread."""
 
 import platform
 
@@ -14,7 +14,7 @@ TINY = np.full(64, 1e-39, np.float32)
 
 
 def denormals() -> np.ndarray:
-    """What this thread makes of them, as operands and as a result."""
+    """Return this thread's results with denormals as operands and as a result."""
     return np.concatenate([TINY * np.float32(2), TINY * np.float32(2**126) * np.float32(2**-126)])
 
 
@@ -32,7 +32,7 @@ def test_kernels_flush_them_and_callers_keep_theirs(linear, threads):
 
 
 def test_results_too_small_to_be_normal_are_zero(two_way):
-    """``a + s * b``, every row of it: the threads of the pool flush too."""
+    """All rows of ``a + s * b`` are zero, because the pool's threads flush too."""
     image, mask = two_way.inputs()
     with load(two_way.path, threads=2) as module:
         total, _ = module([image * np.float32(1e-39), mask * np.float32(1e-39)])

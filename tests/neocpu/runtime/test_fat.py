@@ -1,4 +1,4 @@
-"""Files for several CPUs: what is loaded of them where, and every way their index can be wrong."""
+"""Files for several CPUs: the part that each host loads, and all ways to get an index wrong."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ HOST = os.uname().machine
 
 
 def variant(toy, path, *, factor=1.0, **fields):
-    """Write the toy's artifact with other header fields, and weights that tell it from others."""
+    """Write the toy's artifact with other header fields, and weights that identify it."""
     header = replace(toy.header, **fields)
     weights = [weight * np.float32(factor) for weight in toy.weights]
     write_artifact(toy.built, weights, header, path)
@@ -93,7 +93,7 @@ def test_all_variants_are_read(fat):
 
 
 def entry(name, path, fields):
-    """Return what an index may say of a file that it begins with."""
+    """Return an index entry for the first file."""
     default = {"target": "llvm", "machine": HOST, "isa_features": []}
     place = {"name": name, "offset": BLOCK, "size": path.stat().st_size}
     return {**place, **default, **fields}
@@ -149,7 +149,7 @@ def test_a_pipe_gets_the_same_bytes(linear, tmp_path):
 
 
 def test_each_part_is_written_when_it_is_there_and_may_go(linear, tmp_path):
-    """While the next one is made; but a failure of that leaves nothing."""
+    """A part may go once the next one is requested. A failure leaves no file."""
 
     def parts(*names):
         for name in names:
@@ -268,7 +268,7 @@ def test_damage_is_blamed_on_the_variant(fat, tmp_path):
 
 
 def test_index_that_promises_less_than_the_code_needs(linear, tmp_path):
-    """The gate looks at the index: one that lies about instruction sets is refused."""
+    """The loader reads the index: one with wrong instruction sets is refused."""
     source = variant(linear, tmp_path / "a.so", isa_features=("avx99",))
     lying = entry("a", source, {})
     path = tmp_path / "fat.so"

@@ -16,7 +16,7 @@ CALLERS, LOADS = 8, 40
 
 @pytest.fixture(scope="module")
 def heavy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dense layer whose weights are many pieces of what is checked at a time."""
+    """A dense layer with weights that are checked in many pieces."""
     weights = np.random.default_rng(0).standard_normal((3000, 4000)).astype(np.float32)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],

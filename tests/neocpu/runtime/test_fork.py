@@ -1,4 +1,4 @@
-"""Processes that fork: what a child can do with what its parent loaded."""
+"""Processes that fork: a child and the modules that its parent loaded."""
 
 import subprocess
 import sys
@@ -110,7 +110,7 @@ print('done')
 
 
 def test_forks_amid_calls_and_loads_of_other_threads(linear):
-    """Locks may be held at any moment of them."""
+    """Any lock may be locked at the moment of a fork."""
     script = """
 module = neocpu.load(path, 2)
 expected = module(x)

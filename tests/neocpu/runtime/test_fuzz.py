@@ -1,4 +1,4 @@
-"""Files nobody wrote: read or refused in one line, and what is read can be used."""
+"""Random files: refused in one line, or read and then usable."""
 
 import hashlib
 import json
@@ -72,7 +72,7 @@ def fat(linear: Any, two_way: Any, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def survives(path: Path, data: bytes | bytearray) -> None:
-    """Check that a file is refused in one line, or read and of use."""
+    """Check that a file is refused in one line, or can be read and used."""
     path.write_bytes(data)
     descriptors = len(os.listdir("/proc/self/fd"))
     try:

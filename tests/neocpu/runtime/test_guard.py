@@ -129,7 +129,7 @@ def artifact(linear, folder, body, length=17):
 
 
 def sum_of(length=17, x=0, weights=0, output=0):
-    """``output[i] = x[i] + weights[i]``, each index off by so much, or ``x`` written instead."""
+    """Return ``output[i] = x[i] + weights[i]`` with offset indices."""
     from tvm.tirx.script.builder import ir as T
 
     def body(a, b, c):
@@ -140,7 +140,7 @@ def sum_of(length=17, x=0, weights=0, output=0):
 
 
 def through_workspace(length=17, store=0, read=0):
-    """``output[i] = x[i] + weights[i]`` by way of a workspace, indices off by so much."""
+    """Return ``output[i] = x[i] + weights[i]`` through a workspace, with offset indices."""
     from tvm.tirx.script.builder import ir as T
 
     copies = 60
@@ -157,7 +157,7 @@ def through_workspace(length=17, store=0, read=0):
 
 
 def from_workspace(length=17):
-    """``output[i] = weights[i]`` plus an element of a workspace that nothing was written to."""
+    """Return ``output[i] = weights[i]`` plus an unwritten element of a workspace."""
     from tvm.tirx.script.builder import ir as T
 
     def body(a, b, c):

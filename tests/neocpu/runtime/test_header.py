@@ -1,4 +1,4 @@
-"""Headers with a right digest that say what cannot be: refused by name, whatever it is."""
+"""Headers with a right digest and impossible values, which are refused by name."""
 
 import json
 import re

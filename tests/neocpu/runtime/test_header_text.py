@@ -1,4 +1,4 @@
-"""What ``print`` shows of headers and modules: a line, or a screen, whatever they hold."""
+"""Headers and modules as ``print`` shows them: one line or one screen, with any content."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ SCREEN_LINES, SCREEN_COLUMNS = 24, 120
 
 
 def hostile(header):
-    """Return a header of more, and longer, of all there is, with names that act on terminals."""
+    """Return a header with many long fields, and names that act on terminals."""
     specs = tuple(TensorSpec(f"t{i}\x1b[2J\n{'x' * 300}", "float32", (1,) * 30) for i in range(900))
     return replace(
         header,

@@ -1,4 +1,4 @@
-"""Inputs of every kind: read where they lie if that is possible, copied once and said otherwise."""
+"""Inputs of every kind: read in place if possible, else copied once and reported."""
 
 import array
 import logging
@@ -25,7 +25,7 @@ def module(two_way):
 
 @pytest.fixture
 def copies(caplog):
-    """The messages that say what was copied."""
+    """The messages about copied inputs."""
     caplog.set_level(logging.DEBUG, logger="neocpu")
     return lambda: [record.getMessage() for record in caplog.records]
 
@@ -49,7 +49,7 @@ def read_only(x):
 
 
 class Exporter:
-    """An array of another library: DLPack is all it has."""
+    """An array of another library, which has DLPack only."""
 
     def __init__(self, x, device=(1, 0)):
         self.x = x
@@ -195,7 +195,7 @@ def fragment(tmp_path_factory):
 
 
 def test_kernels_never_write_to_an_input(fragment, tmp_path):
-    """It lies on pages that nobody may write to: a store would end the process."""
+    """It lies on read-only pages: a store would end the process."""
     x = np.random.default_rng(1).normal(size=(1, 8, 12, 12)).astype("f4")
     file = tmp_path / "input"
     file.write_bytes(x.tobytes())

@@ -34,7 +34,7 @@ class Table:
         return int(RELOCATION.unpack_from(self._data, self._relocations[field])[2])
 
     def point(self, field: int, address: int) -> None:
-        """Have a field point elsewhere."""
+        """Let a field point elsewhere."""
         place = self._relocations[field]
         where, kind, _ = RELOCATION.unpack_from(self._data, place)
         RELOCATION.pack_into(self._data, place, where, kind, address)
@@ -83,7 +83,7 @@ def test_a_function_in_the_constants_is_none(linear, tmp_path):
 
 @pytest.mark.parametrize("address", [*OUTSIDE, 0, "function"])
 def test_the_runtime_s_functions_go_into_variables_of_the_code(linear, tmp_path, address):
-    """The runtime writes there: elsewhere it would write into the process, or fault."""
+    """The runtime writes to them: elsewhere it would damage the process, or fault."""
 
     def change(data: bytearray) -> None:
         table = Table(data)

@@ -420,7 +420,7 @@ def test_the_compiler_s_versions_do_not_matter(linear, tmp_path):
 
 
 def test_code_of_another_model(linear, two_way, tmp_path):
-    """A file whose digests are right, and whose code is another model's."""
+    """A file with right digests and another model's code."""
     path = tmp_path / "other.so"
     built = replace(two_way.built, planned=linear.built.planned)
     write_artifact(built, linear.weights, linear.header, path)

@@ -1,4 +1,4 @@
-"""Which outputs are computed at the caller's, and that nothing else comes out of it."""
+"""Outputs are computed in the caller's arrays where possible, with the same results."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Program:
     Attributes
     ----------
     tensors : tuple of (int, int)
-        Where each begins, and how many bytes it has.
+        The offset of each tensor, and its bytes.
     calls : tuple of (tuple of int, tuple of int)
-        Numbers of the tensors that each reads, and of those that it writes.
+        Numbers of the tensors that each call reads, and of those that it writes.
     returns : tuple of int
         The outputs' numbers.
     guarded : tuple of (int, int, int)
-        Calls that may be left out: the first, the one behind the last, and how often at most.
+        Calls that may be skipped: the first, the one after the last, and the most repetitions.
     """
 
     tensors: tuple[tuple[int, int], ...]
@@ -46,7 +46,7 @@ class Described(ctypes.Structure):
 
 @pytest.fixture(scope="module")
 def find(tmp_path_factory):
-    """Return a function that tells the moves of a program: by tensor, the output and the offset."""
+    """Return a function for the moves of a program: output and offset, by tensor."""
     path = tmp_path_factory.mktemp("moves") / "libmoves.so"
     source = Path(__file__).with_name("output_moves.c")
     compile_core(path, ["cc", f"-iquote{CORE / 'src'}", str(source)])
@@ -89,7 +89,7 @@ TENSORS = ((16, 16), (16, 16), (16, 8), (24, 8), (16, 16), (40, 16), (28, 8))
 
 
 def program_of(*calls, guarded=()):
-    """Return a program of `TENSORS`, of which the whole is returned."""
+    """Return a program of `TENSORS` that returns the whole tensor."""
     return Program(tensors=TENSORS, calls=calls, returns=(WHOLE,), guarded=guarded)
 
 
@@ -150,7 +150,7 @@ def run(program, moves, data):
 
 
 def random_program(data):
-    """Return a program that reads nothing but what was written, and whose outputs are."""
+    """Return a program that reads and returns only tensors that were written."""
     starts = data.integers(0, ARENA // 4 - 3, 8) * 4
     sizes = data.integers(1, 4, 8) * 4
     tensors = tuple(zip(starts.tolist(), sizes.tolist(), strict=True))

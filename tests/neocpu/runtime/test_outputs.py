@@ -68,7 +68,7 @@ def test_by_name_in_any_order(two_way, module):
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_an_input_may_take_a_result(two_way, module, which):
-    """The second output is the first input as it is: it must not be what the first became."""
+    """The second output is the first input unchanged; the first output must not overwrite it."""
     inputs = two_way.inputs()
     expected = module(inputs)
     out = [inputs[which], fresh()]
@@ -125,7 +125,7 @@ def test_names_that_do_not_fit(two_way, module, out, message):
 
 
 def test_an_output_where_parts_were_joined_before():
-    """It has the place of a concatenation that kernels wrote part by part, but its own number."""
+    """It has the place of a concatenation that kernels wrote in parts, but its own number."""
     weights = np.random.default_rng(0).standard_normal((16, 16, 3, 3)).astype(np.float32) / 12
     same = {"pads": [1, 1, 1, 1]}
     nodes = [

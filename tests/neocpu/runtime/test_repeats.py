@@ -1,4 +1,4 @@
-"""Calls that are repeated, or made under a condition, over slices of tensors that move on."""
+"""Repeated and conditional calls, over slices of tensors that advance."""
 
 import json
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ SLICE = 10
 
 @dataclass
 class Looped:
-    """An artifact whose kernels ``add`` and ``less`` headers may call as they like."""
+    """An artifact with kernels ``add`` and ``less``, for headers with any calls."""
 
     path: Path
     folder: Path
@@ -95,7 +95,7 @@ def looped(tmp_path_factory):
 
 
 def read_header_unchecked(path):
-    """Return the header of a file whose calls are still those of another program."""
+    """Return the header of a file that still has the calls of another program."""
     data = path.read_bytes()
     start = data.index(b'{"format":')
     return json.loads(data[start : data.index(b"\n", start)])
@@ -144,7 +144,7 @@ def test_more_often_than_the_limit(looped):
 
 @pytest.mark.parametrize("last", range(ROWS))
 def test_while(looped, last):
-    """The index is compared with the count: as often as that, and once more."""
+    """The index is compared with the count: as many repetitions as that, and one more."""
     clear = ["add", ZERO, ZERO, SLICE + 2]
     calls = [clear, *CALLS, ["less", INDEX, COUNT, AGAIN]]
     repeats = [
@@ -177,7 +177,7 @@ def test_branches(looped, flag):
 
 
 def test_loops_in_loops(looped):
-    """Each row is added to itself as often as there are rows; and both may begin at one call."""
+    """Each row is added to itself as often as there are rows. Both loops may begin at one call."""
     calls = [["add", SLICE, A, B], ["add", B, ZERO, A], ["add", A, ZERO, SLICE + 1]]
     calls = [["add", ZERO, ZERO, A], *calls]
     repeats = [
@@ -236,7 +236,7 @@ def test_what_cannot_be_is_refused(looped, repeats, slices, blamed):
         (["add", OUT, ZERO, A], "of another size"),
     ],
 )
-def test_slices_are_held_to_what_they_are_of(looped, call, reason):
+def test_slices_must_fit_their_tensors(looped, call, reason):
     slices = [*SLICES, Slice(0, OUT, True, *ROW)]
     path = looped.changed([CALLS[0], call, *CALLS[2:]], [LOOP], slices)
     with pytest.raises(ArtifactError, match=reason):

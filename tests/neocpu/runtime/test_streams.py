@@ -1,4 +1,4 @@
-"""Streams of a module: calls that are made at once, of one set of weights."""
+"""Streams of a module: simultaneous calls on one set of weights."""
 
 import subprocess
 import sys

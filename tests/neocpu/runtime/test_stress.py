@@ -20,7 +20,7 @@ def resident() -> int:
 
 
 def hammer(work) -> list[str]:
-    """Do ``work(i)`` over and over in `CALLERS` threads; return what went wrong."""
+    """Do ``work(i)`` repeatedly in `CALLERS` threads; return the errors."""
     wrong: list[str] = []
 
     def loop(i):

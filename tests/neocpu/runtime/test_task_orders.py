@@ -1,4 +1,4 @@
-"""Kernels whose tasks are done in other orders: equal calls give equal bits in any.
+"""Kernels with their tasks in any order: equal calls give equal bits.
 
 A pool does tasks in whatever order threads come by, which a test on few CPUs hardly ever sees: two
 tasks that write the same element, or one that reads what another writes, pass as long as the later
@@ -24,7 +24,7 @@ from wheels.backend import CORE, compile_core
 known_machine = test_launches.known_machine
 
 ORDERS = (0, 1, 2, 3)
-"""As numbered, backwards, and shuffled."""
+"""Tasks in order, backwards, and shuffled."""
 WRAPPED = ("nc_backend_launch", "nc_pool_expect", "nc_pool_call_batch")
 
 NETWORKS = {
@@ -37,7 +37,7 @@ NETWORKS = {
 
 @pytest.fixture(scope="module")
 def orderly(tmp_path_factory):
-    """Use a runtime that does tasks in the order which the fixture's value, a number, says."""
+    """Use a runtime that does tasks in the order of the fixture's value, a number."""
     path = tmp_path_factory.mktemp("runtime") / "libneocpu.so"
     source = Path(__file__).with_name("task_orders.c")
     options = (f"-iquote{CORE / 'src'}", *(f"-Wl,--wrap={name}" for name in WRAPPED))
@@ -50,7 +50,7 @@ def orderly(tmp_path_factory):
 
 
 def assert_same_in_any_order(compiled, path, orderly):
-    """Run an artifact with its tasks in several orders, and compare the bits of what comes out."""
+    """Run an artifact with its tasks in several orders, and compare the bits of the outputs."""
     compiled.export(path)
     with load(path) as module:
         data = random_inputs(module.metadata.inputs, seed=5)
@@ -89,14 +89,14 @@ def test_quantised_networks(build, threads, orderly, tmp_path):
 
 
 @pytest.mark.parametrize("network", test_launches.NETWORKS)
-def test_calls_that_are_launched_together(network, orderly, tmp_path):
+def test_calls_that_are_launched_jointly(network, orderly, tmp_path):
     compiled = neocpu.compile(test_launches.NETWORKS[network](), threads=64, verify=False)
     assert compiled.header.launches
     assert_same_in_any_order(compiled, tmp_path / "model.so", orderly)
 
 
 def blocks():
-    """Convolutions that every template knows some of, over 13x21 and 7x11 pixels.
+    """Convolutions over 13x21 and 7x11 pixels, some of them for each template.
 
     Tiles of two pixels and more overlap, and some round a pixel's sum by its place in the tile.
     """

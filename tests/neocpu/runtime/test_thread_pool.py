@@ -30,7 +30,7 @@ def module(linear):
 
 
 class Busy:
-    """Something that keeps a pool's first thread busy until it is let go."""
+    """Keeps a pool's first thread busy until it is released."""
 
     def __init__(self, pool):
         self.started, self.gate = threading.Event(), threading.Event()
@@ -43,7 +43,7 @@ class Busy:
 
 
 def tasks():
-    """Return the threads of pools: others, of whatever ran before, come and go."""
+    """Return the threads of pools. Threads of other code come and go."""
     return {int(name) for name in os.listdir("/proc/self/task") if _name(name) == "neocpu"}
 
 
@@ -55,7 +55,7 @@ def _name(task):
 
 
 def new_tasks(before):
-    """Return the threads that have begun, of which there is one: it names itself."""
+    """Return the threads that have begun, once there are any."""
     return wait_until(lambda: tasks() - before)
 
 
@@ -234,7 +234,7 @@ def test_a_callback_that_exits_ends_no_thread(linear, module):
 
 
 def test_collecting_a_module_waits_for_nothing(linear):
-    """The collector runs anywhere, with locks held that a callback on the thread may wait for."""
+    """The collector runs anywhere, perhaps with locks that a callback on the thread waits for."""
     module = load(linear.path, threads=1)
     module.itself = module
     lock, started, over = threading.Lock(), threading.Event(), threading.Event()
@@ -298,7 +298,7 @@ def test_a_dropped_module_finishes_queued_calls(linear):
 
 
 def test_ctrl_c_in_a_caller_leaves_the_module_usable(linear, module):
-    """The call, which uses the caller's arrays, is made all the same."""
+    """The call uses the caller's arrays, and is still made."""
     expected = module(linear.inputs())
     out = np.full((4, 33), -1, "f4")
     timer = threading.Timer(

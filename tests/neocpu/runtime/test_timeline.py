@@ -1,4 +1,4 @@
-"""What runs do when, and what a viewer is given of it."""
+"""Timelines of runs, and their files for viewers."""
 
 import itertools
 import json

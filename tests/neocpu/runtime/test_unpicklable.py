@@ -1,4 +1,4 @@
-"""What holds threads and memory of its process says so when it is copied or sent to another."""
+"""Objects with threads and memory of their process refuse to be copied or sent to another."""
 
 import copy
 import multiprocessing

@@ -1,4 +1,4 @@
-"""The weights' digest: the same however they come, and of every piece."""
+"""The digest of weights does not depend on how they come, and covers every piece."""
 
 import hashlib
 import struct
@@ -50,7 +50,7 @@ def test_it_is_that_of_the_pieces_checksums(size, part):
 
 @pytest.fixture
 def heavy(linear, tmp_path):
-    """An artifact whose weights are read in three goes."""
+    """An artifact with weights that are read in three pieces."""
     weights = np.random.default_rng(1).random(5 * CHECKED // 8, "f4")
     path = tmp_path / "heavy.so"
     write_artifact(without_calls(linear, 1), [weights], linear.header, path)

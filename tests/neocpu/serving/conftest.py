@@ -1,11 +1,11 @@
-"""What tests of the server share."""
+"""Fixtures of the server's tests."""
 
 import pytest
 
 
 @pytest.fixture
 def modules(monkeypatch):
-    """``all`` modules that were made, in order, and the ``log`` of what was done to them."""
+    """``all`` modules made so far, in order, and the ``log`` of their calls."""
     from fake_modules import loaded
 
     return loaded(monkeypatch)

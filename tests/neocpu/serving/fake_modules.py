@@ -1,4 +1,4 @@
-"""Modules whose calls end when a test says so, and a server of them."""
+"""Modules with calls that end when a test asks, and a server of them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -58,7 +58,7 @@ class FakeModule:
 
 
 def loaded(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Have servers load such; return ``all`` that were made, and the ``log`` of what was done."""
+    """Let servers load such modules; return ``all`` made so far, and the ``log`` of their calls."""
     made = SimpleNamespace(all=[], log=[])
 
     class FakePool:
@@ -128,7 +128,7 @@ async def stays() -> None:
     await asyncio.Event().wait()
 
 
-async def settle() -> None:
+async def run_pending() -> None:
     for _ in range(50):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Bytes that are exchanged with an application behind the server's own protocol."""
+"""Exchange bytes with an application behind the server's own protocol."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -65,7 +65,7 @@ def exchange(app, *parts, pause=0.0, keep_alive=60, run=asyncio.run):
 
 
 async def in_one_place(scope, receive, send):
-    """Answer with the body, which is read to one place."""
+    """Answer with the body, read into one buffer."""
     length = int(dict(scope["headers"]).get(b"content-length", 0))
     place, first = bytearray(length), await receive()
     came = len(first["body"])

@@ -1,4 +1,4 @@
-"""``neocpu serve`` in a process of its own."""
+"""``neocpu serve`` in a separate process."""
 
 import json
 import signal

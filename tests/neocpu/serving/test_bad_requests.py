@@ -1,4 +1,4 @@
-"""What a real server answers to requests that are wrong: a clean 4xx, whatever they are."""
+"""A real server answers any wrong request with a clean 4xx."""
 
 import json
 from contextlib import suppress
@@ -103,7 +103,7 @@ def test_too_large_in_chunks(connection):
     refused(connection.exchange(start + chunk * 5 + b"0\r\n\r\n"), 413, "more than")
 
 
-def test_chunks_are_put_together(connection):
+def test_chunks_are_joined(connection):
     content = body(tensor("x", X))
     parts = [content[i : i + 100] for i in range(0, len(content), 100)]
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts)

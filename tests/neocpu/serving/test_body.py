@@ -27,7 +27,7 @@ def read(parts, length=None, limit=1 << 20, json_bytes=None):
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.binary(max_size=50)), st.booleans(), st.none() | st.integers(0, 300))
-def test_chunks_are_put_together(parts, announced, json_bytes):
+def test_chunks_are_joined(parts, announced, json_bytes):
     whole = b"".join(parts)
     length = len(whole) if announced else None
     assert bytes(read(parts, length, json_bytes=json_bytes)) == whole

@@ -1,4 +1,4 @@
-"""Times that are put off, on a loop whose clock the test moves."""
+"""Deadlines that are put off, on a loop with a clock that the test moves."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ class Loop:
         return self.timers[-1]
 
     def go(self, until):
-        """Let the time come, and call what is due."""
+        """Move the clock, and call due timers."""
         while due := [one for one in self.timers if one.end <= until and not one.cancelled]:
             first = min(due, key=Timer.when)
             self.now = max(self.now, first.end)

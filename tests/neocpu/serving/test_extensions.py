@@ -1,4 +1,4 @@
-"""What the server offers an application beyond ASGI."""
+"""The server's offers to an application beyond ASGI."""
 
 import asyncio
 from contextlib import suppress
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 @pytest.mark.parametrize("together", [False, True])
 def test_bodies_are_read_to_one_place(run, together):
-    """The rest of each, and nothing of the request that follows it."""
+    """The rest of each body is read, and no byte of the next request."""
     random = np.random.default_rng(0)
     piece = http_protocol.PIECE_BYTES
     sizes = (0, 1, piece - 70, piece, piece + 1, 3 * piece - 1, 500_009, 2)
@@ -43,7 +43,7 @@ def test_bodies_are_read_to_one_place(run, together):
     assert not found
 
 
-def test_a_client_that_waits_to_be_told_to_go_on():
+def test_a_client_that_waits_for_100_continue():
     async def scene():
         async with connected(in_one_place) as (reader, writer), asyncio.timeout(30):
             body = bytes(range(256)) * 1000
@@ -59,7 +59,7 @@ def test_a_client_that_waits_to_be_told_to_go_on():
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_the_rest_of_a_body_may_be_for_nobody(run):
-    """It is read all the same, to nowhere, and the next request answered."""
+    """It is read and dropped, and the next request is answered."""
     body = b"1" * 200_000
     place = bytearray(len(body))
 

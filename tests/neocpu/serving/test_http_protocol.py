@@ -1,4 +1,4 @@
-"""Connections whose clients do not get on with it."""
+"""Connections with slow, silent and abusive clients."""
 
 import asyncio
 import tracemalloc
@@ -77,7 +77,7 @@ async def never(scope, receive, send):
     ],
 )
 def test_what_follows_a_body_without_end_is_refused(monkeypatch, app, status, start, unit):
-    """Trailers, a trailer, a chunk's extension: with one answer at most."""
+    """Trailers, a long trailer or a chunk's extension get one answer at most."""
     monkeypatch.setattr(http_protocol, "BODY_SECONDS", 60)
     most = http_protocol.HEAD_BYTES // len(unit)
     found = exchange(app, CHUNKED + start, unit * most, unit * 20, pause=0.05)
@@ -106,7 +106,7 @@ UNITS = (GET, b"\r\n", b"a:b\r\n", b"a", CHUNKED + b"0\r\n\r\n", b"1\r\na\r\n", 
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("unit", UNITS)
 def test_nothing_that_is_sent_without_end_is_kept(app, start, unit):
-    """Whatever one byte sequence after another means where it comes."""
+    """It does not matter what the bytes mean where they come."""
 
     async def scene():
         async with connected(app) as (reader, writer), asyncio.timeout(30):
@@ -131,7 +131,7 @@ def test_nothing_that_is_sent_without_end_is_kept(app, start, unit):
 
 
 def test_what_one_read_brings_is_parsed_no_further_than_the_bounds(monkeypatch):
-    """Or everybody else would wait for 50,000 trailers."""
+    """Otherwise all other clients would wait for 50,000 trailers."""
     parsed = 0
 
     def on_header(protocol, name, value):
@@ -162,7 +162,7 @@ def test_pipelined_requests_are_answered_up_to_a_number(count):
 
 
 def test_many_requests_one_after_another():
-    """What was answered is not counted."""
+    """Requests that were answered are not counted."""
 
     async def scene():
         async with connected(at_once) as (reader, writer), asyncio.timeout(30):

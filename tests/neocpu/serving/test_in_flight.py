@@ -1,4 +1,4 @@
-"""Clients that do not read: what they can make a server hold."""
+"""Clients that do not read, and the bytes they can make a server keep."""
 
 import json
 import socket
@@ -51,7 +51,7 @@ def resident(server: ServerProcess) -> int:
     return int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]) * 4096
 
 
-def held(server: ServerProcess) -> float:
+def bytes_in_flight(server: ServerProcess) -> float:
     with Connection(server.address) as connection:
         text = connection.get("/metrics").content.decode()
     lines = [line for line in text.splitlines() if line.startswith("neocpu_bytes_in_flight{")]
@@ -79,35 +79,35 @@ def test_clients_that_do_not_read_hold_no_more_than_the_bound(wide):
             assert int(answer.headers["retry-after"]) > 0
             assert "--max-bytes-in-flight" in answer.document["error"]
             assert statuses <= {200, 429}
-        assert 0 < held(server) <= bound
+        assert 0 < bytes_in_flight(server) <= bound
         assert resident(server) - before < bound + 4 * ANSWER
         for one in idle:
             one.close()
-        wait_until(lambda: held(server) == 0)
+        wait_until(lambda: bytes_in_flight(server) == 0)
         with Connection(server.address) as good:
             assert good.exchange(request()).status == 200
 
 
-def test_answers_that_are_read_are_not_held(wide):
+def test_answers_that_are_read_are_not_kept(wide):
     with ServerProcess(wide, "--max-bytes-in-flight", "20MiB") as server:
         with Connection(server.address) as good:
             for _ in range(10):
                 answer = good.exchange(request())
                 assert answer.status == 200
                 assert answer.content.endswith(np.ones(4, "float32").tobytes())
-        wait_until(lambda: held(server) == 0)
+        wait_until(lambda: bytes_in_flight(server) == 0)
 
 
-def test_bodies_that_do_not_arrive_are_held_too(wide, linear):
+def test_bodies_that_do_not_arrive_are_counted_too(wide, linear):
     with ServerProcess(linear.path, "--max-bytes-in-flight", "32KiB", "--queue", 9) as server:
         slow = socket.create_connection(server.address)
         size = 31 << 10
         slow.sendall(head("/v2/models/linear/infer", {"Content-Length": size}) + b"{")
-        wait_until(lambda: held(server) > size)
+        wait_until(lambda: bytes_in_flight(server) > size)
         with Connection(server.address) as good:
             refused = good.post("/v2/models/linear/infer", json.dumps({}).encode() * 2000)
             assert refused.status == 429
         slow.close()
-        wait_until(lambda: held(server) == 0)
+        wait_until(lambda: bytes_in_flight(server) == 0)
         with Connection(server.address) as good:
             assert good.post("/v2/models/linear/infer", b"{}").status == 400

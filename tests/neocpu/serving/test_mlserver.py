@@ -1,4 +1,4 @@
-"""The runtime in MLServer itself, asked by a client that is not ours."""
+"""The runtime in MLServer itself, with an independent client."""
 
 import asyncio
 import base64
@@ -143,7 +143,7 @@ def test_unloading_answers_what_was_accepted(linear):
 
 
 def test_its_adaptive_batching_is_ours(linear):
-    """Requests of one row of a model of four; one that is wrong fails alone."""
+    """Requests of one row use a model of four rows; a wrong request fails alone."""
     (x,) = linear.inputs(0)
 
     def request(row, name="x"):

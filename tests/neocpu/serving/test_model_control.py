@@ -27,7 +27,7 @@ REQUEST = body(tensor("x", ONES))
 
 @pytest.fixture(scope="module")
 def versions(tmp_path_factory):
-    """Two artifacts: what they compute of ones is 2, and 5."""
+    """Two artifacts, which compute 2 and 5 from ones."""
     folder = tmp_path_factory.mktemp("versions")
     for scale in (2, 5):
         neocpu.compile(means_model(scale=scale)).export(folder / f"{scale}.so")
@@ -68,7 +68,7 @@ def answered(answer):
 
 
 def maps(server, path):
-    """Return how often an artifact that was ever at ``path`` lies in the server's memory."""
+    """Return the number of artifacts from ``path`` in the server's memory, former ones included."""
     lines = Path(f"/proc/{server.process.pid}/maps").read_text().splitlines()
     found = {line.split()[4] for line in lines if str(path) in line}  # inodes
     return len(found)
@@ -252,7 +252,7 @@ def test_without_the_option_clients_change_nothing(place):
 
 
 def hang_up(server, says):
-    """Send SIGHUP; return once the server said so of it."""
+    """Send SIGHUP; return the server's message about it."""
     before = len(server.log())
     server.process.send_signal(signal.SIGHUP)
     wait_until(lambda: says in server.log()[before:])
@@ -283,7 +283,7 @@ def test_sighup_loads_what_changed(place, linear):
 
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_terminal_that_is_closed_ends_it(place, ignored):
-    """As any command, and not where `nohup` says otherwise."""
+    """It ends like any command, unless it runs under `nohup`."""
     path = place(2)
     pid, terminal = pty.fork()
     if not pid:

@@ -1,4 +1,4 @@
-"""What is done with all modules of a model at once, and what ends it."""
+"""The same work with all modules of a model at once, and exceptions that end it."""
 
 import os
 import signal

@@ -107,7 +107,7 @@ def test_pixels_are_still_taken():
     np.testing.assert_array_equal(made[0], PIXELS)
 
 
-def test_a_picture_that_is_sent_as_json_is_told_how_to():
+def test_a_picture_that_is_sent_as_json_gets_a_hint():
     with pytest.raises(RequestError, match="send a picture with its own Content-Type"):
         parse(encoded(), spec())
 

@@ -1,4 +1,4 @@
-"""Requests, from their bytes."""
+"""Requests, parsed from their bytes."""
 
 import json
 import math

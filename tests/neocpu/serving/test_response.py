@@ -56,7 +56,7 @@ def test_json_has_no_infinities(value, monkeypatch):
 
 
 def test_bfloat16_is_numbers_in_json_and_bits_in_binary():
-    """Whether numpy knows the type or not."""
+    """This holds whether or not numpy knows the type."""
     bits = np.array([0x3F80, 0xC020], "uint16")
     for array in (bits, bits.view(ml_dtypes.bfloat16)):
         wanted = (RequestedOutput("h", False, "bfloat16"), RequestedOutput("h", True, "bfloat16"))

@@ -1,4 +1,4 @@
-"""``neocpu serve`` as users have it: a process, a client that is not ours, signals."""
+"""``neocpu serve`` as users run it: a process, an independent client, signals."""
 
 import signal
 import socket

@@ -1,4 +1,4 @@
-"""Pictures over HTTP: a server in a process of its own, and an artifact of the command line."""
+"""Pictures over HTTP: a server in a separate process, and artifacts of the command line."""
 
 import asyncio
 import base64
@@ -30,7 +30,7 @@ COLOUR = (200, 100, 50)
 
 @pytest.fixture(scope="module")
 def artifacts(tmp_path_factory):
-    """One of a picture, one of two, and one of any number up to four; all in a folder."""
+    """Artifacts for one picture, for two, and for any number up to four, in a folder."""
     folder = tmp_path_factory.mktemp("pictures")
     onnx.save(means_model(32, scale=255), folder / "means.onnx")
     onnx.save(means_model(32, "n", scale=255), folder / "any.onnx")
@@ -68,7 +68,7 @@ def post(server, content, kind="image/png", model="means"):
 
 
 def test_a_module_says_of_pictures_what_its_header_does(artifacts):
-    """One description of a tensor, whoever reads it."""
+    """A tensor has the same description for every reader."""
     for name in ("means", "two", "set"):
         with neocpu.load(artifacts / f"{name}.so", 1) as module:
             for signature, header in zip(module.signatures, module.metadata.each, strict=True):
@@ -139,7 +139,7 @@ def test_what_is_refused(server):
     assert server.log() == ""  # and Pillow says nothing
 
 
-def test_pictures_that_are_computed_together(artifacts):
+def test_pictures_that_are_computed_jointly(artifacts):
     with ServerProcess(artifacts / "set.so", "--max-batch", "4") as server:
         assert post(server, file(), model="set").status == 200
         files = np.array([file(colour=(n, 0, 0)) for n in range(3)], object)
@@ -151,7 +151,7 @@ def test_pictures_that_are_computed_together(artifacts):
 
 
 def test_pictures_are_decoded_one_at_a_time_whoever_goes_away(monkeypatch):
-    """In one thread, for the C library keeps of each what it frees: hundreds of megabytes."""
+    """One thread decodes: the C library keeps the freed memory of each, hundreds of megabytes."""
     running, most, threads = 0, 0, set()
 
     def decode(*_):

@@ -1,4 +1,4 @@
-"""The server without HTTP, on modules whose calls end when the test says so."""
+"""The server without HTTP, on modules with calls that end when the test asks."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from fake_modules import GOOD, FakeModule, ask, metrics, settle, start
+from fake_modules import GOOD, FakeModule, ask, metrics, run_pending, start
 from prometheus_client import CollectorRegistry
 
 from neocpu.foundation.errors import ArtifactError
@@ -23,7 +23,7 @@ def test_a_request(modules):
     async def scene():
         server = start(instances=1, threads=2)
         answer = ask(server)
-        await settle()
+        await run_pending()
         modules.all[0].finish()
         return server, json.loads((await answer).body)
 
@@ -68,7 +68,7 @@ def test_more_than_may_wait_are_refused_unread(modules):
     async def scene():
         server = start(instances=1, threads=1, queue=2)
         waiting = [ask(server) for _ in range(3)]
-        await settle()
+        await run_pending()
         never = asyncio.Event()
         with pytest.raises(OverloadedError, match="2 requests wait for model 'net'") as caught:
             await ask(server, pause=never)
@@ -78,7 +78,7 @@ def test_more_than_may_wait_are_refused_unread(modules):
             modules.all[0].finish()
         await asyncio.gather(*waiting)
         last = ask(server)
-        await settle()
+        await run_pending()
         modules.all[0].finish()
         await last
         return metrics(server)
@@ -92,8 +92,8 @@ def test_instances_share_the_requests(modules):
     async def scene():
         server = start("net", "other", instances=2, threads=1)
         answers = [ask(server), ask(server), ask(server, "other"), ask(server, "other")]
-        await settle()
-        # net's two modules, then other's two; each on a lane of its own.
+        await run_pending()
+        # net's two modules, then other's two; each on a worker of its own.
         assert [len(module.calls) for module in modules.all] == [1, 1, 1, 1]
         for module in modules.all:
             module.finish()
@@ -129,7 +129,7 @@ def test_a_client_that_goes_away_is_not_computed_for(modules):
         path = "/v2/models/net/infer"
         scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
         answer = asyncio.ensure_future(app(scope, receive, send))
-        await settle()
+        await run_pending()
         ((future, _),) = modules.all[0].calls
         assert not future.cancelled()
         leaves.set()
@@ -146,14 +146,14 @@ def test_a_cancelled_request_gives_up_its_place(modules):
     async def scene():
         server = start(instances=1, threads=1, queue=0)
         answer = ask(server)
-        await settle()
+        await run_pending()
         answer.cancel()
         with suppress(asyncio.CancelledError):
             await answer
         future, _ = modules.all[0].calls.pop()
         assert future.cancelled()
         answer = ask(server)
-        await settle()
+        await run_pending()
         modules.all[0].finish()
         await answer
 
@@ -165,16 +165,16 @@ def test_draining_answers_what_was_accepted_and_refuses_the_rest(modules):
         server = start(instances=1, threads=1)
         body_to_come = asyncio.Event()
         accepted = [ask(server), ask(server), ask(server, pause=body_to_come)]
-        await settle()
+        await run_pending()
         drained = asyncio.ensure_future(server.drain(60))
-        await settle()
+        await run_pending()
         assert not server.ready
         with pytest.raises(UnavailableError, match="shutting down"):
             await ask(server)
         body_to_come.set()
         for _ in accepted:
             assert not drained.done()
-            await settle()
+            await run_pending()
             modules.all[0].finish()
         assert len(await asyncio.gather(*accepted)) == 3
         await drained
@@ -183,11 +183,11 @@ def test_draining_answers_what_was_accepted_and_refuses_the_rest(modules):
     asyncio.run(scene())
 
 
-def test_what_is_cut_off_by_a_shutdown_is_told_so(modules):
+def test_requests_that_a_shutdown_cuts_off_learn_why(modules):
     async def scene():
         server = start(instances=1, threads=1)
         answer = ask(server)
-        await settle()
+        await run_pending()
         await server.drain(0.01)
         answer.cancel()
         with pytest.raises(UnavailableError, match="shut down before the answer"):
@@ -205,7 +205,7 @@ def _ready(shared):
 def test_ready_while_one_copy_replaces_another(modules):
     shared = Metrics(CollectorRegistry())
     old, new = (
-        served.ServedModel(ModelEntry("net", "net.so"), [served.Lane(1)], 1, shared)
+        served.ServedModel(ModelEntry("net", "net.so"), [served.Worker(1)], 1, shared)
         for _ in range(2)
     )
     old.close()
@@ -219,7 +219,7 @@ def test_draining_ends_in_time(modules):
     async def scene():
         server = start(instances=1, threads=1)
         answer = ask(server)
-        await settle()
+        await run_pending()
         await server.drain(0.01)
         assert server.in_flight == 1
         modules.all[0].finish()
@@ -232,7 +232,7 @@ def test_a_module_that_fails_is_the_servers_fault(modules):
     async def scene():
         server = start(instances=1, threads=1)
         answer = ask(server)
-        await settle()
+        await run_pending()
         modules.all[0].finish(ArtifactError("net.so: the weights are damaged"))
         with pytest.raises(UnavailableError, match="damaged"):
             await answer
@@ -245,7 +245,7 @@ def test_the_latest_version_answers_unless_one_is_named(modules):
     async def scene():
         server = start("net:9", "net:10", instances=1, threads=1)
         answers = [ask(server), ask(server, version="9")]
-        await settle()
+        await run_pending()
         for module in modules.all:
             module.finish()
         return [json.loads((await a).body)["model_version"] for a in answers], server
@@ -291,10 +291,10 @@ def test_no_third_copy_of_a_model_is_loaded(modules):
     async def scene():
         server = start(instances=1, threads=1, model_control=True)
         waiting = ask(server)
-        await settle()
+        await run_pending()
         await server.load("net")  # whose former module still computes
         third = asyncio.ensure_future(server.load("net"))
-        await settle()
+        await run_pending()
         assert len(modules.all) == 2
         modules.all[0].finish()
         await waiting

@@ -1,4 +1,4 @@
-"""Bodies, and bytes in flight, of the server without HTTP: how much, and how long."""
+"""Bounds on bodies and on bytes in flight, in the server without HTTP."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from fake_modules import GOOD, ask, metrics, settle, start
+from fake_modules import GOOD, ask, metrics, run_pending, start
 
 from neocpu.foundation.errors import ArtifactError
 from neocpu.serving import server as serving_server
@@ -51,7 +51,7 @@ def test_bodies_may_be_as_large_as_the_inputs_in_json(modules, length, status):
 
 @pytest.mark.parametrize("spaces", [0, 1 << 20])
 def test_others_are_served_while_much_json_is_parsed(modules, monkeypatch, spaces):
-    """One such request at a time; little JSON is parsed at once."""
+    """One such request is parsed at a time; short JSON is parsed at once."""
     step, parsing, most = threading.Event(), [], []
     waited = []
 
@@ -71,7 +71,7 @@ def test_others_are_served_while_much_json_is_parsed(modules, monkeypatch, space
         asked = [
             asyncio.ensure_future(ask(server, content=content, size=1 << 20)) for _ in range(2)
         ]
-        await settle()
+        await run_pending()
         step.set()
         for one in asked:
             while not modules.all[0].calls:
@@ -98,7 +98,7 @@ def test_bytes_in_flight_are_bounded_and_counted(modules):
         held = []
         server = start(instances=1, max_bytes_in_flight=len(GOOD) + 8 + 60)
         first = ask(server, length=len(GOOD))
-        await settle()
+        await run_pending()
         held.append(metrics(server))
         for length in (len(GOOD), None):
             with pytest.raises(OverloadedError, match="max-bytes-in-flight") as caught:
@@ -108,7 +108,7 @@ def test_bytes_in_flight_are_bounded_and_counted(modules):
         await first
         held.append(metrics(server))
         last = ask(server, length=len(GOOD))
-        await settle()
+        await run_pending()
         modules.all[0].finish()
         await last
         return held
@@ -125,7 +125,7 @@ def test_a_request_alone_may_be_larger_than_the_bound(modules):
     async def scene():
         server = start(instances=1, max_bytes_in_flight=1)
         answer = ask(server)
-        await settle()
+        await run_pending()
         modules.all[0].finish()
         return await answer
 
@@ -133,11 +133,11 @@ def test_a_request_alone_may_be_larger_than_the_bound(modules):
 
 
 @pytest.mark.parametrize("how", ["error", "cancelled", "malformed"])
-def test_nothing_is_held_for_a_request_that_fails(modules, how):
+def test_nothing_is_kept_for_a_request_that_fails(modules, how):
     async def scene():
         server = start(instances=1)
         answer = ask(server, content=b"{}" if how == "malformed" else GOOD)
-        await settle()
+        await run_pending()
         if how == "cancelled":
             answer.cancel()
         elif how == "error":

@@ -1,4 +1,4 @@
-"""Requests of the Open Inference Protocol, written by hand, for tests to bend."""
+"""Requests of the Open Inference Protocol, written by hand, for tests to modify."""
 
 import json
 import socket
@@ -36,7 +36,7 @@ def body(*inputs: dict[str, Any], **fields: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """The answer to a request."""
 
     status: int
     headers: dict[str, str]
@@ -48,7 +48,7 @@ class Answer:
 
 
 def head(path: str, headers: dict[str, Any], method: str = "POST") -> bytes:
-    """Return the head of an HTTP request, nothing of it checked."""
+    """Return the head of an HTTP request, unchecked."""
     lines = [f"{method} {path} HTTP/1.1", "Host: test", *(f"{k}: {v}" for k, v in headers.items())]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 

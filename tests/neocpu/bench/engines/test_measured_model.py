@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 
 from neocpu.bench.engines import quantised_forms
-from neocpu.bench.engines.measured_model import compile_subject
+from neocpu.bench.engines.measured_model import compile_model
 from neocpu.bench.engines.quantised_forms import other_forms
 from neocpu.bench.engines.signed_form import with_signed_maps
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
@@ -21,9 +21,9 @@ from tests.neocpu.quantised_models import (
 )
 
 
-def subject_of(model, folder, precision, peers=()):
+def compiled(model, folder, precision, peers=()):
     settings = {"threads": 2, "shapes": NO_SHAPES, "databases": (), "verify": False}
-    return compile_subject(str(model), folder, precision=precision, peers=peers, **settings)
+    return compile_model(str(model), folder, precision=precision, peers=peers, **settings)
 
 
 def test_a_model_is_quantised_for_all_engines(tmp_path):
@@ -32,14 +32,14 @@ def test_a_model_is_quantised_for_all_engines(tmp_path):
     for precision in ("int8", "auto") if needs.EVERYTHING else ("int8",):
         folder = tmp_path / precision
         folder.mkdir()
-        subject = subject_of(tmp_path / "net.onnx", folder, precision, peers=("onnxruntime",))
-        own, in_float, peer, signed = subject.contenders(("onnxruntime",))
+        tested = compiled(tmp_path / "net.onnx", folder, precision, peers=("onnxruntime",))
+        own, in_float, peer, signed = tested.contenders(("onnxruntime",))
         assert (own.label, in_float.label) == ("neocpu", "neocpu-fp32")
         assert own.path != in_float.path
-        assert peer.path == subject.model != tmp_path / "net.onnx"
+        assert peer.path == tested.model != tmp_path / "net.onnx"
         assert (signed.label, signed.engine) == ("onnxruntime-s8s8", "onnxruntime")
-        assert [one.label for one in subject.contenders(("openvino",))][2:] == ["openvino"]
-        assert subject.is_quantised
+        assert [one.label for one in tested.contenders(("openvino",))][2:] == ["openvino"]
+        assert tested.is_quantised
 
 
 def test_openvino_also_runs_what_nncf_makes(tmp_path, monkeypatch, caplog):
@@ -90,14 +90,14 @@ def quantize(model, inputs, subset_size):
 def test_all_engines_compute_in_bfloat16(tmp_path):
     """Of one model, which stays as it is; float32 is there to compare with."""
     onnx.save(network(), tmp_path / "net.onnx")
-    subject = subject_of(tmp_path / "net.onnx", tmp_path, "bf16")
-    own, in_float, *peers = subject.contenders(("onnxruntime", "openvino", "ncnn"))
+    tested = compiled(tmp_path / "net.onnx", tmp_path, "bf16")
+    own, in_float, *peers = tested.contenders(("onnxruntime", "openvino", "ncnn"))
     assert read_header(own.path).plan.precision == "bf16"
     assert read_header(in_float.path).plan.precision == "fp32"
     assert [one.label for one in peers] == ["onnxruntime", "openvino", "ncnn"]
     assert [one.engine for one in peers] == ["onnxruntime-bf16", "openvino-bf16", "ncnn-bf16"]
     assert {one.path for one in peers} == {tmp_path / "net.onnx"}
-    assert not subject.is_quantised
+    assert not tested.is_quantised
 
 
 def test_signed_feature_maps_stand_for_the_same_numbers():

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from command_line import conv_model
 
-from neocpu.bench.engines.measured_model import compile_subject
+from neocpu.bench.engines.measured_model import compile_model
 from neocpu.bench.engines.timed_compilation import CompilationCrash, compile_in_child
 from neocpu.foundation.errors import DatabaseError, ModelError
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
@@ -22,7 +22,7 @@ def test_time_memory_and_sizes(tmp_path):
     model, seen = tmp_path / "net.onnx", []
     aside = {"save_as_external_data": True, "location": "net.data", "size_threshold": 0}
     onnx.save(conv_model(), model, **aside)
-    subject = compile_subject(
+    tested = compile_model(
         str(model),
         tmp_path,
         threads=1,
@@ -31,15 +31,15 @@ def test_time_memory_and_sizes(tmp_path):
         verify=True,
         on_progress=seen.append,
     )
-    done = subject.compilation
+    done = tested.compilation
     assert done.seconds > 0
     assert done.peak_bytes > 50_000_000  # TVM alone
     weights = model.with_suffix(".data").stat().st_size
     assert weights > 500
     assert done.model_bytes == model.stat().st_size + weights
-    assert done.artifact_bytes == subject.artifact.stat().st_size
-    assert subject.header == read_header(subject.artifact)
-    assert (subject.name, subject.header.threads) == ("net", 1)
+    assert done.artifact_bytes == tested.artifact.stat().st_size
+    assert tested.header == read_header(tested.artifact)
+    assert (tested.name, tested.header.threads) == ("net", 1)
     assert any("verify" in progress.detail for progress in seen)
 
 

@@ -23,7 +23,7 @@ def fake(monkeypatch):
     """Compile and measure nothing; keep what was asked for."""
     asked = SimpleNamespace(folders=[], broken={}, report=latency(10, 20), cold_start=None)
 
-    def find_subject(model, folder, **_):
+    def find_model(model, folder, **_):
         assert not any(Path(one).exists() for one in asked.folders), "files of an earlier model"
         asked.folders.append(folder)
         if model in asked.broken:
@@ -47,7 +47,7 @@ def fake(monkeypatch):
     def measure_cold_start(*_, **__):
         raise asked.cold_start
 
-    monkeypatch.setattr(suite, "find_subject", find_subject)
+    monkeypatch.setattr(suite, "find_model", find_model)
     monkeypatch.setattr(suite, "measure_scaling", measure_scaling)
     monkeypatch.setattr(suite, "measure_cold_start", measure_cold_start)
     return asked

@@ -8,7 +8,7 @@ import pytest
 from page_sections import parts_in
 from synthetic import MACHINE, result
 
-from neocpu.bench.engines.measured_model import Subject
+from neocpu.bench.engines.measured_model import MeasuredModel
 from neocpu.bench.engines.timed_compilation import Compilation
 from neocpu.bench.race.latency_report import LatencyReport
 from neocpu.bench.results import chart
@@ -16,7 +16,7 @@ from neocpu.bench.results.document import Run
 from neocpu.bench.results.presentation import document
 from neocpu.bench.throughput import concurrent_calls
 from neocpu.bench.throughput.concurrent_calls import ThroughputRequest
-from neocpu.bench.throughput.held_memory import Held
+from neocpu.bench.throughput.held_memory import ProcessMemory
 from neocpu.bench.throughput.modes import Mode, default_counts, modes_of
 from neocpu.bench.throughput.presentation import present, summary_table
 from neocpu.bench.throughput.throughput_report import ModeResult, Summary, ThroughputReport
@@ -62,15 +62,15 @@ def report(name, milliseconds, errors=(), images=1):
     }
     race = LatencyReport(threads=2, results=tuple(speeds.values()), failures=(), reference=None)
     modes = [
-        ModeResult(known[label], speed, _held(known[label]), images)
+        ModeResult(known[label], speed, _memory(known[label]), images)
         for label, speed in speeds.items()
     ]
     return ThroughputReport(name, race, tuple(modes))
 
 
-def _held(mode: Mode) -> Held:
+def _memory(mode: Mode) -> ProcessMemory:
     streams = mode.streams or 2
-    return Held(streams, 100_000_000 + 10_000_000 * streams, 90_000_000)
+    return ProcessMemory(streams, 100_000_000 + 10_000_000 * streams, 90_000_000)
 
 
 TIMES = {
@@ -152,11 +152,11 @@ def test_streams_of_one_thread_are_compiled_for_throughput(linear, tmp_path, mon
 
     monkeypatch.setattr(concurrent_calls, "compile_in_child", compile_in_child)
     source, own = tmp_path / "net.onnx", tmp_path / "net.so"
-    subject = Subject(
+    tested = MeasuredModel(
         header=linear.header, artifact=own, model=source, compilation=Compilation(1.0, 1, 1, 1)
     )
     request = ThroughputRequest(peers=(), threads=5, streams=(1, 2, 3, 5), rounds=2)
-    found = concurrent_calls.artifacts_of(subject, request, tmp_path)
+    found = concurrent_calls.artifacts_of(tested, request, tmp_path)
     plans = {path: (goal, threads) for path, goal, threads in made}
     assert len(made) == len(plans) == 3
     assert [plans.get(path, path) for path in found.values()] == [
@@ -165,7 +165,7 @@ def test_streams_of_one_thread_are_compiled_for_throughput(linear, tmp_path, mon
         ("throughput", 3),
         ("throughput", 5),
     ]
-    compiled_before = replace(subject, compilation=None)
+    compiled_before = replace(tested, compilation=None)
     assert {*concurrent_calls.artifacts_of(compiled_before, request, tmp_path).values()} == {own}
     assert len(made) == 3
 

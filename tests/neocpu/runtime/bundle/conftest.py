@@ -21,7 +21,7 @@ looped = test_repeats.looped
 
 @dataclass(frozen=True)
 class Built:
-    """A folder with a bundle and what was built there."""
+    """A folder with a bundle and the programs built in it."""
 
     folder: Path
     flags: tuple[str, ...]
@@ -64,7 +64,7 @@ def built(linear, tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="session")
 def sanitized(linear, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The same, built so that it ends at any wrong access, overflow or leak."""
+    """The same bundle, built to end at any wrong access, overflow or leak."""
     folder = tmp_path_factory.mktemp("sanitized") / "linear"
     write_bundle(linear.path, folder)
     return build(folder, "-O1", *SANITIZERS)
@@ -72,7 +72,7 @@ def sanitized(linear, tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="session")
 def watched(linear, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The same, built so that it fails at any race of its own threads."""
+    """The same bundle, built to fail at any race between its threads."""
     folder = tmp_path_factory.mktemp("watched") / "linear"
     write_bundle(linear.path, folder)
     return build(folder, "-O1", *RACES)

@@ -1,4 +1,4 @@
-"""Of branches that data choose between, a C program runs the one that is taken."""
+"""A C program runs the branch that the data select, and no other."""
 
 import neocpu
 from tests.neocpu.frontend.control_flow.control_flow_models import BRANCHES, parsed

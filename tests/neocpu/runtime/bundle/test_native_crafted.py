@@ -17,7 +17,7 @@ from tests.neocpu.conftest import _build, _header
 
 MUTANTS = 120
 PROGRAM = ("activations", "arena_bytes", "calls", "repeats", "slices", "returns")
-"""Fields of which a lie may go unnoticed, so long as all calls keep to their tensors."""
+"""Fields with wrong values that may go unnoticed, as long as all calls keep to their tensors."""
 
 
 @pytest.mark.parametrize("name", ["small", "counted", "looped"])

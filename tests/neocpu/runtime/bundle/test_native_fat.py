@@ -1,4 +1,4 @@
-"""Of a file for several CPUs the C program takes the part that Python takes."""
+"""The C program takes the same part of a file for several CPUs as Python."""
 
 import os
 import re
@@ -90,7 +90,7 @@ def test_refusals_are_those_of_python(run, linear, variants, tmp_path):
 
 
 def with_index(source, path, header, *entries):
-    """Write a fat file of copies of an artifact, and an index that says of each what is given."""
+    """Write a fat file of copies of an artifact, with the given entries in its index."""
     content = source.read_bytes()
     content = content.ljust(-(-len(content) // BLOCK) * BLOCK, b"\0")
     size, parts = source.stat().st_size, []
@@ -153,7 +153,7 @@ def test_names_of_variants(run, linear, tmp_path, names, code):
 
 @pytest.mark.parametrize("field", ["target", "machine"])
 def test_long_words_are_read(run, linear, tmp_path, field):
-    """Of another variant: what this host does not run may say anything."""
+    """The words of a variant that this host does not run may be anything."""
     other = {"isa_features": ("avx99" * 100,), field: "x" * 5000}
     path = with_index(linear.path, tmp_path / "fat.so", linear.header, other, {})
     neocpu.load(path, 1).close()

@@ -1,4 +1,4 @@
-"""Files that are not right: the C program refuses them as the command line does."""
+"""The C program refuses wrong files as the command line does."""
 
 import copy
 import json
@@ -151,7 +151,7 @@ def test_more_memory_than_there_is(refused, linear, tmp_path):
 
 
 def test_replaced_while_it_is_open(linear, built, tmp_path):
-    """What was loaded stays as it was: the code is a copy, the weights are mapped."""
+    """The loaded model does not change: its code is a copy, its weights are mapped."""
     path = tmp_path / "model.so"
     path.write_bytes(linear.path.read_bytes())
     done = built.run("neocpu_run", path, "--repeat", 3)
@@ -163,7 +163,7 @@ def test_replaced_while_it_is_open(linear, built, tmp_path):
 
 
 def field(*place: Any) -> Callable[[Any, Any], None]:
-    """Return what puts a value at a place of a header, or removes it."""
+    """Return a function that sets a value at a place of a header, or removes it."""
 
     def put(fields, value):
         for key in place[:-1]:

@@ -1,4 +1,4 @@
-"""Texts of headers that anybody may have written: what is read of them speaks of what is there."""
+"""Texts of headers from anybody: values that are read refer to existing things only."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""Names and arrays that anybody may have written: the C program shows and reads none as it is."""
+"""Names and arrays from anybody: the C program neither prints nor trusts any unchecked."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from neocpu.building.link import write_artifact
 
 NASTY = "a\x1b[2J\x9b31m\u202eb\u2069\r\nneocpu_run: error: forged\x7f\u2028é🙂"
 HARMLESS = {"another key"}
-"""What the C program reads as if it were right."""
+"""Defects that the C program ignores."""
 
 
 def test_names_are_escaped(run, linear, tmp_path):

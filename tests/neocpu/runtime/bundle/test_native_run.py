@@ -1,4 +1,4 @@
-"""What the C program computes is what Python computes, bit for bit."""
+"""The C program computes the same as Python, bit for bit."""
 
 import os
 import re
@@ -76,7 +76,7 @@ def test_a_count_that_cannot_be_is_refused(run, counted, tmp_path):
 
 
 def test_an_output_that_the_model_goes_on_with(run, tmp_path):
-    """Also in another shape, which is a view of it where it lies."""
+    """The output may also have another shape, as a view in place."""
     from tvm import relax
 
     def body(bb, x):

@@ -1,4 +1,4 @@
-"""The C interface under load, in a loop, and in wrong hands."""
+"""The C interface under load, in a loop, and misused."""
 
 import os
 
@@ -28,7 +28,7 @@ def test_a_child_forked_during_a_load_can_load(built, linear):
     assert (done.returncode, done.stdout) == (0, "6\n"), done.stderr
 
 
-def test_misuse_is_told(sanitized, linear):
+def test_misuse_is_reported(sanitized, linear):
     done = sanitized.run(sanitized.compile("misuse.c"), linear.path)
     assert done.returncode == 0, done.stdout + done.stderr
     told = done.stdout.splitlines()

@@ -12,7 +12,7 @@ from tests.neocpu.conftest import _build, _header
 
 @pytest.fixture
 def gather(tmp_path):
-    """``y = x[indices]``: the index is a weight, and whoever runs believes it."""
+    """Return ``y = x[indices]``, with a weight as the index, which kernels trust."""
     from tvm import relax
 
     inputs, outputs = TensorSpec("x", "float32", (9,)), TensorSpec("y", "float32", (1,))

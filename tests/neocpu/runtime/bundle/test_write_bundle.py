@@ -1,4 +1,4 @@
-"""The folder that is written, and when none is."""
+"""The folder of a bundle, and the cases in which none is written."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def test_an_empty_folder_is_filled(linear, tmp_path):
     assert (tmp_path / "neocpu.h").exists()
 
 
-def test_only_a_bundle_is_replaced_and_only_when_told(linear, two_way, tmp_path):
+def test_only_a_bundle_is_replaced_and_only_on_request(linear, two_way, tmp_path):
     folder = tmp_path / "out"
     write_bundle(linear.path, folder)
     with pytest.raises(UsageError, match="--force"):

@@ -1,4 +1,4 @@
-"""What pictures take in memory, measured in a child, beside what they are bounded by."""
+"""The memory that pictures take, measured in a child process, against their bounds."""
 
 import io
 import json
@@ -41,7 +41,7 @@ for path in (warm, *files):
 
 
 def measured(folder, files, bound=BOUND):
-    """Return what is said of each file, and how many bytes it takes at its peak."""
+    """Return the outcome of each file, and its peak memory in bytes."""
     paths = []
     for number, data in enumerate([plain("PNG", 64), *files]):
         paths.append(folder / str(number))
@@ -82,7 +82,7 @@ def test_pictures_within_the_bound_take_no_more(tmp_path):
 
 
 def test_files_of_many_parts_are_refused_before_each_becomes_an_object(tmp_path):
-    """Of 15 MB some took a gigabyte, and minutes."""
+    """Some files of 15 MB took a gigabyte, and minutes."""
     jpeg, gif = plain("JPEG", 8), plain("GIF", 8, "P")
     many, count = 1 << 20, 1 << 17
     place = gif.index(b",")  # of the first frame

@@ -1,4 +1,4 @@
-"""Every kind of picture that the decoder takes, by its mean; and those that it refuses."""
+"""Every kind of picture that the decoder takes, checked by its mean; and those it refuses."""
 
 import io
 import struct
@@ -21,7 +21,7 @@ SIZE = WIDTH, HEIGHT = 16, 8
 LEFT, RIGHT = (200, 100, 50), (20, 120, 220)
 MEAN = (110, 110, 135)
 GREY = 119
-"""What a 16-bit grey of 119 * 257 is in 8 bits; and all greys here."""
+"""The 16-bit grey 119 * 257 in 8 bits, which all greys here have."""
 
 
 def coloured(mode="RGB"):
@@ -122,7 +122,7 @@ def test_black_and_white(kind):
     ],
 )
 def test_every_depth_and_colour_of_png(depth, colour):
-    """As the standard lists them; opacity, where there is any, is nothing."""
+    """All kinds that the standard lists. Opacity, if there is any, is dropped."""
     channels = PNG_CHANNELS[colour]
     top = (1 << depth) - 1
     pixels = np.zeros((HEIGHT, WIDTH, channels), np.uint16)
@@ -141,7 +141,7 @@ def test_every_depth_and_colour_of_png(depth, colour):
 
 
 def test_a_gradient_of_16_bits_keeps_its_order():
-    """Not its mean alone: all above 255 was white."""
+    """Its mean is not enough: all values above 255 became white."""
     pixels = np.arange(WIDTH * HEIGHT, dtype=np.uint16).reshape(HEIGHT, WIDTH, 1) * 512
     image = read_sized(png(pixels, 16, 0), "L", SIZE, "stretch")
     np.testing.assert_allclose(np.asarray(image), pixels[:, :, 0] / 257, atol=0.5)
@@ -237,7 +237,7 @@ def test_ppm_of_both_depths_where_it_is_taken():
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-def test_how_the_camera_was_held_is_not_looked_at(kind):
+def test_the_orientation_of_the_camera_is_ignored(kind):
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by 90 degrees
     lossless = {"lossless": True} if kind == "WEBP" else {}

@@ -1,4 +1,4 @@
-"""Which models can be served in batches, and what their rows must not do."""
+"""Models that can be served in batches, because their rows are independent."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +9,12 @@ from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.composed.batch_plans import time_plans
 from neocpu.runtime.signatures import Signature
-from neocpu.serving.batches.batched_plans import any_rows, batch_of, batches_of, check_apart
+from neocpu.serving.batches.batched_plans import (
+    any_rows,
+    batch_of,
+    batches_of,
+    check_row_independent,
+)
 
 PATH = Path("net.so")
 
@@ -57,7 +62,7 @@ def test_any_number_of_rows():
     assert found == signature(*expected)
 
 
-def test_signatures_that_differ_in_their_rows_are_together():
+def test_signatures_that_differ_only_in_their_rows_form_a_group():
     made = {
         (n, size): signature([spec("x", n, size)], [spec("y", n)])
         for n, size in ((1, 3), (4, 3), (1, 9), (2, 3))
@@ -83,7 +88,7 @@ def plan(**known):
 
 
 def test_plans_that_compute_the_same_of_a_row():
-    check_apart(PATH, [plan(row_function="a"), plan(row_function="a")])
+    check_row_independent(PATH, [plan(row_function="a"), plan(row_function="a")])
 
 
 @pytest.mark.parametrize(
@@ -94,10 +99,10 @@ def test_plans_that_compute_the_same_of_a_row():
         ([plan()], "compile it again"),
     ],
 )
-def test_rows_that_are_not_known_to_be_apart(plans, reason):
+def test_rows_that_are_not_known_to_be_independent(plans, reason):
     match = rf"net.so: requests cannot be computed together: .*{reason}.*; serve it without"
     with pytest.raises(UnsupportedError, match=match):
-        check_apart(PATH, plans)
+        check_row_independent(PATH, plans)
 
 
 def test_every_plan_is_measured():

@@ -1,4 +1,4 @@
-"""A server that computes requests together, without HTTP, of an artifact of four rows."""
+"""A server without HTTP that computes requests jointly, by an artifact of four rows."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from neocpu.serving.server import InferCall, InferenceServer, Limits
 
 @pytest.fixture(scope="module")
 def expected(linear):
-    """What rows give, computed with zeros beside them."""
+    """Return the outputs of rows, computed with zeros in the others."""
     with neocpu.load(linear.path, 1) as module:
 
         def alone(x):
@@ -166,7 +166,7 @@ def test_more_than_may_wait_are_refused(linear):
 
 
 def test_closing_answers_what_waits(linear, expected):
-    """Though its delay is far from over."""
+    """It is answered although its delay is far from over."""
     limits = Limits(instances=1, threads=1, batching=Batching(64, 3600.0))
     server = InferenceServer([ModelEntry("linear", linear.path)], limits)
     server.start()

@@ -1,4 +1,4 @@
-"""Requests that are computed together, on lanes whose calls run when the test says so."""
+"""Requests that are computed jointly, on workers that run calls when the test asks."""
 
 import gc
 import itertools
@@ -16,7 +16,7 @@ from neocpu.serving.batches.batching import Batcher, Batching
 from neocpu.serving.metrics import Metrics, ModelMetrics
 
 
-class FakeLane:
+class FakeWorker:
     def __init__(self):
         self.calls = []
 
@@ -45,7 +45,7 @@ class FakeLane:
 
 
 class FakeModule:
-    """``y`` is 2 x + 1; ``before`` is called first, with the rows of the batch."""
+    """Computes ``y`` = 2 x + 1, and first calls ``before`` with the rows of the batch."""
 
     def __init__(self, before=len):
         self.batches = []
@@ -60,20 +60,20 @@ class FakeModule:
 
 
 class Scene:
-    """A batcher, what it runs on, and what it asked to be called later."""
+    """A batcher with its workers and modules, and the calls it has delayed."""
 
-    def __init__(self, seconds, most, delay=1.0, lanes=1, before=len):
+    def __init__(self, seconds, most, delay=1.0, workers=1, before=len):
         self.registry = CollectorRegistry()
-        self.lanes = [FakeLane() for _ in range(lanes)]
-        self.modules = [FakeModule(before) for _ in range(lanes)]
+        self.workers = [FakeWorker() for _ in range(workers)]
+        self.modules = [FakeModule(before) for _ in range(workers)]
         metrics = ModelMetrics(Metrics(self.registry), "net", "1")
         batching = Batching(most, delay)
-        self.batcher = Batcher(self.modules, self.lanes, seconds, batching, metrics)
+        self.batcher = Batcher(self.modules, self.workers, seconds, batching, metrics)
         self.delays = []
         self.asked = 0
 
     def ask(self, rows=1):
-        """Put a request in line; return its rows and its answer."""
+        """Queue a request; return its rows and its answer."""
         self.asked += 1
         x = np.full((rows, 2), self.asked, "float32")
         later = lambda seconds, end: self.delays.append((seconds, end))  # noqa: E731
@@ -86,9 +86,9 @@ class Scene:
         end()
 
     def ran(self):
-        """Run all that is queued; return the rows of the batches so far, without those to spare."""
-        while any(lane.calls for lane in self.lanes):
-            next(lane for lane in self.lanes if lane.calls).step()
+        """Run all queued calls; return the rows of the batches so far, without spare ones."""
+        while any(worker.calls for worker in self.workers):
+            next(worker for worker in self.workers if worker.calls).step()
         return [batch[:, 0].tolist() for module in self.modules for batch in module.batches]
 
     def sample(self, name):
@@ -121,13 +121,13 @@ def test_what_comes_while_a_run_is_queued_is_taken_too():
     asked = [scene.ask(), scene.ask()]
     scene.let()
     asked += [scene.ask(), scene.ask()]
-    assert len(scene.lanes[0].calls) == 1
+    assert len(scene.workers[0].calls) == 1
     assert scene.ran() == [[1, 2, 3, 4, 0, 0, 0, 0]]
     check(*asked)
 
 
 def test_a_delay_that_ended_before_the_run_began_leaves_no_other_waiting():
-    """What a queued run has no room for begins with the next, or when its own delay ends."""
+    """Rows beyond a queued run begin with the next run, or when their own delay ends."""
     scene = Scene({2: 1.0}, most=2)
     asked = [scene.ask() for _ in range(3)]
     assert scene.ran() == [[1, 2]]
@@ -147,8 +147,8 @@ def test_a_delay_that_ended_before_the_run_began_leaves_no_other_waiting():
 )
 def test_plans_are_those_of_the_fastest_composition(seconds, runs):
     scene = Scene(seconds, most=8)
-    lane = scene.lanes[0]
-    lane.submit(lambda: None)  # another model's call, behind which all of them come
+    worker = scene.workers[0]
+    worker.submit(lambda: None)  # another model's call, behind which all of them come
     asked = [scene.ask() for _ in range(5)]
     while scene.delays:
         scene.let()
@@ -166,7 +166,7 @@ def test_nobody_waits_where_a_larger_batch_is_hardly_faster():
 
 def test_larger_runs_that_are_hardly_faster_are_not_made():
     scene = Scene({1: 1.0, 2: 1.99, 4: 3.9}, most=4)
-    scene.lanes[0].submit(lambda: None)
+    scene.workers[0].submit(lambda: None)
     asked = [scene.ask(), scene.ask(), scene.ask(2)]
     assert scene.ran() == [[1], [2], [3], [3]]
     check(*asked)
@@ -212,7 +212,7 @@ def test_rows_that_are_a_batch_are_read_where_they_lie():
 
 
 def test_rows_are_let_go_of_with_their_answer():
-    """And not by the garbage collector some requests later."""
+    """They are freed at once, and not by the garbage collector some requests later."""
     scene = Scene({4: 1.0}, most=4)
     gc.disable()
     try:
@@ -270,14 +270,14 @@ def test_a_run_that_fails_fails_those_it_was_for():
     check(good)
 
 
-def test_lanes_share_the_runs():
-    scene = Scene({2: 1.0}, most=2, lanes=2)
+def test_workers_share_the_runs():
+    scene = Scene({2: 1.0}, most=2, workers=2)
     nested = []
-    # While the first lane runs, more come: they go to the second.
+    # While the first worker runs, more come: they go to the second.
     scene.modules[0].before = lambda _: nested.extend([scene.ask(), scene.ask()])
     asked = [scene.ask(), scene.ask()]
-    scene.lanes[0].step()
-    assert [len(lane.calls) for lane in scene.lanes] == [0, 1]
+    scene.workers[0].step()
+    assert [len(worker.calls) for worker in scene.workers] == [0, 1]
     scene.ran()
     check(*asked, *nested)
 
@@ -291,10 +291,10 @@ def test_lanes_share_the_runs():
         ({16: 7.0}, False, [16]),
     ],
 )
-def test_lanes_that_are_free_share_what_waits(seconds, busy, runs):
-    """A client that asks again with its answer would otherwise keep to one lane with all others."""
-    scene = Scene(seconds, most=16, lanes=2)
-    first, second = scene.lanes
+def test_workers_that_are_free_share_what_waits(seconds, busy, runs):
+    """Otherwise a client that asks again on its answer would share one worker with all others."""
+    scene = Scene(seconds, most=16, workers=2)
+    first, second = scene.workers
     if busy:
         first.submit(lambda: None)
         second.submit(lambda: None)
@@ -310,20 +310,22 @@ def test_lanes_that_are_free_share_what_waits(seconds, busy, runs):
 
 
 def test_rows_of_one_request_are_shared_too():
-    scene = Scene({2: 1.5, 4: 2.4, 8: 4.0}, most=8, lanes=4)
-    for lane, after in itertools.pairwise(range(4)):  # while a lane's run lasts, the next begins
-        scene.modules[lane].before = lambda _, after=after: scene.lanes[after].step()
+    scene = Scene({2: 1.5, 4: 2.4, 8: 4.0}, most=8, workers=4)
+    for worker, after in itertools.pairwise(
+        range(4)
+    ):  # while a worker's run lasts, the next begins
+        scene.modules[worker].before = lambda _, after=after: scene.workers[after].step()
     asked = scene.ask(8)
     scene.ran()
     assert [len(batch) for module in scene.modules for batch in module.batches] == [2, 2, 2, 2]
     check(asked)
 
 
-def test_a_lane_that_is_free_first_makes_the_run_that_waits():
-    scene = Scene({1: 1.0}, most=1, lanes=2)
-    first, second = scene.lanes
+def test_a_worker_that_is_free_first_makes_the_run_that_waits():
+    scene = Scene({1: 1.0}, most=1, workers=2)
+    first, second = scene.workers
     asked = [scene.ask() for _ in range(3)]
-    # While the second lane's run lasts, the next one waits for the first lane, which is as busy.
+    # During the second worker's run, the next run waits for the first worker, which is as busy.
     scene.modules[0].before = lambda _: second.step()
     first.step()
     assert all(future.cancelled() for _, future in first.calls)
@@ -335,7 +337,7 @@ def test_a_lane_that_is_free_first_makes_the_run_that_waits():
 def test_closing_computes_what_waits():
     scene = Scene({8: 1.0}, most=16)
     asked = [scene.ask(), scene.ask(5)]
-    scene.lanes[0].submit = _at_once
+    scene.workers[0].submit = _at_once
     scene.batcher.close()
     assert scene.ran() == [[1, 2, 2, 2, 2, 2, 0, 0]]
     check(*asked)
@@ -343,7 +345,7 @@ def test_closing_computes_what_waits():
 
 def test_closing_waits_for_runs_under_way():
     scene = Scene({2: 1.0}, most=2)
-    scene.batcher._lanes[0] = lane = ThreadLane()
+    scene.batcher._workers[0] = worker = ThreadWorker()
     began, end = threading.Event(), threading.Event()
     scene.modules[0].before = lambda _: (began.set(), end.wait(60))
     asked = scene.ask(2)
@@ -355,7 +357,7 @@ def test_closing_waits_for_runs_under_way():
     end.set()
     closing.join(60)
     check(asked)
-    lane.pool.shutdown()
+    worker.pool.shutdown()
 
 
 def test_what_comes_after_closing_is_refused():
@@ -373,8 +375,8 @@ def _at_once(call):
     return done
 
 
-class ThreadLane(FakeLane):
-    """One that makes calls on a thread of its own."""
+class ThreadWorker(FakeWorker):
+    """A worker that makes calls on its own thread."""
 
     def __init__(self):
         super().__init__()
@@ -388,11 +390,11 @@ class ThreadLane(FakeLane):
 
 
 def test_many_at_once():
-    """From several threads, on several lanes, some of them cancelled."""
-    lanes = [ThreadLane(), ThreadLane()]
+    """Several threads use several workers, and cancel some requests."""
+    workers = [ThreadWorker(), ThreadWorker()]
     modules = [FakeModule(), FakeModule()]
     metrics = ModelMetrics(Metrics(CollectorRegistry()), "net", "1")
-    batcher = Batcher(modules, lanes, {1: 1.0, 3: 1.5, 4: 1.6}, Batching(10, 1.0), metrics)
+    batcher = Batcher(modules, workers, {1: 1.0, 3: 1.5, 4: 1.6}, Batching(10, 1.0), metrics)
     timers = ThreadPoolExecutor(1)
     later = lambda _, end: timers.submit(end)  # noqa: E731
 
@@ -414,6 +416,6 @@ def test_many_at_once():
         assert all(clients.map(client, range(4)))
     batcher.close()
     timers.shutdown()
-    for lane in lanes:
-        lane.pool.shutdown()
+    for worker in workers:
+        worker.pool.shutdown()
     assert {len(batch) for module in modules for batch in module.batches} <= {1, 3, 4}

@@ -1,4 +1,4 @@
-"""Which runs a busy server makes, and how long they take on all lanes at once."""
+"""The runs of a busy server, and their seconds on all workers at once."""
 
 import threading
 
@@ -23,7 +23,7 @@ def test_a_larger_run_has_to_be_worth_it(seconds, rows):
     assert worthwhile(seconds) == {size: seconds[size] for size in rows}
 
 
-def test_runs_are_timed_on_all_lanes_at_once():
+def test_runs_are_timed_on_all_workers_at_once():
     together = threading.Barrier(2, timeout=60)
 
     class Module:
@@ -34,8 +34,8 @@ def test_runs_are_timed_on_all_lanes_at_once():
             self.sizes.append(len(inputs["x"]))
             together.wait()
 
-    lanes = [Module(), Module()]
-    found = run_seconds(lanes, [TensorSpec("x", "float32", (1, 3))], [1, 4])
+    workers = [Module(), Module()]
+    found = run_seconds(workers, [TensorSpec("x", "float32", (1, 3))], [1, 4])
     assert [*found] == [1, 4]
     assert min(found.values()) > BESIDE
-    assert all({*lane.sizes} == {1, 4} for lane in lanes)
+    assert all({*worker.sizes} == {1, 4} for worker in workers)
