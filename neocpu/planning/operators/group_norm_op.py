@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from tvm.ir import Var
 
@@ -35,6 +35,7 @@ class GroupNormOp(WorkloadOp):
         ``(C,)``.
     """
 
+    estimator: ClassVar = staticmethod(estimate)
     workload: GroupNormWorkload
     gamma: Array
     beta: Array
@@ -68,10 +69,6 @@ class GroupNormOp(WorkloadOp):
         reads = (Read(first.args[0], shape, dtype_of(value)),)
         inner, name = frozenset(chain[:-1]), function.name("group_norm")
         return cls(name, var, shape, dtype_of(value), reads, inner, workload, gamma, beta)
-
-    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
-        """Return the kernel's analytic seconds: statistics may be made in a pass of their own."""
-        return estimate(self.workload, form, target, threads)
 
     def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
         """Return its kernel."""
