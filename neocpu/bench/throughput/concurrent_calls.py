@@ -20,7 +20,7 @@ from neocpu.bench.throughput.throughput_report import ModeResult, ThroughputRepo
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
+from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 
 ROUND_SECONDS: Final = 0.5
@@ -148,7 +148,8 @@ def _race(
     for failure in race.failures:
         if failure.label.startswith(f"{OWN}, "):
             raise ArtifactError(f"{subject.name} does not run as {failure.label}: {failure.reason}")
-    images = _images(subject.header.inputs)
+    # The batch of the first input that is a feature map.
+    images = next((spec.shape[0] for spec in subject.header.inputs if len(spec.shape) >= 4), 1)
     found = ((mode, race.find(mode.label), held.get(mode.label)) for mode in paths)
     modes = tuple(
         ModeResult(mode, speed, memory, images)
@@ -156,8 +157,3 @@ def _race(
         if speed is not None and memory is not None
     )
     return ThroughputReport(subject.name, race, modes)
-
-
-def _images(inputs: Sequence[TensorSpec]) -> int:
-    """Return how many images a call takes: the batch of the first that is a feature map."""
-    return next((spec.shape[0] for spec in inputs if len(spec.shape) >= 4), 1)

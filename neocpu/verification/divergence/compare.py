@@ -358,13 +358,9 @@ def _all(run: SeenRun, counted: Collection[str], expected: Arrays) -> dict[str, 
     """Return what is seen of a run: of tensors with rows to spare, those rows that count."""
     rows = {name: run.outputs[name] for name in counted}
     tensors = {name: run.tensors[name] for name in expected if name in run.tensors}
-    seen = {name: _first_rows(array, expected[name]) for name, array in tensors.items()}
+    seen = {name: array[tuple(map(slice, expected[name].shape))] for name, array in tensors.items()}
     made = {name: array for name, array in seen.items() if array.shape == expected[name].shape}
     return {**run.outputs, **made, **rows}
-
-
-def _first_rows(array: Array, like: Array) -> Array:
-    return array[tuple(map(slice, like.shape))]
 
 
 def _nudged(arrays: Arrays, rng: np.random.Generator) -> dict[str, Array]:

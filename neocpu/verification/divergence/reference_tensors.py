@@ -223,10 +223,6 @@ class NodesBetween:
             met.add(node.output[0])
             if self._computed.isdisjoint(node.output):
                 continue
-            found.append(_described(node))
+            found.append(f"{node.op_type} '{node.name or node.output[0]}'")
             waiting += [read for read in node.input if read not in self._seen]
         return tuple(found)
-
-
-def _described(node: onnx.NodeProto) -> str:
-    return f"{node.op_type} '{node.name or node.output[0]}'"
