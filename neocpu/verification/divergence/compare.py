@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from neocpu.foundation.arrays import Array, Arrays
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.foundation.tensor_spec import random_inputs
@@ -41,9 +41,6 @@ from neocpu.verification.divergence.tensor_errors import (
 from neocpu.verification.divergence.watched_model import SeenRun, WatchedModel
 from neocpu.verification.reference.oracles import Truth
 from neocpu.verification.reference.verdict import REFERENCE, ROUNDING
-
-Array: TypeAlias = npt.NDArray[Any]
-Arrays: TypeAlias = Mapping[str, Array]
 
 NUDGE: Final = 2.0**-22
 """Of a number, what another way to round it may add or take: two units in the last place."""
