@@ -22,6 +22,23 @@ FILE_NAME: Final = click.Path(readable=False)
 """The same as text, for what need not be a file."""
 
 
+def count(*names: str, **settings: Any) -> Callable[[Command], Command]:
+    """Return an option that takes a number from 1 on."""
+    return click.option(*names, type=click.IntRange(min=1), metavar="N", **settings)
+
+
+def seed(text: str) -> Callable[[Command], Command]:
+    """Return the option ``--seed``, whose help is ``text``."""
+    number = click.IntRange(min=0)
+    return click.option("--seed", type=number, default=0, show_default=True, metavar="N", help=text)
+
+
+def all_of(options: Sequence[Callable[[Any], Any]], command: Command) -> Command:
+    """Add several options to a command."""
+    found: Command = functools.reduce(lambda made, option: option(made), reversed(options), command)
+    return found
+
+
 class Duration(click.ParamType[float]):
     """``90``, ``2ms``, ``60s``, ``10m`` or ``1h``, in seconds."""
 
@@ -141,17 +158,13 @@ shape = _shape(
     "The whole shape of an input with dynamic dimensions; or its value, as in NAME=16000, which "
     "makes the input a constant. Repeatable."
 )
-batch = click.option(
+batch = count(
     "--batch",
-    type=click.IntRange(min=1),
-    metavar="N",
     help="Images per call: the first dimension of every input that --shape does not name. A model "
     "of one image is changed to take N.",
 )
-threads = click.option(
+threads = count(
     "--threads",
-    type=click.IntRange(min=1),
-    metavar="N",
     help="Number of threads; by default the CPUs this process may use.",
 )
 run_threads = click.option(
@@ -167,13 +180,8 @@ inputs = click.option(
     metavar="FILE.npz",
     help="An archive of the inputs, by name or in order.",
 )
-input_seed = click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="The seed of the random inputs used when none are given.",
+input_seed = seed(
+    "The seed of the random inputs used when none are given.",
 )
 databases = click.option(
     "--db",

@@ -66,12 +66,10 @@ that were replaced (mv new.so net.so), without a request lost."""
     help="Number of threads of each call; by default the CPUs this process may use, divided by "
     "--instances. performance takes those of performance cores, for one instance.",
 )
-@click.option(
+@options.count(
     "--instances",
-    type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    metavar="N",
     help="The number of calls that may run at the same time, over all models.",
 )
 @click.option(
@@ -82,10 +80,8 @@ that were replaced (mv new.so net.so), without a request lost."""
     metavar="N",
     help="The number of requests of a model that may wait; more are refused with 429.",
 )
-@click.option(
+@options.count(
     "--max-batch",
-    type=click.IntRange(min=1),
-    metavar="N",
     help="Compute several requests in one call, with at most N rows along the first axis, if the "
     "artifact is compiled for more than one row. Each request may then have from 1 to N rows.",
 )

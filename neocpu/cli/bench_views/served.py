@@ -31,10 +31,8 @@ Examples:
     metavar="N[,N…]",
     help="How many clients at once.",
 )
-@click.option(
+@options.count(
     "--max-batch",
-    type=click.IntRange(min=1),
-    metavar="N",
     help="Have the server compute requests together, each of one row; direct calls are of whole "
     "batches, by the plan and on the streams that do most rows a second.",
 )

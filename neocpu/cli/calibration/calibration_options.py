@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -58,12 +57,10 @@ class Numbers(click.ParamType[tuple[float, ...]]):
 
 
 _DATA: Final = (
-    click.option(
+    options.count(
         "--samples",
-        type=click.IntRange(min=1),
         default=128,
         show_default=True,
-        metavar="N",
         help="The most calibration samples to use; of a folder, they are spread evenly over all "
         "files.",
     ),
@@ -118,8 +115,7 @@ def files(source: str | None) -> tuple[str, ...]:
 
 def data(command: Command) -> Command:
     """Add the options of calibration data."""
-    found: Command = functools.reduce(lambda made, option: option(made), reversed(_DATA), command)
-    return found
+    return options.all_of(_DATA, command)
 
 
 def preprocessing(

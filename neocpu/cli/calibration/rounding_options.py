@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -87,7 +86,4 @@ _OPTIONS: Final = (
 
 def rounding(command: Command) -> Command:
     """Add the options, as `QuantiseOptions` has them, except for ``per`` and ``int16_sums``."""
-    found: Command = functools.reduce(
-        lambda made, option: option(made), reversed(_OPTIONS), command
-    )
-    return found
+    return options.all_of(_OPTIONS, command)
