@@ -92,7 +92,6 @@ Examples:
     type=options.Duration(),
     default="0",
     show_default=True,
-    metavar="TIME",
     help="Time to spend on measuring workloads that no tuning database has: 90, 60s, 10m, 1h.",
 )
 @click.option(
@@ -134,7 +133,6 @@ Examples:
 @click.option(
     "--max-weights",
     type=options.Size(),
-    metavar="SIZE",
     help="The most bytes that packed weights may take, as in 120MB: the fastest plan within that "
     "limit is used. By default the weights of a quantised network may take 45 % of their size in "
     "float32.",

@@ -42,7 +42,7 @@ def all_of(options: Sequence[Callable[[Any], Any]], command: Command) -> Command
 class Duration(click.ParamType[float]):
     """``90``, ``2ms``, ``60s``, ``10m`` or ``1h``, in seconds."""
 
-    name = "duration"
+    name = "time"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

@@ -88,21 +88,18 @@ that were replaced (mv new.so net.so), without a request lost."""
 @click.option(
     "--max-delay",
     type=options.Duration(),
-    metavar="TIME",
     help="The longest time that a request waits for others while nothing is computed: 2ms by "
     "default, at most 10s.",
 )
 @click.option(
     "--max-request-bytes",
     type=options.Size(),
-    metavar="SIZE",
     help="The size of the largest request, by default the most that a model's inputs can take as "
     "JSON; larger requests are refused with 413 before they are read.",
 )
 @click.option(
     "--max-bytes-in-flight",
     type=options.Size(),
-    metavar="SIZE",
     help="The most bytes that requests in progress and unread answers may take, by default a "
     "quarter of the memory; further requests are refused with 429.",
 )
@@ -117,7 +114,6 @@ that were replaced (mv new.so net.so), without a request lost."""
     type=options.Duration(),
     default="30s",
     show_default=True,
-    metavar="TIME",
     help="How long a shutdown waits for accepted requests to finish.",
 )
 @options.common

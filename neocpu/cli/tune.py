@@ -75,7 +75,6 @@ Examples:
 @click.option(
     "--budget",
     type=options.Duration(),
-    metavar="TIME",
     help="Stop after this time: 90, 60s, 10m, 1h. By default tuning ends when the strategy does.",
 )
 @options.count(

@@ -100,7 +100,6 @@ duration = click.option(
     type=options.Duration(),
     default="60s",
     show_default=True,
-    metavar="TIME",
     help="How long to measure each OUT.so.",
 )
 markdown = click.option("--markdown", is_flag=True, help="Print the tables in Markdown.")

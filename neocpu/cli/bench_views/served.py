@@ -41,7 +41,6 @@ Examples:
     type=options.Duration(),
     default="2ms",
     show_default=True,
-    metavar="TIME",
     help="How long a request waits for others then.",
 )
 @duration
