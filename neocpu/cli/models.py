@@ -77,7 +77,6 @@ def list_models(terminal: Terminal) -> None:
 @options.count(
     "--batch",
     default=1,
-    show_default=True,
     help="Images per call.",
 )
 @click.option(

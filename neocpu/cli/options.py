@@ -30,7 +30,7 @@ def count(*names: str, **settings: Any) -> Callable[[Command], Command]:
 def seed(text: str) -> Callable[[Command], Command]:
     """Return the option ``--seed``, whose help is ``text``."""
     number = click.IntRange(min=0)
-    return click.option("--seed", type=number, default=0, show_default=True, metavar="N", help=text)
+    return click.option("--seed", type=number, default=0, metavar="N", help=text)
 
 
 def all_of(options: Sequence[Callable[[Any], Any]], command: Command) -> Command:
@@ -133,7 +133,6 @@ def shapes_by_name(
 target = click.option(
     "--target",
     default="host",
-    show_default=True,
     metavar="TARGET",
     help="The CPU to generate code for: host; the name of a CPU or a board, such as neoverse-n1, "
     "rpi4, rpi5, graviton3 or apple-m1; llvm -mcpu=NAME [-mattr=+x,-y] "
@@ -228,7 +227,7 @@ def _flag(*names: str, **settings: Any) -> Callable[[Command], Command]:
 
 _COMMON: Final = (
     _flag("--debug", is_flag=True, help="Show the traceback of an error."),
-    _flag("--verbose", "-v", count=True, help="Show more; -vv shows all."),
+    _flag("--verbose", "-v", count=True, show_default=False, help="Show more; -vv shows all."),
     _flag(
         "--quiet",
         "-q",

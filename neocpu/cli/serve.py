@@ -47,7 +47,6 @@ that were replaced (mv new.so net.so), without a request lost."""
 @click.option(
     "--host",
     default="127.0.0.1",
-    show_default=True,
     metavar="ADDRESS",
     help="The address to listen on; 0.0.0.0 stands for all addresses of the machine.",
 )
@@ -55,7 +54,6 @@ that were replaced (mv new.so net.so), without a request lost."""
     "--port",
     type=click.IntRange(0, 65535),
     default=8080,
-    show_default=True,
     metavar="N",
     help="The port to listen on; 0 chooses a free one.",
 )
@@ -69,14 +67,12 @@ that were replaced (mv new.so net.so), without a request lost."""
 @options.count(
     "--instances",
     default=1,
-    show_default=True,
     help="The number of calls that may run at the same time, over all models.",
 )
 @click.option(
     "--queue",
     type=click.IntRange(min=0),
     default=64,
-    show_default=True,
     metavar="N",
     help="The number of requests of a model that may wait; more are refused with 429.",
 )
@@ -113,7 +109,6 @@ that were replaced (mv new.so net.so), without a request lost."""
     "--drain-seconds",
     type=options.Duration(),
     default="30s",
-    show_default=True,
     help="How long a shutdown waits for accepted requests to finish.",
 )
 @options.common

@@ -62,7 +62,6 @@ Examples:
 @click.option(
     "--strategy",
     default="xgb",
-    show_default=True,
     metavar="NAME",
     help="How the next scheme to measure is chosen: xgb (by the largest gain that a cost model "
     "trained on all records expects; ends when little is left to gain), grid (all schemes, best "

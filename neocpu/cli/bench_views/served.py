@@ -27,7 +27,6 @@ Examples:
     "--clients",
     type=Counts("clients"),
     default="1,8,32",
-    show_default=True,
     metavar="N[,N…]",
     help="How many clients at once.",
 )
@@ -40,7 +39,6 @@ Examples:
     "--max-delay",
     type=options.Duration(),
     default="2ms",
-    show_default=True,
     help="How long a request waits for others then.",
 )
 @duration

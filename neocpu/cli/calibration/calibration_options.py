@@ -60,7 +60,6 @@ _DATA: Final = (
     options.count(
         "--samples",
         default=128,
-        show_default=True,
         help="The most calibration samples to use; of a folder, they are spread evenly over all "
         "files.",
     ),
@@ -68,7 +67,6 @@ _DATA: Final = (
         "--fit",
         type=options.OneOf(FITS),
         default="crop",
-        show_default=True,
         help="How a picture for calibration is brought to the size of the input: stretch both "
         "sides, crop to the middle, or letterbox the whole picture with grey borders.",
     ),
@@ -76,7 +74,6 @@ _DATA: Final = (
         "--mean",
         type=Numbers(),
         default="0.485,0.456,0.406",
-        show_default=True,
         metavar="M,M,M",
         help="The mean of each channel, subtracted from pixels between 0 and 1.",
     ),
@@ -84,7 +81,6 @@ _DATA: Final = (
         "--std",
         type=Numbers(),
         default="0.229,0.224,0.225",
-        show_default=True,
         metavar="S,S,S",
         help="The standard deviation of each channel, which pixels are divided by after the mean "
         "is subtracted.",

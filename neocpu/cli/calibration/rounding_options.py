@@ -17,7 +17,6 @@ _OPTIONS: Final = (
         "--method",
         type=options.OneOf(METHODS),
         default="percentile",
-        show_default=True,
         help="How the range of a tensor is found: from all values (minmax); from averages of the "
         "samples' ranges (moving-average); without outliers (percentile); by the least change of "
         "the distribution, measured as Kullback-Leibler divergence (kl), the same in both "
@@ -28,7 +27,6 @@ _OPTIONS: Final = (
         "--percentile",
         type=float,
         default=99.99,
-        show_default=True,
         metavar="P",
         help="The share of values, in percent, that --method percentile keeps within the range.",
     ),
@@ -41,14 +39,12 @@ _OPTIONS: Final = (
         "--per",
         type=options.OneOf(("channel", "layer")),
         default="channel",
-        show_default=True,
         help="Give each output channel of weights a scale of its own, or each layer one scale.",
     ),
     click.option(
         "--int16-sums",
         type=options.OneOf(("0", "2", "4", "8")),
         default="4",
-        show_default=True,
         help="Keep weights so small that the sum of this many products fits 16 bits, which CPUs "
         "without VNNI compute fast and which other engines would saturate; 0 uses all 8 bits of a "
         "weight. 8 costs some accuracy.",
@@ -58,7 +54,6 @@ _OPTIONS: Final = (
         "correction",
         type=options.OneOf(CORRECTIONS),
         default="weights",
-        show_default=True,
         help="How errors of rounded weights are corrected: not at all (none); in the bias, at the "
         "mean of the layer's inputs (weights); by restoring each channel's mean and variance "
         "(mean-variance); or in the bias, also by the mean error that remains in the layer's "
