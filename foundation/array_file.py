@@ -5,14 +5,12 @@ from __future__ import annotations
 import mmap
 import tempfile
 import weakref
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import BinaryIO, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from neocpu.foundation.arrays import Array
 from neocpu.foundation.errors import ArtifactError
-
-Array: TypeAlias = npt.NDArray[Any]
 
 LEAST_BYTES: Final = 1 << 16
 """Bytes of the smallest array that is written. Smaller ones take less than a mapping."""

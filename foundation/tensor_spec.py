@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
 from neocpu.foundation.bfloat16 import BITS, array_dtype, round_to_bits
 from neocpu.foundation.dtypes import DTYPES
+from neocpu.foundation.json_codec import OMIT_DEFAULT, fields_to_json
 from neocpu.foundation.option_words import FITS
 
 LAYOUTS: Final = ("nhwc", "nchw")
@@ -37,10 +38,6 @@ class Picture:
     layout: str
     colours: str
     fit: str
-
-    def to_json(self) -> dict[str, str]:
-        """Return the JSON form."""
-        return {"layout": self.layout, "colours": self.colours, "fit": self.fit}
 
     @classmethod
     def from_json(cls, data: Any, dtype: str, shape: tuple[int, ...]) -> Picture | None:
@@ -83,15 +80,12 @@ class TensorSpec:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    bounded: bool = False
-    picture: Picture | None = None
+    bounded: bool = field(default=False, metadata=OMIT_DEFAULT)
+    picture: Picture | None = field(default=None, metadata=OMIT_DEFAULT)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form used in the artifact header."""
-        data = {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
-        bounded = {"bounded": True} if self.bounded else {}
-        picture = {"picture": self.picture.to_json()} if self.picture else {}
-        return {**data, **bounded, **picture}
+        return fields_to_json(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TensorSpec:

@@ -26,9 +26,8 @@ from neocpu.frontend.onnx_graph.weightless_model import strip_weights
 from neocpu.frontend.shapes.static_shapes import fix_inputs, real_inputs
 from neocpu.frontend.shapes.structural_inputs import structural_inputs
 from neocpu.frontend.source import read_model
+from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.module import Module, load
-
-AnyArray = np.ndarray[Any, Any]
 
 
 def specialise(

@@ -32,7 +32,7 @@ from neocpu.schedules.vocabulary.layout import DataLayout, WeightLayout
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.scheme_table import register_scheme, unregister_scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.template import ConvTemplate, Template
+from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate, Template
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
 
 MOST_BLOCK = 256
@@ -267,7 +267,7 @@ def lower(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int = 
     return template(scheme).lower(_blocked(workload, scheme), scheme, target, threads)
 
 
-def argument_shapes(workload: Workload, scheme: Scheme) -> tuple[tuple[tuple[int, ...], str], ...]:
+def argument_shapes(workload: Workload, scheme: Scheme) -> Arguments:
     """Return ``(shape, dtype)`` of each argument of the function that `lower` returns, in order."""
     return template(scheme).argument_shapes(_blocked(workload, scheme), scheme)
 

@@ -6,10 +6,10 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 
@@ -66,10 +66,6 @@ class MachineInfo:
     python: str
     versions: Mapping[str, str]
     date: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
 
 def describe() -> MachineInfo:

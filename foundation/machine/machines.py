@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,10 +90,6 @@ class Machine:
         groups = math.ceil(cores / GROUP)
         waiting = min(cores, GROUP) + 2 * (groups - 1)
         return self.fork + waiting * self.fork_core if cores > 1 else 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form, which is also that of files that `find_machine` reads."""
-        return asdict(self)
 
 
 MACHINES: Final[dict[str, Machine]] = {

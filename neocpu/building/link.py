@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from neocpu.foundation.errors import ArtifactError, UnsupportedError
 from neocpu.foundation.files import replacing, write_in_huge_pages
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.header import (
     DIGEST_SECTION,
     HEADER_SECTION,
@@ -46,8 +47,6 @@ _TABLE: Final = ROOT / "src" / "kernel_table.h"
 HEADER_ROOM: Final = 2048
 
 _DIGEST: Final = hashlib.sha256().digest_size
-
-AnyArray = np.ndarray[Any, Any]
 
 
 def write_artifact(

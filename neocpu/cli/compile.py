@@ -79,7 +79,6 @@ Examples:
     "--goal",
     type=options.OneOf(GOALS),
     default="latency",
-    show_default=True,
     help="Optimise the time of a single call on all threads, or the number of calls a second: as "
     "many calls at once as there are threads, each on one, as neocpu.load makes them with "
     "streams='auto'.",
@@ -91,15 +90,12 @@ Examples:
     "--tune-budget",
     type=options.Duration(),
     default="0",
-    show_default=True,
-    metavar="TIME",
     help="Time to spend on measuring workloads that no tuning database has: 90, 60s, 10m, 1h.",
 )
 @click.option(
     "--opt",
     type=options.OneOf(OPT_LEVELS),
     default="global",
-    show_default=True,
     help="How far layouts are optimised: not at all (nchw); for each convolution alone "
     "(conv-layout); one block size for the whole network (uniform); or by a global search.",
 )
@@ -115,7 +111,6 @@ Examples:
     "--precision",
     type=options.OneOf(PRECISIONS),
     default="auto",
-    show_default=True,
     help="auto: a quantised model, or any model with --calibrate, computes in 8-bit integers where "
     "that is faster in the network. int8: the same, but other models are refused. fp32: nothing "
     "computes in 8 bits. bf16: convolutions, dense layers and attention of any model compute in "
@@ -134,7 +129,6 @@ Examples:
 @click.option(
     "--max-weights",
     type=options.Size(),
-    metavar="SIZE",
     help="The most bytes that packed weights may take, as in 120MB: the fastest plan within that "
     "limit is used. By default the weights of a quantised network may take 45 % of their size in "
     "float32.",
@@ -142,6 +136,7 @@ Examples:
 @click.option(
     "--pack-at-load/--no-pack-at-load",
     default=True,
+    show_default=False,
     help="For a set of shapes: store each weight in one packing, and make the packings that other "
     "plans need when the artifact is loaded (default); or store all packings, which makes the file "
     "larger and loads at once.",
@@ -150,7 +145,6 @@ Examples:
     "--solver",
     type=options.OneOf(SOLVERS),
     default="auto",
-    show_default=True,
     help="How the layout search is solved: exactly within --search-seconds, or else with the best "
     "plan found by then (auto); exactly, however long it takes (exact); or by one of the paper's "
     "methods (dp, pbqp).",

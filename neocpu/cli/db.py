@@ -196,10 +196,8 @@ def _show_merged(document: Mapping[str, Any], *, quiet: bool) -> None:
 
 @command.command(epilog="Example:  neocpu db prune tuned.jsonl --keep-best 50 --dry-run")
 @click.argument("database", metavar="[FILE]", required=False, type=options.PATH)
-@click.option(
+@options.count(
     "--keep-best",
-    type=click.IntRange(min=1),
-    metavar="N",
     help="Also drop all but the N fastest schemes of each workload, CPU and thread count, and the "
     "fastest between each pair of layouts. Dropped schemes count as not measured.",
 )
@@ -260,11 +258,9 @@ def _show_pruned(report: PruneReport, dry_run: bool) -> None:
 @click.option(
     "--cpu", "cpus", multiple=True, metavar="NAME", help="LLVM's name of a CPU. Repeatable."
 )
-@click.option(
+@options.count(
     "--threads",
-    type=click.IntRange(min=1),
     multiple=True,
-    metavar="N",
     help="A thread count. Repeatable.",
 )
 @click.option(
@@ -276,10 +272,8 @@ def _show_pruned(report: PruneReport, dry_run: bool) -> None:
 )
 @options.shape
 @options.batch
-@click.option(
+@options.count(
     "--best",
-    type=click.IntRange(min=1),
-    metavar="N",
     help="Only the N fastest schemes of each workload, CPU and thread count, and the fastest "
     "between each pair of layouts; no failures.",
 )

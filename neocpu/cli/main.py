@@ -60,7 +60,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
     package="neocpu.cli",
     lines=COMMANDS,
     epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.option(
     "--version",

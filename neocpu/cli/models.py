@@ -71,20 +71,12 @@ def list_models(terminal: Terminal) -> None:
     metavar="FILE.onnx",
     help="The file to write; by default the network's name with .onnx, in this folder.",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="The seed of the random weights.",
+@options.seed(
+    "The seed of the random weights.",
 )
-@click.option(
+@options.count(
     "--batch",
-    type=click.IntRange(min=1),
     default=1,
-    show_default=True,
-    metavar="N",
     help="Images per call.",
 )
 @click.option(

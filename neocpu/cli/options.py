@@ -22,10 +22,27 @@ FILE_NAME: Final = click.Path(readable=False)
 """The same as text, for arguments that need not be a file."""
 
 
+def count(*names: str, **settings: Any) -> Callable[[Command], Command]:
+    """Return an option that takes a number from 1 on."""
+    return click.option(*names, type=click.IntRange(min=1), metavar="N", **settings)
+
+
+def seed(text: str) -> Callable[[Command], Command]:
+    """Return the option ``--seed``, whose help is ``text``."""
+    number = click.IntRange(min=0)
+    return click.option("--seed", type=number, default=0, metavar="N", help=text)
+
+
+def all_of(options: Sequence[Callable[[Any], Any]], command: Command) -> Command:
+    """Add several options to a command."""
+    found: Command = functools.reduce(lambda made, option: option(made), reversed(options), command)
+    return found
+
+
 class Duration(click.ParamType[float]):
     """``90``, ``2ms``, ``60s``, ``10m`` or ``1h``, in seconds."""
 
-    name = "duration"
+    name = "time"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -116,7 +133,6 @@ def shapes_by_name(
 target = click.option(
     "--target",
     default="host",
-    show_default=True,
     metavar="TARGET",
     help="The CPU to generate code for: host; the name of a CPU or a board, such as neoverse-n1, "
     "rpi4, rpi5, graviton3 or apple-m1; llvm -mcpu=NAME [-mattr=+x,-y] "
@@ -141,17 +157,13 @@ shape = _shape(
     "The whole shape of an input with dynamic dimensions; or its value, as in NAME=16000, which "
     "makes the input a constant. Repeatable."
 )
-batch = click.option(
+batch = count(
     "--batch",
-    type=click.IntRange(min=1),
-    metavar="N",
     help="Images per call: the first dimension of every input that --shape does not name. A model "
     "of one image is changed to take N.",
 )
-threads = click.option(
+threads = count(
     "--threads",
-    type=click.IntRange(min=1),
-    metavar="N",
     help="Number of threads; by default the CPUs this process may use.",
 )
 run_threads = click.option(
@@ -167,13 +179,8 @@ inputs = click.option(
     metavar="FILE.npz",
     help="An archive of the inputs, by name or in order.",
 )
-input_seed = click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="The seed of the random inputs used when none are given.",
+input_seed = seed(
+    "The seed of the random inputs used when none are given.",
 )
 databases = click.option(
     "--db",
@@ -220,7 +227,7 @@ def _flag(*names: str, **settings: Any) -> Callable[[Command], Command]:
 
 _COMMON: Final = (
     _flag("--debug", is_flag=True, help="Show the traceback of an error."),
-    _flag("--verbose", "-v", count=True, help="Show more; -vv shows all."),
+    _flag("--verbose", "-v", count=True, show_default=False, help="Show more; -vv shows all."),
     _flag(
         "--quiet",
         "-q",

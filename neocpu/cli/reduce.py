@@ -65,8 +65,6 @@ Examples:
     "--budget",
     type=options.Duration(),
     default="10m",
-    show_default=True,
-    metavar="TIME",
     help="The time after which the smallest failing part found so far is written: 90, 60s, 10m, "
     "1h.",
 )

@@ -49,10 +49,8 @@ Examples:
     help="Write the outputs to an archive.",
 )
 @options.input_seed
-@click.option(
+@options.count(
     "--repeat",
-    type=click.IntRange(min=1),
-    metavar="N",
     help="After the first run, run N times more and print the latency.",
 )
 @click.option(

@@ -48,7 +48,6 @@ request."""
 @click.option(
     "--host",
     default="127.0.0.1",
-    show_default=True,
     metavar="ADDRESS",
     help="The address to listen on; 0.0.0.0 stands for all addresses of the machine.",
 )
@@ -56,7 +55,6 @@ request."""
     "--port",
     type=click.IntRange(0, 65535),
     default=8080,
-    show_default=True,
     metavar="N",
     help="The port to listen on; 0 chooses a free one.",
 )
@@ -67,47 +65,38 @@ request."""
     help="Number of threads of each call; by default the CPUs this process may use, divided by "
     "--instances. performance takes those of performance cores, for one instance.",
 )
-@click.option(
+@options.count(
     "--instances",
-    type=click.IntRange(min=1),
     default=1,
-    show_default=True,
-    metavar="N",
     help="The number of calls that may run at the same time, over all models.",
 )
 @click.option(
     "--queue",
     type=click.IntRange(min=0),
     default=64,
-    show_default=True,
     metavar="N",
     help="The number of requests of a model that may wait; more are refused with 429.",
 )
-@click.option(
+@options.count(
     "--max-batch",
-    type=click.IntRange(min=1),
-    metavar="N",
     help="Compute several requests in one call, with at most N rows along the first axis, if the "
     "artifact is compiled for more than one row. Each request may then have from 1 to N rows.",
 )
 @click.option(
     "--max-delay",
     type=options.Duration(),
-    metavar="TIME",
     help="The longest time that a request waits for others while nothing is computed: 2ms by "
     "default, at most 10s.",
 )
 @click.option(
     "--max-request-bytes",
     type=options.Size(),
-    metavar="SIZE",
     help="The size of the largest request, by default the most that a model's inputs can take as "
     "JSON; larger requests are refused with 413 before they are read.",
 )
 @click.option(
     "--max-bytes-in-flight",
     type=options.Size(),
-    metavar="SIZE",
     help="The most bytes that requests in progress and unread answers may take, by default a "
     "quarter of the memory; further requests are refused with 429.",
 )
@@ -121,8 +110,6 @@ request."""
     "--drain-seconds",
     type=options.Duration(),
     default="30s",
-    show_default=True,
-    metavar="TIME",
     help="How long a shutdown waits for accepted requests to finish.",
 )
 @options.common

@@ -62,31 +62,22 @@ Examples:
 @click.option(
     "--strategy",
     default="xgb",
-    show_default=True,
     metavar="NAME",
     help="How the next scheme to measure is chosen: xgb (by the largest gain that a cost model "
     "trained on all records expects; ends when little is left to gain), grid (all schemes, best "
     "estimates first), random, or analytic (measures nothing: shows the best estimates, for any "
     "--target).",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="The seed of strategies xgb and random: equal seeds and measurements give equal searches.",
+@options.seed(
+    "The seed of strategies xgb and random: equal seeds and measurements give equal searches.",
 )
 @click.option(
     "--budget",
     type=options.Duration(),
-    metavar="TIME",
     help="Stop after this time: 90, 60s, 10m, 1h. By default tuning ends when the strategy does.",
 )
-@click.option(
+@options.count(
     "--trials",
-    type=click.IntRange(min=1),
-    metavar="N",
     help="Stop after N measurements, without the repeated ones that compare the winners.",
 )
 @accuracy
@@ -97,10 +88,8 @@ Examples:
     "--target and --threads. See docs/fleet.md.",
 )
 @click.option("--key", metavar="KEY", help="The name under which the servers are registered.")
-@click.option(
+@options.count(
     "--parallel",
-    type=click.IntRange(min=1),
-    metavar="N",
     help="The number of servers to use at once; by default all that are registered under the key.",
 )
 @options.page

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 from onnx import helper
 from onnxscript.optimizer._constant_folding import FoldConstantsPass, Replacement
 
+from neocpu.foundation.arrays import Array
 from neocpu.frontend.numpy_operators.table import evaluator_of_nodes
 
 _UNLIMITED = 2**62
 
 _log = logging.getLogger("neocpu")
-
-Array: TypeAlias = npt.NDArray[Any]
 
 
 class FoldConstants(FoldConstantsPass):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from neocpu.foundation.arrays import Array
 from neocpu.foundation.host import usable_cpus
-
-Array: TypeAlias = NDArray[Any]
 
 _PIECE: Final = 1 << 20
 """The bytes of a piece with its own digest, so that several threads can compute digests."""

@@ -22,8 +22,8 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
+from neocpu.plan.outcome import CalibratedLayer, Calibration
 from neocpu.plan.reports.calibration_report import CalibrationReport, IntegerLayer
-from neocpu.plan.reports.stored_plan import stored_calibration
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.calibrated import Calibrated, calibrate
 from neocpu.quantiser.calibration import Source, read_samples
@@ -287,7 +287,7 @@ class _Compiling:
         nothing = self._report((), None)
         if not layers:
             excess = None if found is None else self.budget.excess(found)
-            nothing = replace(nothing, excess=excess)
+            nothing = self._report((), None, excess)
             return self._build(self.model, self.options, Precision.FP32, nothing)
         report = self._report(layers, found)
         proto = self.calibrated.written_with([one.result for one in layers])
@@ -300,11 +300,11 @@ class _Compiling:
         winner, loser = (mixed, plain) if is_worth_it else (plain, mixed)
         loser.close()
         raced = replace(
-            report if is_worth_it else nothing,
-            integers_seconds=seconds[0],
-            float32_seconds=seconds[1],
+            (report if is_worth_it else nothing).stored,
+            integers_us=seconds[0] * 1e6,
+            float32_us=seconds[1] * 1e6,
         )
-        winner.amend(replace(winner.plan, calibration=stored_calibration(raced)))
+        winner.amend(replace(winner.plan, calibration=raced))
         return winner
 
     def _kept(
@@ -349,16 +349,26 @@ class _Compiling:
         )
 
     def _report(
-        self, layers: tuple[IntegerLayer, ...], found: Comparison | None
+        self,
+        layers: tuple[IntegerLayer, ...],
+        found: Comparison | None,
+        excess: str | None = None,
     ) -> CalibrationReport:
-        return CalibrationReport(
-            layers=layers,
+        stored = Calibration(
+            layers=tuple(
+                CalibratedLayer(name=one.name, saved_us=one.saved_seconds * 1e6, noise=one.noise)
+                for one in layers
+            ),
             max_error=self.budget.max_error,
             min_agreement=self.budget.min_agreement,
             error=0.0 if found is None else found.error,
             agreement=None if found is None else found.agreement,
             samples=len(self.checking),
+            integers_us=None,
+            float32_us=None,
+            excess=excess,
         )
+        return CalibrationReport(stored=stored, names={one.result: one.name for one in layers})
 
     @property
     def _of_fixed_shapes(self) -> CompileOptions:

@@ -100,7 +100,7 @@ class Timeline:
         start = self.events[0].begin if self.events else 0
         for event in self.events:
             yield {
-                "name": self._name(event),
+                "name": f"run {event.run}" if event.call < 0 else self.calls[event.call].name,
                 "cat": event.kind,
                 "ph": "X",
                 "ts": (event.begin - start) / 1000,
@@ -109,9 +109,6 @@ class Timeline:
                 "tid": event.thread,
                 "args": self._arguments(event),
             }
-
-    def _name(self, event: TraceEvent) -> str:
-        return f"run {event.run}" if event.call < 0 else self.calls[event.call].name
 
     def _arguments(self, event: TraceEvent) -> dict[str, Any]:
         if event.kind == "run":

@@ -43,7 +43,7 @@ from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import DirectScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.template import ConvTemplate
+from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # The slowdown of direct convolutions of ResNet-50, DenseNet-121 and VGG with other layouts on a Zen
@@ -180,9 +180,7 @@ def pack_weights(
     return weight_layout(workload, scheme).pack(weights)
 
 
-def argument_shapes(
-    workload: Conv2dWorkload, scheme: DirectScheme
-) -> tuple[tuple[tuple[int, ...], str], ...]:
+def argument_shapes(workload: Conv2dWorkload, scheme: DirectScheme) -> Arguments:
     """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
     weights = scheme.kernel_layout.shape(workload.kernel_shape)
     return convolution_arguments(workload, scheme, weights)

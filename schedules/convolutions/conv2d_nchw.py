@@ -34,7 +34,7 @@ from neocpu.schedules.vocabulary.layout import NCHW, KernelLayout, ceil_div
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.schedules.vocabulary.steps import TENSOR
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.template import ConvTemplate
+from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # TVM keeps smaller temporaries on the stack, where LLVM finds registers for them.
@@ -72,13 +72,9 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[NchwScheme, ...]
     return tuple(ranked[:MAX_SCHEMES])
 
 
-def _is_pointwise(workload: Conv2dWorkload) -> bool:
-    return workload.kernel == (1, 1) and workload.stride == (1, 1) and not any(workload.padding)
-
-
 def _flat(workload: Conv2dWorkload) -> Conv2dWorkload:
     """Return the same bytes as one long row, for kernels in which pixels have no neighbours."""
-    if not _is_pointwise(workload):
+    if not (workload.kernel == (1, 1) and workload.stride == (1, 1) and not any(workload.padding)):
         return workload
     return replace(workload, height=1, width=workload.height * workload.width)
 
@@ -119,9 +115,7 @@ def pack_weights(
     return packed.reshape(*packed.shape[:4], scheme.reg_oc)
 
 
-def argument_shapes(
-    workload: Conv2dWorkload, scheme: NchwScheme
-) -> tuple[tuple[tuple[int, ...], str], ...]:
+def argument_shapes(workload: Conv2dWorkload, scheme: NchwScheme) -> Arguments:
     """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
     o, i, kh, kw = workload.kernel_shape
     weights = (ceil_div(o, scheme.reg_oc), i, kh, kw, scheme.reg_oc)

@@ -34,7 +34,7 @@ from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.layout import KernelLayout, ceil_div
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.template import ConvTemplate
+from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
 from neocpu.schedules.vocabulary.vector_fold import fold
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
@@ -143,9 +143,7 @@ def _strip(workload: Conv2dWorkload, scheme: PointwiseScheme, target: CpuTarget)
     return max(1, min(fitting, whole.blocks))
 
 
-def argument_shapes(
-    workload: Conv2dWorkload, scheme: PointwiseScheme
-) -> tuple[tuple[tuple[int, ...], str], ...]:
+def argument_shapes(workload: Conv2dWorkload, scheme: PointwiseScheme) -> Arguments:
     """Return physical ``(shape, dtype)`` of data, weights, operands of both kinds and output.
 
     The weights are ``(O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks.

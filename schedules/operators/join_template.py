@@ -18,7 +18,7 @@ from neocpu.schedules.operators.elementwise import schedule_function
 from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload
 from neocpu.schedules.vocabulary.scheme import JoinScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.template import Template
+from neocpu.schedules.vocabulary.template import Arguments, Template
 
 # The factor for a concatenation that shifts channels a few lanes at a time, because they do not
 # fill their blocks.
@@ -35,9 +35,7 @@ def space(workload: JoinWorkload, target: CpuTarget) -> tuple[JoinScheme, ...]:
     return (JoinScheme(),)
 
 
-def argument_shapes(
-    workload: JoinWorkload, scheme: JoinScheme
-) -> tuple[tuple[tuple[int, ...], str], ...]:
+def argument_shapes(workload: JoinWorkload, scheme: JoinScheme) -> Arguments:
     """Return the physical ``(shape, dtype)`` of the inputs and the output."""
     shapes = (*workload.input_shapes, workload.output_shape)
     return tuple((workload.format.shape(shape), workload.dtype) for shape in shapes)

@@ -26,7 +26,7 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.template import Template
+from neocpu.schedules.vocabulary.template import Arguments, Template
 
 # The number of pixels in a task: 16 channels of 512 fp32 pixels are 32 KiB on either side.
 TASK_PIXELS = 512
@@ -87,9 +87,7 @@ def space(workload: TransformWorkload, target: CpuTarget) -> tuple[TransformSche
     return (TransformScheme(),)
 
 
-def argument_shapes(
-    workload: TransformWorkload, scheme: TransformScheme
-) -> tuple[tuple[tuple[int, ...], str], ...]:
+def argument_shapes(workload: TransformWorkload, scheme: TransformScheme) -> Arguments:
     """Return the physical ``(shape, dtype)`` of data and output."""
     ends = (workload.source, workload.destination)
     return tuple((end.shape(workload.shape), end.dtype) for end in ends)

@@ -32,19 +32,10 @@ class GroupScheme(StoreFold):
     unroll_ker: bool
     out_bn: int = 0
 
-    def __post_init__(self) -> None:
-        if self.out_bn == self.oc_bn:
-            raise ValueError(f"out_bn={self.out_bn} is oc_bn: leave it out")
-
     @property
     def in_layout(self) -> DataLayout:
         """NCHW[oc_bn]c."""
         return DataLayout(self.oc_bn)
-
-    @property
-    def out_layout(self) -> DataLayout:
-        """NCHW[out_bn]c if ``out_bn`` is set, otherwise NCHW[oc_bn]c."""
-        return DataLayout(self.out_bn or self.oc_bn)
 
 
 @dataclass(frozen=True, slots=True)

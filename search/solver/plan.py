@@ -6,9 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from neocpu.foundation.json_codec import fields_to_json
 from neocpu.foundation.option_words import Solver
 from neocpu.search.solver.bounds import lower_bound
 from neocpu.search.solver.dp import dynamic_program
@@ -72,10 +70,6 @@ class Plan:
             return f"at most {words} % above the best plan within the limit"
         remedy = "use --solver auto" if self.solver in ("dp", "pbqp") else "raise --search-seconds"
         return f"not proven optimal: at most {words} % above the best plan; {remedy}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form (costs in seconds)."""
-        return fields_to_json(self)
 
 
 def solve(

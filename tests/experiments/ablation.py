@@ -26,12 +26,12 @@ from neocpu.frontend.shapes.input_shapes import NO_SHAPES
 from neocpu.planning.optimisation_levels import OptLevel
 from neocpu.runtime.artifact import read_header
 
-LEVELS = {str(level): {"opt": str(level)} for level in OptLevel}
-TUNING = {"untuned": {"only_databases": True}, "tuned": {}}
+LEVELS = {str(level): ["--opt", str(level)] for level in OptLevel}
+TUNING = {"untuned": ["--only-db"], "tuned": []}
 
 
 def measure(
-    model: str, variants: Mapping[str, Mapping[str, object]], threads: int, options: LatencyOptions
+    model: str, variants: Mapping[str, Sequence[str]], threads: int, options: LatencyOptions
 ) -> LatencyReport:
     """Return the latencies of a model, compiled once with each variant's options."""
     with TemporaryFolder("ablation") as name:
@@ -41,7 +41,7 @@ def measure(
         for label, chosen in variants.items():
             path = folder / f"{label}.so"
             # No comparison with the reference: the outputs are compared with each other.
-            compile_in_child(source, path, threads=threads, **chosen)
+            compile_in_child(source, path, threads=threads, options=chosen)
             contenders.append(Contender(label, "neocpu", path))
         inputs = random_inputs(read_header(path).inputs, seed=0)
         return measure_latency(contenders, inputs, threads, options)

@@ -26,7 +26,7 @@ def tiny(tmp_path_factory):
 
 @pytest.mark.slow
 def test_levels_are_compared(tiny):
-    variants = {"nchw": {"opt": "nchw"}, "global": {}}
+    variants = {"nchw": ["--opt", "nchw"], "global": []}
     options = LatencyOptions(rounds=2, round_seconds=0.01, warmup_seconds=0.0)
     report = ablation.measure(tiny, variants, threads=1, options=options)
     table = ablation.table({"a": report, "b": report}, tuple(variants))

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import asdict
 from datetime import datetime
 
 import pytest
@@ -17,7 +18,7 @@ def test_the_machine_describes_itself():
     assert machine.memory > 1e8
     assert {"neocpu", "apache-tvm", "onnx"} <= set(machine.versions)
     assert abs((datetime.now().astimezone() - datetime.fromisoformat(machine.date)).days) < 1
-    assert json.loads(json.dumps(machine.to_json())) == machine.to_json()
+    assert json.loads(json.dumps(asdict(machine))) == asdict(machine)
 
 
 def test_data_caches_are_named(tmp_path):

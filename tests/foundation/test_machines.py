@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_more_cores_read_no_slower(name):
 def test_a_file_describes_another(tmp_path):
     path = tmp_path / "mine.json"
     mine = replace(ZEN4, cores=12, memory_all=80e9)
-    path.write_text(json.dumps(mine.to_json()))
+    path.write_text(json.dumps(asdict(mine)))
     assert find_machine(str(path)) == mine
 
 
@@ -56,7 +56,7 @@ def test_a_file_describes_another(tmp_path):
 )
 def test_what_is_wrong_with_a_file_is_said(tmp_path, change, words):
     path = tmp_path / "bad.json"
-    path.write_text(json.dumps(ZEN4.to_json() | change))
+    path.write_text(json.dumps(asdict(ZEN4) | change))
     with pytest.raises(UsageError) as caught:
         find_machine(str(path))
     assert str(caught.value) == f"{path}: {words}"

@@ -224,10 +224,10 @@ def test_every_word_is_known_where_it_is_used() -> None:
     assert set(option_words.PRECISIONS) == set(Precision)
     assert set(option_words.OPT_LEVELS) == set(OptLevel)
     assert get_args(option_words.AccuracyName) == tuple(LEVELS)
-    assert option_words.STRATEGY_NAMES == tuple(STRATEGIES)
+    assert get_args(option_words.StrategyName) == tuple(STRATEGIES)
     assert option_words.METHODS == (*METHODS, AUTO)
     strategy = next(one for one in tune_command.params if one.name == "strategy")
-    assert strategy.default in option_words.STRATEGY_NAMES
+    assert strategy.default in STRATEGIES
     settings = set(CompileSettings.__annotations__)
     own = {"model", "target", "precision", "max_error", "on_progress"}
     assert settings == set(inspect.signature(neocpu.compile).parameters) - own

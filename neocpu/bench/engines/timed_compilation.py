@@ -53,9 +53,7 @@ def compile_in_child(
     threads: int,
     goal: str = "latency",
     databases: Sequence[str | os.PathLike[str]] = (),
-    only_databases: bool = False,
-    opt: str = "global",
-    accuracy: str = "default",
+    options: Sequence[str] = (),
     precision: str = "auto",
     max_error: float | None = None,
     calibrate: Path | None = None,
@@ -75,13 +73,11 @@ def compile_in_child(
     """
     command = [
         *(*_PROGRAM, str(model), "-o", str(artifact)),
-        *("--goal", goal, "--threads", str(threads), "--opt", opt, "--accuracy", accuracy),
-        *("--precision", precision),
+        *("--goal", goal, "--threads", str(threads), "--precision", precision, *options),
         *(() if max_error is None else ("--max-error", str(max_error))),
         *(("--calibrate", str(calibrate)) if calibrate else ()),
         *(("--target", target) if target else ()),
         *(word for path in databases for word in ("--db", str(path))),
-        *(("--only-db",) if only_databases else ()),
         *(() if verify else ("--no-verify",)),
     ]
     with subprocess.Popen(

@@ -43,7 +43,7 @@ class Ratio:
 
 def percentile(rounds: Rounds, percent: float) -> float:
     """Return a percentile of all runs, such as 50 for the median."""
-    return float(np.percentile(_flat(rounds), percent))
+    return float(np.percentile(np.array([seconds for one in rounds for seconds in one]), percent))
 
 
 def median(rounds: Rounds) -> float:
@@ -98,10 +98,6 @@ def ratio_of_medians(
 def _draw(rng: np.random.Generator, rounds: int) -> NDArray[np.int64]:
     """Return the numbers of the rounds in each sample of the bootstrap."""
     return rng.integers(0, rounds, (BOOTSTRAP_SAMPLES, rounds))
-
-
-def _flat(rounds: Rounds) -> NDArray[np.float64]:
-    return np.array([seconds for one in rounds for seconds in one])
 
 
 def _medians(rounds: Rounds, drawn: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -166,7 +166,7 @@ class ScalingPrediction:
         return {
             "model": self.name,
             "cpu": self.request.machine.cpu,
-            "machine": self.request.machine.to_json(),
+            "machine": asdict(self.request.machine),
             "one_thread": self.alone,
             "steps": [self._step(step) for step in self.steps],
         }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from neocpu.bench.engines.contenders import OWN, Contender, ContenderProcess
 from neocpu.bench.engines.inputs_file import save_inputs
@@ -57,10 +57,6 @@ class CallMode:
     def contender(self, artifact: Path) -> Contender:
         """Return it as a contender; where calls are made at once, it times them together."""
         return Contender("direct", OWN, artifact, self.streams if self.streams > 1 else None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
     def __str__(self) -> str:
         streams = f"{plural(self.streams, 'stream')} of {plural(self.threads_each, 'thread')}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -192,7 +192,7 @@ class ServedReport:
         return {
             "model": self.name,
             "threads": self.mode.threads,
-            "mode": self.mode.to_json(),
+            "mode": asdict(self.mode),
             "instances": self.instances,
             "request_bytes": self.request_bytes,
             "results": [result.to_json() for result in self.results],

@@ -20,7 +20,7 @@ from neocpu.bench.throughput.throughput_report import ModeResult, ThroughputRepo
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
+from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 
 ROUND_SECONDS: Final = 0.5
@@ -149,7 +149,8 @@ def _race(
     for failure in race.failures:
         if failure.label.startswith(f"{OWN}, "):
             raise ArtifactError(f"{tested.name} does not run as {failure.label}: {failure.reason}")
-    images = _images(tested.header.inputs)
+    # The batch of the first input that is a feature map.
+    images = next((spec.shape[0] for spec in tested.header.inputs if len(spec.shape) >= 4), 1)
     found = ((mode, race.find(mode.label), memories.get(mode.label)) for mode in paths)
     modes = tuple(
         ModeResult(mode, speed, memory, images)
@@ -157,8 +158,3 @@ def _race(
         if speed is not None and memory is not None
     )
     return ThroughputReport(tested.name, race, modes)
-
-
-def _images(inputs: Sequence[TensorSpec]) -> int:
-    """Return the images of a call: the batch of the first input that is a feature map."""
-    return next((spec.shape[0] for spec in inputs if len(spec.shape) >= 4), 1)

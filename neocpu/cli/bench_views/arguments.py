@@ -91,7 +91,6 @@ rounds = click.option(
     "--rounds",
     type=click.IntRange(min=2),
     default=12,
-    show_default=True,
     metavar="N",
     help="Number of rounds; in each round all engines run in turn.",
 )
@@ -99,8 +98,6 @@ duration = click.option(
     "--duration",
     type=options.Duration(),
     default="60s",
-    show_default=True,
-    metavar="TIME",
     help="How long to measure each OUT.so.",
 )
 markdown = click.option("--markdown", is_flag=True, help="Print the tables in Markdown.")

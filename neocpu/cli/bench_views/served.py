@@ -27,14 +27,11 @@ Examples:
     "--clients",
     type=Counts("clients"),
     default="1,8,32",
-    show_default=True,
     metavar="N[,N…]",
     help="Number of clients at once.",
 )
-@click.option(
+@options.count(
     "--max-batch",
-    type=click.IntRange(min=1),
-    metavar="N",
     help="Let the server compute up to N requests of one row each in one call. Direct calls then "
     "take whole batches, with the plan and the streams that compute the most rows a second.",
 )
@@ -42,8 +39,6 @@ Examples:
     "--max-delay",
     type=options.Duration(),
     default="2ms",
-    show_default=True,
-    metavar="TIME",
     help="With --max-batch: the longest time that a request waits for others.",
 )
 @duration

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from neocpu.cli.bench_views.arguments import Asked
@@ -72,7 +73,7 @@ def report(
     run = amend(run)
     document = {
         "command": run.command,
-        "machine": run.machine.to_json(),
+        "machine": asdict(run.machine),
         "results": [each.to_json() for each in found.reports],
         "failures": [failure.to_json() for failure in found.failures],
         **summary(found),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -58,12 +57,9 @@ class Numbers(click.ParamType[tuple[float, ...]]):
 
 
 _DATA: Final = (
-    click.option(
+    options.count(
         "--samples",
-        type=click.IntRange(min=1),
         default=128,
-        show_default=True,
-        metavar="N",
         help="The most calibration samples to use; of a folder, they are spread evenly over all "
         "files.",
     ),
@@ -71,7 +67,6 @@ _DATA: Final = (
         "--fit",
         type=options.OneOf(FITS),
         default="crop",
-        show_default=True,
         help="How a picture for calibration is brought to the size of the input: stretch both "
         "sides, crop to the middle, or letterbox the whole picture with grey borders.",
     ),
@@ -79,7 +74,6 @@ _DATA: Final = (
         "--mean",
         type=Numbers(),
         default="0.485,0.456,0.406",
-        show_default=True,
         metavar="M,M,M",
         help="The mean of each channel, subtracted from pixels between 0 and 1.",
     ),
@@ -87,7 +81,6 @@ _DATA: Final = (
         "--std",
         type=Numbers(),
         default="0.229,0.224,0.225",
-        show_default=True,
         metavar="S,S,S",
         help="The standard deviation of each channel, which pixels are divided by after the mean "
         "is subtracted.",
@@ -118,8 +111,7 @@ def files(source: str | None) -> tuple[str, ...]:
 
 def data(command: Command) -> Command:
     """Add the options of calibration data."""
-    found: Command = functools.reduce(lambda made, option: option(made), reversed(_DATA), command)
-    return found
+    return options.all_of(_DATA, command)
 
 
 def preprocessing(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -18,7 +17,6 @@ _OPTIONS: Final = (
         "--method",
         type=options.OneOf(METHODS),
         default="percentile",
-        show_default=True,
         help="How the range of a tensor is found: from all values (minmax); from averages of the "
         "samples' ranges (moving-average); without outliers (percentile); by the least change of "
         "the distribution, measured as Kullback-Leibler divergence (kl), the same in both "
@@ -29,7 +27,6 @@ _OPTIONS: Final = (
         "--percentile",
         type=float,
         default=99.99,
-        show_default=True,
         metavar="P",
         help="The share of values, in percent, that --method percentile keeps within the range.",
     ),
@@ -42,14 +39,12 @@ _OPTIONS: Final = (
         "--per",
         type=options.OneOf(("channel", "layer")),
         default="channel",
-        show_default=True,
         help="Give each output channel of weights a scale of its own, or each layer one scale.",
     ),
     click.option(
         "--int16-sums",
         type=options.OneOf(("0", "2", "4", "8")),
         default="4",
-        show_default=True,
         help="Keep weights so small that the sum of this many products fits 16 bits, which CPUs "
         "without VNNI compute fast and which other engines would saturate; 0 uses all 8 bits of a "
         "weight. 8 costs some accuracy.",
@@ -59,7 +54,6 @@ _OPTIONS: Final = (
         "correction",
         type=options.OneOf(CORRECTIONS),
         default="weights",
-        show_default=True,
         help="How errors of rounded weights are corrected: not at all (none); in the bias, at the "
         "mean of the layer's inputs (weights); by restoring each channel's mean and variance "
         "(mean-variance); or in the bias, also by the mean error that remains in the layer's "
@@ -87,7 +81,4 @@ _OPTIONS: Final = (
 
 def rounding(command: Command) -> Command:
     """Add the options, named as in `QuantiseOptions` except for ``per`` and ``int16_sums``."""
-    found: Command = functools.reduce(
-        lambda made, option: option(made), reversed(_OPTIONS), command
-    )
-    return found
+    return options.all_of(_OPTIONS, command)

@@ -13,7 +13,6 @@ accuracy: Final = click.option(
     "--accuracy",
     type=OneOf(tuple(LEVELS)),
     default=DEFAULT.name,
-    show_default=True,
     help="How exact outputs are: their norm-wise error is at most 1e-4, or 5e-6 (strict), which "
     "leaves out algorithms that round more than direct convolution.",
 )

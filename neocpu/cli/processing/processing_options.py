@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from neocpu.cli import options
 from neocpu.foundation.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,10 +54,7 @@ _OPTIONS: Final = (
 
 def processing(command: Command) -> Command:
     """Add the options."""
-    found: Command = functools.reduce(
-        lambda made, option: option(made), reversed(_OPTIONS), command
-    )
-    return found
+    return options.all_of(_OPTIONS, command)
 
 
 def take(arguments: dict[str, Any]) -> Processing:

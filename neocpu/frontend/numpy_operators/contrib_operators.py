@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 
-Array: TypeAlias = npt.NDArray[Any]
+from neocpu.foundation.arrays import Array
 
 _EPSILON = 1e-12
 """The default epsilon of these operators, added to a variance."""

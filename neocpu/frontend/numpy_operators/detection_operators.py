@@ -9,10 +9,9 @@ import math
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 
-Array: TypeAlias = npt.NDArray[Any]
+from neocpu.foundation.arrays import Array
 
 
 class NonMaxSuppression(OpRun):  # type: ignore[misc]

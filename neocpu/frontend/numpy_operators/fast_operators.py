@@ -11,15 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 
+from neocpu.foundation.arrays import Array
 from neocpu.frontend.numpy_operators.pieces import in_pieces
-
-Array: TypeAlias = npt.NDArray[Any]
 
 _ERF_STEP, _ERF_LAST = 1 / 256, 6.0
 _ERF_TABLE = np.array([math.erf(i * _ERF_STEP) for i in range(int(_ERF_LAST / _ERF_STEP) + 1)])

@@ -5,15 +5,14 @@ numpy refuses negative exponents, and converts numbers out of range as the machi
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from onnx.helper import np_dtype_to_tensor_dtype, tensor_dtype_to_np_dtype
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_cast import cast_to
 
-Array: TypeAlias = npt.NDArray[Any]
+from neocpu.foundation.arrays import Array
 
 
 class Pow(OpRun):  # type: ignore[misc]

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 
+from neocpu.foundation.arrays import Array
 from neocpu.frontend.numpy_operators.moving_operators import Columns
-
-Array: TypeAlias = npt.NDArray[Any]
 
 _REDUCTIONS: Mapping[str, np.ufunc] = {
     "add": np.add,

@@ -12,16 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_cum_sum import CumSum as OnnxCumSum
 
+from neocpu.foundation.arrays import Array
 from neocpu.frontend.numpy_operators.resize_operators import cubic_kernel
-
-Array: TypeAlias = npt.NDArray[Any]
 
 
 class GlobalMaxPool(OpRun):  # type: ignore[misc]

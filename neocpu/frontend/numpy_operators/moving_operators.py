@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 
+from neocpu.foundation.arrays import Array
 from neocpu.frontend.numpy_operators.pieces import IN_CACHE, in_pieces
-
-Array: TypeAlias = npt.NDArray[Any]
 
 LARGE: Final = 8 * IN_CACHE
 """Elements of a tensor from which work in pieces pays."""

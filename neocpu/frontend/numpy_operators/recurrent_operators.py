@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 
-Array: TypeAlias = npt.NDArray[Any]
+from neocpu.foundation.arrays import Array
+
 Function: TypeAlias = Callable[[Array], Array]
 
 _FORMULAS: Mapping[str, tuple[tuple[float, ...], Callable[..., Array]]] = {

@@ -5,15 +5,13 @@ Sums of integers wrap around as on the machine; other results are rounded toward
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 
+from neocpu.foundation.arrays import Array
 from neocpu.frontend.numpy_operators.integer_operators import to_type
-
-Array: TypeAlias = npt.NDArray[Any]
 
 
 class _Reduction(OpRun):  # type: ignore[misc]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_resize import Resize as OnnxResize
 
-Array: TypeAlias = npt.NDArray[Any]
+from neocpu.foundation.arrays import Array
 
 _LOST = 1e-3
 """The most by which float32 rounding moves a sum below an integer."""

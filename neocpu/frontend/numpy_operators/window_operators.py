@@ -6,15 +6,13 @@ onnx's evaluator runs Col2Im and DeformConv in loops per pixel, and has no MaxRo
 from __future__ import annotations
 
 from itertools import product
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 
+from neocpu.foundation.arrays import Array
 from neocpu.frontend.numpy_operators.fast_operators import Window
-
-Array: TypeAlias = npt.NDArray[Any]
 
 
 class Col2Im(OpRun):  # type: ignore[misc]

@@ -12,18 +12,16 @@ import secrets
 import tempfile
 import weakref
 from collections.abc import Iterable
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import BinaryIO, Final
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import uses_external_data
 
+from neocpu.foundation.arrays import Array
 from neocpu.foundation.errors import ArtifactError
 from neocpu.frontend.onnx_graph.weightless_model import PACKED, tensor_bytes, without_initializers
-
-Array: TypeAlias = npt.NDArray[Any]
 
 LEAST_BYTES: Final = 1 << 16
 """Bytes of the smallest tensor that is stored; for smaller ones, the reference costs more."""

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from onnx import TensorProto
 
+from neocpu.frontend.numpy_operators.resize_operators import cubic_kernel
 from neocpu.frontend.onnx_graph.node_writer import NodeWriter
 from neocpu.frontend.opsets.opset_raising import opset_of
 from neocpu.frontend.rows.row_graph import DOMAIN
@@ -102,10 +103,8 @@ def _weights(extent: int, pixels: int) -> Array:
     weights = np.zeros((extent, pixels))
     for tap in range(-1, 3):
         d = np.abs(at - low - tap)
-        near = ((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1
-        far = ((_CUBIC * d - 5 * _CUBIC) * d + 8 * _CUBIC) * d - 4 * _CUBIC
         places = np.clip(low + tap, 0, pixels - 1)
-        np.add.at(weights, (np.arange(extent), places), np.where(d <= 1, near, far))
+        np.add.at(weights, (np.arange(extent), places), cubic_kernel(d, _CUBIC))
     return weights
 
 

@@ -76,7 +76,7 @@ def call_operator(
     UnsupportedError
         The operator fails.
     """
-    types = [None if each is None else _type_of(each) for each in inputs]
+    types = [None if each is None else _type(each.ty.dtype.dtype, each.ty.shape) for each in inputs]
     present = [each for each in inputs if each is not None]
     with foreign_code(partial(operator.failure, node)):
         built = _built(operator, types, attributes)
@@ -132,10 +132,6 @@ def _types(built: _Built, inputs: Sequence[TensorType | None]) -> list[TensorTyp
         count = sum(each is not None for each in inputs)
         return [_type(each.ty.dtype.dtype, each.ty.shape) for each in built.params[count:]]
     return [_type(each.dtype, each.shape) for each in built]
-
-
-def _type_of(expr: relax.Expr) -> TensorType:
-    return _type(expr.ty.dtype.dtype, expr.ty.shape)
 
 
 def _type(dtype: Any, shape: Sequence[Any]) -> TensorType:

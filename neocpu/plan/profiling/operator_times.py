@@ -299,7 +299,10 @@ def measure_profile(
         timeout=TIMEOUT,
     )
     operators = operators_of(plan, measured["calls"])
-    predicted, lacks = _predictions(plan), _lacks(plan)
+    predicted, lacks = (
+        {kernel.name: kernel.cost_us / 1e6 / kernel.calls for kernel in plan.kernels},
+        _lacks(plan),
+    )
     return ProfileReport(
         threads=limits.threads,
         seconds=measured["seconds"],
@@ -318,11 +321,6 @@ def measure_profile(
         limits=limits,
         pages=measured["pages"],
     )
-
-
-def _predictions(plan: Plan) -> dict[str, float]:
-    """Return the predicted seconds of a call of each kernel, and of the time between calls."""
-    return {kernel.name: kernel.cost_us / 1e6 / kernel.calls for kernel in plan.kernels}
 
 
 def _lacks(plan: Plan) -> dict[str, str]:

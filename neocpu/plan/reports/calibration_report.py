@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from neocpu.plan.outcome import Calibration
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +32,15 @@ class IntegerLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationReport:
-    """The decisions that calibration data led to.
+    """The decisions that calibration data led to, as a plan stores them.
 
     Attributes
     ----------
-    layers : tuple of IntegerLayer
-        Layers in integers; none where all stay in float32.
-    max_error, min_agreement : float or None
-        The limits.
-    error : float
-        Norm-wise distance of outputs from float32, on data that gave no ranges.
-    agreement : float or None
-        Share of rows whose largest score is the same; None for models without rows of scores.
-    samples : int
-        Number of samples on which error and agreement were measured.
-    integers_seconds, float32_seconds : float or None
-        Seconds of a run, if this host timed both.
-    excess : str or None
-        Limit that the faster layers missed, if that left no layer in integers.
+    stored : Calibration
+        The decisions.
+    names : mapping of str to str
+        Name of the node of each layer in integers, by the tensor that the layer makes.
     """
 
-    layers: tuple[IntegerLayer, ...]
-    max_error: float | None
-    min_agreement: float | None
-    error: float
-    agreement: float | None
-    samples: int
-    integers_seconds: float | None = None
-    float32_seconds: float | None = None
-    excess: str | None = None
+    stored: Calibration
+    names: Mapping[str, str]

@@ -24,15 +24,12 @@ from neocpu.plan.operators import (
 from neocpu.plan.outcome import (
     AppliedRules,
     BrokenPromise,
-    CalibratedLayer,
-    Calibration,
     PhaseTime,
     PlanSearch,
     Promise,
     Verification,
 )
 from neocpu.plan.plan import Plan
-from neocpu.plan.reports.calibration_report import CalibrationReport
 from neocpu.plan.reports.decisions import Decisions
 from neocpu.planning import alternatives
 from neocpu.planning.operators.operator_report import OperatorReport, format_text
@@ -69,7 +66,6 @@ def stored_plan(
         Time of each phase of the compilation, in order.
     """
     total = math.fsum(kernel.seconds for kernel in kernels)
-    calibration = decided.calibration
     return Plan(
         target=decided.target,
         goal="latency" if decided.streams is None else "throughput",
@@ -88,7 +84,7 @@ def stored_plan(
         kernels=tuple(_kernel(kernel, total) for kernel in kernels),
         values=values,
         weights=decided.weights,
-        calibration=None if calibration is None else stored_calibration(calibration),
+        calibration=decided.calibration and decided.calibration.stored,
         processing=decided.processing,
         processing_options=decided.processing_options,
         models=decided.identities,
@@ -132,26 +128,6 @@ def with_verdict(
     )
 
 
-def stored_calibration(report: CalibrationReport) -> Calibration:
-    """Return the decisions that calibration data led to, in the form that a plan has."""
-    return Calibration(
-        layers=tuple(
-            CalibratedLayer(
-                name=layer.name, saved_us=layer.saved_seconds * MICRO, noise=layer.noise
-            )
-            for layer in report.layers
-        ),
-        max_error=report.max_error,
-        min_agreement=report.min_agreement,
-        error=report.error,
-        agreement=report.agreement,
-        samples=report.samples,
-        integers_us=_micro(report.integers_seconds),
-        float32_us=_micro(report.float32_seconds),
-        excess=report.excess,
-    )
-
-
 def _micro(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * MICRO
 
@@ -187,8 +163,7 @@ def _rules(decided: Decisions) -> AppliedRules:
 def _operators(
     decided: Decisions, kernels: Sequence[KernelReport], total: float
 ) -> tuple[PlannedOperator, ...]:
-    layers = () if decided.calibration is None else decided.calibration.layers
-    names = {layer.result: layer.name for layer in layers}
+    names = {} if decided.calibration is None else decided.calibration.names
     sharing = Counter(op.kernel for op in decided.ops)  # kernels in loops are called more often
     seconds = {each.name: each.seconds / max(1, sharing[each.name]) for each in kernels}
     return tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from tvm.ir import Var
 
@@ -30,6 +30,8 @@ class ChannelNormOp(WorkloadOp):
         ``(C,)``.
     """
 
+    estimator: ClassVar = staticmethod(estimate)
+    lowering: ClassVar = staticmethod(lower_channel_norm)
     workload: ChannelNormWorkload
     gamma: Array
     beta: Array
@@ -56,14 +58,6 @@ class ChannelNormOp(WorkloadOp):
             gamma=gamma,
             beta=beta,
         )
-
-    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
-        """Return the kernel's analytic seconds."""
-        return estimate(self.workload, form, target, threads)
-
-    def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
-        """Return its kernel."""
-        return lower_channel_norm(self.workload, form, target)
 
     def constants(self, form: Format, target: CpuTarget) -> list[Array]:
         """Return its packed scales and biases."""

@@ -91,7 +91,7 @@ def computed_in(
     if in_bfloat16 and op.workload.m <= FEW_ROWS:
         return op.reading_bfloat16_weights()
     found = _in_forms(op, _bfloat16_forms(op) if in_bfloat16 else op.forms, target)
-    if found and (small or _is_faster(found, op, target)):
+    if found and (small or found.estimate(target, 1) < op.estimate(target, 1)):
         return found
     return op
 
@@ -241,8 +241,3 @@ def _scheme(
     return min(
         fitting, key=lambda each: registry.estimate(workload, each, target, threads), default=None
     )
-
-
-def _is_faster(one: DenseOp, other: DenseOp, target: CpuTarget) -> bool:
-    """Whether a layer takes less time than another, by estimates for one thread."""
-    return one.estimate(target, 1) < other.estimate(target, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from tvm.ir import Var
 
@@ -12,14 +12,13 @@ from neocpu.ir.frame_calls import POOLING, pool_workload
 from neocpu.planning.operators.layout_op import Function, Read, Shape4
 from neocpu.planning.operators.workload_op import WorkloadOp
 from neocpu.schedules.operators.frame_pool import FramePoolWorkload, lower_frame_pool
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FramePoolOp(WorkloadOp):
     """A pooling of volumes along their depth."""
 
+    lowering: ClassVar = staticmethod(lower_frame_pool)
     workload: FramePoolWorkload
 
     @classmethod
@@ -37,7 +36,3 @@ class FramePoolOp(WorkloadOp):
             absorbed=frozenset(),
             workload=workload,
         )
-
-    def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
-        """Return its kernel."""
-        return lower_frame_pool(self.workload, form, target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from tvm.ir import Var
@@ -42,6 +42,8 @@ class GateOp(WorkloadOp):
         The operands of the steps after each layer, in order: ``(C,)`` vectors.
     """
 
+    estimator: ClassVar = staticmethod(estimate)
+    lowering: ClassVar = staticmethod(lower_gate)
     workload: GateWorkload
     weights: tuple[Array, Array]
     operands: tuple[tuple[Array, ...], tuple[Array, ...]]
@@ -50,14 +52,6 @@ class GateOp(WorkloadOp):
     def flops(self) -> int:
         """The operations of both layers."""
         return 2 * sum(self.workload.products)
-
-    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
-        """Return the kernel's analytic seconds."""
-        return estimate(self.workload, form, target, threads)
-
-    def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
-        """Return its kernel."""
-        return lower_gate(self.workload, form, target)
 
     def constants(self, form: Format, target: CpuTarget) -> Iterator[Array]:
         """Yield each layer's packed weights, and the operands of its steps."""

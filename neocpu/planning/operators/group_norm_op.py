@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from tvm.ir import Var
 
@@ -35,6 +35,7 @@ class GroupNormOp(WorkloadOp):
         ``(C,)``.
     """
 
+    estimator: ClassVar = staticmethod(estimate)
     workload: GroupNormWorkload
     gamma: Array
     beta: Array
@@ -76,10 +77,6 @@ class GroupNormOp(WorkloadOp):
             gamma=gamma,
             beta=beta,
         )
-
-    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
-        """Return the kernel's analytic seconds: statistics may need a pass of their own."""
-        return estimate(self.workload, form, target, threads)
 
     def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
         """Return its kernel."""

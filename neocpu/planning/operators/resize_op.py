@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tvm.ir import Var
 
@@ -29,6 +29,8 @@ class ResizeOp(WorkloadOp):
     """A resizing of height and width."""
 
     takes_halves: ClassVar[bool] = True
+    estimator: ClassVar = staticmethod(estimate)
+    lowering: ClassVar = staticmethod(lower_resize)
     workload: ResizeWorkload
     is_on_grid: bool = False
 
@@ -62,14 +64,6 @@ class ResizeOp(WorkloadOp):
     def dtypes(self) -> tuple[tuple[str, str], ...]:
         """The model's type, and narrower types if it copies the nearest pixels."""
         return either(self.dtype, self.is_on_grid, self.in_halves and self.workload.taps == 1)
-
-    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
-        """Return the kernel's analytic seconds: in NCHW its pixels are looked up one by one."""
-        return estimate(self.workload, form, target, threads)
-
-    def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
-        """Return its kernel."""
-        return lower_resize(self.workload, form, target)
 
     def constants(self, form: Format, target: CpuTarget) -> Iterable[Array]:
         """Return the tables of the kernel."""

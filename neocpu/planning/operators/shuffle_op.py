@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from tvm.ir import Var
 
@@ -12,14 +12,14 @@ from neocpu.ir.shuffle_calls import FoundShuffle, find_shuffle
 from neocpu.planning.operators.layout_op import Function, Read, Shape4, read_within
 from neocpu.planning.operators.workload_op import WorkloadOp
 from neocpu.schedules.operators.pixel_shuffle import ShuffleWorkload, estimate, lower_shuffle
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ShuffleOp(WorkloadOp):
     """A shuffle of pixels."""
 
+    estimator: ClassVar = staticmethod(estimate)
+    lowering: ClassVar = staticmethod(lower_shuffle)
     workload: ShuffleWorkload
 
     @classmethod
@@ -46,14 +46,6 @@ class ShuffleOp(WorkloadOp):
             absorbed=frozenset(found.through),
             workload=found.workload,
         )
-
-    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
-        """Return the kernel's analytic seconds."""
-        return estimate(self.workload, form, target, threads)
-
-    def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
-        """Return its kernel."""
-        return lower_shuffle(self.workload, form, target)
 
 
 def _whole(function: Function, var: Var) -> FoundShuffle | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tvm.ir import Var
 
@@ -26,6 +26,11 @@ class WorkloadOp(LayoutOp):
         A hashable description of the computation; its string is for people.
     """
 
+    estimator: ClassVar[Callable[[Any, Format, CpuTarget, int], float] | None] = None
+    """What returns the kernel's analytic seconds; None if its bytes tell what it costs."""
+    lowering: ClassVar[Callable[..., Any]]
+    """What returns its kernel, which reads the feature maps, and then the constants."""
+
     workload: Any
 
     def describe(self, choice: Choice) -> str:
@@ -33,12 +38,13 @@ class WorkloadOp(LayoutOp):
         return str(self.workload)
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float | None:
-        """Return the kernel's analytic seconds; None if its cost follows from its bytes."""
-        return None
+        """Return the kernel's analytic seconds; None if its bytes tell what it costs."""
+        estimator = type(self).estimator
+        return None if estimator is None else estimator(self.workload, form, target, threads)
 
     def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
-        """Return its kernel, whose arguments are the feature maps and then the constants."""
-        raise AssertionError("abstract")
+        """Return its kernel, which reads the feature maps, and then the constants."""
+        return type(self).lowering(self.workload, form, target)
 
     def constants(self, form: Format, target: CpuTarget) -> Iterable[Array]:
         """Return the constants that the kernel reads."""

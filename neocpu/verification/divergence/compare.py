@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from neocpu.foundation.arrays import Array, Arrays
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.foundation.tensor_spec import random_inputs
@@ -42,9 +42,6 @@ from neocpu.verification.divergence.tensor_errors import (
 from neocpu.verification.divergence.watched_model import SeenRun, WatchedModel
 from neocpu.verification.reference.oracles import Truth
 from neocpu.verification.reference.verdict import REFERENCE, ROUNDING
-
-Array: TypeAlias = npt.NDArray[Any]
-Arrays: TypeAlias = Mapping[str, Array]
 
 NUDGE: Final = 2.0**-22
 """Largest relative change of a number that stands for a different rounding: two units in the last
@@ -360,13 +357,9 @@ def _recorded(run: SeenRun, counted: Collection[str], expected: Arrays) -> dict[
     """Return all tensors and outputs of a run, cut to the rows that are expected."""
     rows = {name: run.outputs[name] for name in counted}
     tensors = {name: run.tensors[name] for name in expected if name in run.tensors}
-    seen = {name: _first_rows(array, expected[name]) for name, array in tensors.items()}
+    seen = {name: array[tuple(map(slice, expected[name].shape))] for name, array in tensors.items()}
     made = {name: array for name, array in seen.items() if array.shape == expected[name].shape}
     return {**run.outputs, **made, **rows}
-
-
-def _first_rows(array: Array, like: Array) -> Array:
-    return array[tuple(map(slice, like.shape))]
 
 
 def _nudged(arrays: Arrays, rng: np.random.Generator) -> dict[str, Array]:

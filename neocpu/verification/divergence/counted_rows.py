@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
 
-import numpy.typing as npt
-
+from neocpu.foundation.arrays import Arrays
 from neocpu.verification.reference.row_matching import pair_rows
 from neocpu.verification.reference.tolerance import tolerances
-
-Array: TypeAlias = npt.NDArray[Any]
-Arrays: TypeAlias = Mapping[str, Array]
 
 
 def rows_in_order(actual: Arrays, expected: Arrays, groups: Sequence[Sequence[str]]) -> Arrays:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-import numpy.typing as npt
 import onnx
 
 from neocpu.building.fat_file import MAGIC
 from neocpu.compilation.read_model import load_for_import
+from neocpu.foundation.arrays import Array
 from neocpu.foundation.errors import ArtifactError, UsageError
 from neocpu.foundation.json_codec import JsonFormError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
@@ -28,8 +28,6 @@ from neocpu.verification.reference.oracles import Truth, find_truth
 from neocpu.verification.reference.predicted_time import predicted_seconds
 from neocpu.verification.reference.runner import image_count
 from neocpu.verification.reference.verdict import REFERENCE
-
-Array: TypeAlias = npt.NDArray[Any]
 
 _STARTS: Final = (b"\x7fELF", MAGIC)
 """First bytes of an artifact's file."""
@@ -223,10 +221,6 @@ class NodesBetween:
             met.add(node.output[0])
             if self._computed.isdisjoint(node.output):
                 continue
-            found.append(_described(node))
+            found.append(f"{node.op_type} '{node.name or node.output[0]}'")
             waiting += [read for read in node.input if read not in self._seen]
         return tuple(found)
-
-
-def _described(node: onnx.NodeProto) -> str:
-    return f"{node.op_type} '{node.name or node.output[0]}'"

@@ -5,19 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from neocpu.foundation.arrays import Array
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.json_codec import value_to_json
 from neocpu.plan.model_values import ModelValue
 from neocpu.schedules.vocabulary import accuracy
 from neocpu.verification.reference.tolerance import UNDERFLOW
-
-Array: TypeAlias = npt.NDArray[Any]
 
 DIRECT: Final = accuracy.STRICT.bound
 """Largest norm-wise error of one operator in float32 on exact inputs: the bound of a whole network

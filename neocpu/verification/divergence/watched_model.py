@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from neocpu.foundation.arrays import Array
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.bfloat16 import array_dtype, from_bits, round_to_bits
 from neocpu.foundation.closing import Closing
@@ -31,8 +31,6 @@ from neocpu.runtime.session import open_session
 from neocpu.runtime.signatures import SignatureSet
 from neocpu.runtime.thread_pool import ThreadPool
 from neocpu.schedules.vocabulary.layout import DataLayout
-
-Array: TypeAlias = npt.NDArray[Any]
 
 NOTHING: Final[Mapping[str, Array]] = MappingProxyType({})
 NO_SHAPES: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType({})

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from neocpu.foundation.arrays import Array
 from neocpu.verification.reference.row_matching import pair_rows, row_count
 from neocpu.verification.reference.tolerance import UNDERFLOW, may_overflow, tolerances, within
-
-Array: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy.typing as npt
 import onnx
 from onnx.reference.op_run import OpRun
 
+from neocpu.foundation.arrays import Array
 from neocpu.frontend.onnx_graph.subgraphs import model_nodes
 from neocpu.frontend.unsupported import node_name
 from neocpu.ir.custom_operators.custom_operator import CustomOperator
 from neocpu.ir.custom_operators.lowering import attributes_of
 from neocpu.ir.custom_operators.registry import find_operator
-
-Array: TypeAlias = npt.NDArray[Any]
 
 
 def custom_operators_of(model: onnx.ModelProto) -> list[type[OpRun]]:

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnx.inliner
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+from neocpu.foundation.arrays import Array
 from neocpu.frontend.control_flow.bodies import reads
 from neocpu.frontend.numpy_operators.moving_operators import Columns
 from neocpu.frontend.numpy_operators.pieces import in_pieces
@@ -46,8 +46,6 @@ _MOVES: Final = frozenset(
 
 _LEAST_NORMAL: Final = (1 << 24) - 1
 """Bits of the smallest normal number of float32, doubled, less 1."""
-
-Array: TypeAlias = npt.NDArray[Any]
 
 
 class Noise:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-import numpy.typing as npt
 import onnx
 
+from neocpu.foundation.arrays import Array
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.quiet_onnxruntime import import_onnxruntime
 from neocpu.frontend.onnx_graph.weight_store import array_of, whole
 from neocpu.frontend.onnx_graph.weightless_model import Skeleton, strip_weights
 from neocpu.verification.reference.runner import run_each_image
-
-Array: TypeAlias = npt.NDArray[Any]
 
 _FED: Final = frozenset(
     onnx.TensorProto.DataType.Value(name)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-import numpy.typing as npt
 import onnx
 
+from neocpu.foundation.arrays import Array
 from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.units import duration
 from neocpu.frontend.source import first_line
@@ -23,7 +23,6 @@ from neocpu.verification.reference.predicted_time import predicted_seconds
 from neocpu.verification.reference.runner import image_count, run_reference
 from neocpu.verification.reference.verdict import REFERENCE
 
-Array: TypeAlias = npt.NDArray[Any]
 Outputs: TypeAlias = dict[str, Array]
 
 SINGLE: Final = "numpy in float32"

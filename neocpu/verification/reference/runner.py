@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx.reference.op_run import OpRun
 
+from neocpu.foundation.arrays import Array
 from neocpu.frontend.numpy_operators.table import OPERATORS
 from neocpu.frontend.shapes.static_shapes import real_inputs, static_dims
 from neocpu.verification.reference.custom_operators import custom_operators_of
 from neocpu.verification.reference.evaluator import Noise, evaluate
-
-Array: TypeAlias = npt.NDArray[Any]
 
 
 def run_reference(

@@ -9,12 +9,11 @@ of a slice through the element, whichever is smallest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-Array: TypeAlias = npt.NDArray[Any]
+from neocpu.foundation.arrays import Array
 
 RELATIVE: Final = 1e-3
 """Largest error of an element, as a multiple of its magnitude plus its scale.

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 
+from neocpu.foundation.arrays import Array
 from neocpu.frontend.onnx_graph.subgraphs import model_nodes
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy
 from neocpu.verification.reference.comparison import Comparison, compare
@@ -26,7 +26,6 @@ from neocpu.verification.reference.evaluator import Noise
 from neocpu.verification.reference.oracles import Truth, find_quick_truth, find_truth
 from neocpu.verification.reference.verdict import REFERENCE, Verdict
 
-Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]
 
 FLOAT32_RUNS: Final = 3

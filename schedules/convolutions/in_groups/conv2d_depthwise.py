@@ -31,7 +31,7 @@ from neocpu.schedules.tir.live_taps import mean_taps
 from neocpu.schedules.vocabulary.group_schemes import DepthwiseScheme, GroupScheme
 from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.template import ConvTemplate
+from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # For depthwise and grouped kernels: a Zen 3 takes 2 % longer with blocks of 16 than of 8; estimates
@@ -171,9 +171,7 @@ def pack_weights(
     return packed.reshape(*packed.shape[:4], -1)
 
 
-def argument_shapes(
-    workload: Conv2dWorkload, scheme: GroupScheme
-) -> tuple[tuple[tuple[int, ...], str], ...]:
+def argument_shapes(workload: Conv2dWorkload, scheme: GroupScheme) -> Arguments:
     """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
     The weights are ``(ceil(C/x), I / group, KH, KW, x * group)`` with the ``group`` of the

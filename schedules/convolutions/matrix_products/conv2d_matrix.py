@@ -34,7 +34,7 @@ from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import MatrixScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.template import ConvTemplate
+from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # The number of register tiles tried for a pair of blocks, best estimate first.
@@ -119,9 +119,7 @@ def fold(
     return replace(scheme, ic_bn=in_layout.block, oc_bn=out_layout.block)
 
 
-def argument_shapes(
-    workload: Conv2dWorkload, scheme: MatrixScheme
-) -> tuple[tuple[tuple[int, ...], str], ...]:
+def argument_shapes(workload: Conv2dWorkload, scheme: MatrixScheme) -> Arguments:
     """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
     The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / dot, reg_oc * dot)``.

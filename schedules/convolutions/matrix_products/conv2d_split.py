@@ -46,7 +46,7 @@ from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blo
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, FLOAT32
 from neocpu.schedules.vocabulary.scheme import SplitScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.template import ConvTemplate
+from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # The error as a multiple of direct summation's, in layers of a ResNet-50: 4.9e-6 to 2.9e-7.
@@ -128,9 +128,7 @@ def fold(
     return replace(scheme, ic_bn=in_layout.block, oc_bn=out_layout.block)
 
 
-def argument_shapes(
-    workload: Conv2dWorkload, scheme: SplitScheme
-) -> tuple[tuple[tuple[int, ...], str], ...]:
+def argument_shapes(workload: Conv2dWorkload, scheme: SplitScheme) -> Arguments:
     """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
     The weights are bfloat16, ``(O / reg_oc, I / 32, KH, KW, 2, 16, reg_oc * 2)``: for each line of

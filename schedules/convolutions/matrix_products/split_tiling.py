@@ -72,15 +72,6 @@ class SplitTiling(MatrixTiling):
         return not self.is_flat
 
     @property
-    def rows(self) -> int:
-        return 1 if self.is_flat else self.workload.out_height
-
-    @property
-    def columns(self) -> int:
-        w = self.workload
-        return w.out_height * w.out_width if self.is_flat else w.out_width
-
-    @property
     def chunks(self) -> int:
         return 1 if self.joins_columns else ceil_div(self.workload.kernel_shape[1], LINE)
 

@@ -36,7 +36,7 @@ from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.layout import StrassenLayout, ceil_div
 from neocpu.schedules.vocabulary.scheme import StrassenScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.template import ConvTemplate
+from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
 from neocpu.schedules.vocabulary.vector_fold import fold
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
@@ -134,9 +134,7 @@ def _strip(workload: Conv2dWorkload, scheme: StrassenScheme, target: CpuTarget) 
     return max(1, min(int(STRIP_L2 * target.l2) * blocks // whole.panel_bytes, blocks))
 
 
-def argument_shapes(
-    workload: Conv2dWorkload, scheme: StrassenScheme
-) -> tuple[tuple[tuple[int, ...], str], ...]:
+def argument_shapes(workload: Conv2dWorkload, scheme: StrassenScheme) -> Arguments:
     """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
     The weights are ``(blocks, rows, reg_oc)``. For two register tiles of output channels they hold

@@ -38,7 +38,7 @@ from neocpu.schedules.vocabulary.frame_reads import turned
 from neocpu.schedules.vocabulary.layout import WinogradLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.template import ConvTemplate
+from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
 from neocpu.schedules.vocabulary.vector_fold import fold
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
@@ -216,9 +216,7 @@ def _strips(
                 yield candidate
 
 
-def argument_shapes(
-    workload: Conv2dWorkload, scheme: WinogradScheme
-) -> tuple[tuple[tuple[int, ...], str], ...]:
+def argument_shapes(workload: Conv2dWorkload, scheme: WinogradScheme) -> Arguments:
     """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
     The weights are ``(points, O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks.

@@ -337,7 +337,7 @@ class Emitter:
     def output(self, group: Any, first: Any, count: Any, sums: Any, extents: Any, at: Any) -> None:
         """Transform the sums of register tiles from ``first`` on back and store them."""
         start = first * self.scheme.reg_n
-        tiles = self._tiles(start, count)
+        tiles = T.min(count * self.scheme.reg_n, self.tiling.tiles - start)
         scales = None if extents is None else (extents, at * self.scheme.reg_n)
         self._output_of(self.tiling, group, (start, tiles), 0, sums, scales)
 
@@ -389,10 +389,6 @@ class Emitter:
         last = int(self._weights.shape[2]) - 1
         scales = self._weights[p, block, last, span(v * width, width)]
         return sums.astype(kind) * tirx.reinterpret(kind, scales)
-
-    def _tiles(self, start: Any, count: Any) -> Any:
-        """Return the tiles of ``count`` register tiles from tile ``start`` on."""
-        return T.min(count * self.scheme.reg_n, self.tiling.tiles - start)
 
     def _output_tile(
         self,

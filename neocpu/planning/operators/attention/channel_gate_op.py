@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from tvm.ir import Var
@@ -37,17 +37,11 @@ class ChannelGateOp(WorkloadOp):
         The operands of the steps after the convolution, in order: one number each, ``(1,)``.
     """
 
+    estimator: ClassVar = staticmethod(estimate)
+    lowering: ClassVar = staticmethod(lower_channel_window)
     workload: ChannelWindowWorkload
     taps: Array
     operands: tuple[Array, ...]
-
-    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
-        """Return the kernel's analytic seconds."""
-        return estimate(self.workload, form, target, threads)
-
-    def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
-        """Return its kernel."""
-        return lower_channel_window(self.workload, form, target)
 
     def constants(self, form: Format, target: CpuTarget) -> Iterator[Array]:
         """Yield the taps, and the operands of the steps, spread over the lanes of the output."""
