@@ -84,7 +84,7 @@ def stored_plan(
         kernels=tuple(_kernel(kernel, total) for kernel in kernels),
         values=values,
         weights=decided.weights,
-        calibration=decided.calibration and decided.calibration.stored,
+        calibration=None if decided.calibration is None else decided.calibration.stored,
         processing=decided.processing,
         processing_options=decided.processing_options,
         models=decided.identities,

@@ -26,10 +26,10 @@ class WorkloadOp(LayoutOp):
         A hashable description of the computation; its string is for people.
     """
 
-    estimator: ClassVar[Callable[[Any, Format, CpuTarget, int], float] | None] = None
-    """What returns the kernel's analytic seconds; None if its bytes tell what it costs."""
+    estimator: ClassVar[Callable[..., float] | None] = None
+    """Returns the kernel's analytic seconds; None if its cost follows from its bytes."""
     lowering: ClassVar[Callable[..., Any]]
-    """What returns its kernel, which reads the feature maps, and then the constants."""
+    """Returns the kernel, whose arguments are the feature maps and then the constants."""
 
     workload: Any
 
@@ -38,12 +38,12 @@ class WorkloadOp(LayoutOp):
         return str(self.workload)
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float | None:
-        """Return the kernel's analytic seconds; None if its bytes tell what it costs."""
+        """Return the kernel's analytic seconds; None if its cost follows from its bytes."""
         estimator = type(self).estimator
         return None if estimator is None else estimator(self.workload, form, target, threads)
 
     def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
-        """Return its kernel, which reads the feature maps, and then the constants."""
+        """Return its kernel, whose arguments are the feature maps and then the constants."""
         return type(self).lowering(self.workload, form, target)
 
     def constants(self, form: Format, target: CpuTarget) -> Iterable[Array]:
