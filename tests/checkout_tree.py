@@ -1,4 +1,4 @@
-"""What a checkout holds, so that tests can be shown to leave nothing in it."""
+"""A list of the files in a checkout, which shows that tests leave nothing there."""
 
 from __future__ import annotations
 

@@ -9,15 +9,15 @@ from pathlib import Path
 def unpack(
     folder: Path, apt: Path, packages: Iterable[str], settings: Mapping[str, object]
 ) -> None:
-    """Put packages, and what they need, into a folder.
+    """Unpack packages and their dependencies into a folder.
 
     Parameters
     ----------
     apt : Path
-        A folder for apt's own files. Its ``status`` says what is installed already; without one,
-        nothing is.
+        A folder for apt's own files. Its ``status`` lists the installed packages; without that
+        file none is installed.
     settings : mapping of str to object
-        Of apt, besides.
+        Further settings of apt.
     """
     for inner in ("lists/partial", "cache/archives/partial"):
         (apt / inner).mkdir(parents=True, exist_ok=True)

@@ -67,7 +67,7 @@ def first_of(count: int) -> int:
 
 
 def repeated(names: Iterable[str], families: Collection[str]) -> list[ParameterSet]:
-    """Return parameters of which only those outside ``families`` are run, unless all tests are."""
+    """Return parameters; names in ``families`` are skipped unless all tests run."""
     marks = {True: everything(), False: ()}
     return [pytest.param(name, marks=marks[name in families]) for name in names]
 

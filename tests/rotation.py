@@ -40,7 +40,7 @@ def _of_commit(checkout: Path) -> int:
 
 
 def runs(case: int, cases: int, count: int, offset: int) -> bool:
-    """Whether a case is one of every ``count``, of which each test runs one at least.
+    """Return whether to run a case: one of every ``count``, and at least one of each test.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a machine lacks is skipped, with its reason, in one way."""
+"""Tests that need something the machine lacks are skipped, with the reason."""
 
 from pathlib import Path
 

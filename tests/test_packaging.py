@@ -151,7 +151,7 @@ class TestRuntimeDistribution:
     @pytest.mark.slow
     @needs.everything()
     def test_keeps_to_what_python_3_10_has(self, tmp_path: Path) -> None:
-        """By the stubs of the type checker, which know since when there is what."""
+        """The type checker's stubs know which Python version added each function."""
         pytest.importorskip("mypy")
         inner = tmp_path / "neocpu"
         inner.mkdir()

@@ -58,7 +58,7 @@ def artifacts(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected():
-    """What the model gives for ones."""
+    """Return the sum of the model's output for an input of ones."""
     ones = {"x": np.ones_like(IMAGE)}
     return float(run_reference(small_model(), ones)["y"].sum())
 
@@ -131,7 +131,7 @@ def fat(artifacts):
 
 
 def check_target(done, name, expected):
-    """What ran is the variant called ``name``."""
+    """Check that the variant called ``name`` ran."""
     assert done.returncode == 0, done.stderr
     target, total = done.stdout.splitlines()
     assert target == str(parse_target(TARGETS[name]))

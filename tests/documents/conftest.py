@@ -44,7 +44,7 @@ def place(stand_in_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def shell(place: Path) -> Shell:
-    """Return what runs commands as a reader's shell does, each of which has to succeed."""
+    """Return a function that runs commands as a reader's shell does; each has to succeed."""
 
     def run(commands: str, **variables: str) -> subprocess.CompletedProcess[str]:
         done = _run(commands, place, variables)

@@ -1,7 +1,7 @@
-"""The commands and snippets that a Markdown document shows, where they stand.
+"""The commands and snippets of a Markdown document, with their positions.
 
-Tests run what readers are told to run. They take it from the document itself, so that neither can
-change without the other.
+Tests take the commands for readers from the document itself, so that neither can change without
+the other.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def classifier() -> onnx.ModelProto:
 
 
 def pointwise(dims: list[Any], filters: int = 8) -> onnx.ModelProto:
-    """Return ``relu(conv3x3(image))`` of images with these dimensions, some of which have names."""
+    """Return ``relu(conv3x3(image))`` of images of these dimensions; a dimension may be a name."""
     rng = np.random.default_rng(0)
     kernel = rng.standard_normal((filters, dims[1], 3, 3)).astype("f4")
     nodes = [

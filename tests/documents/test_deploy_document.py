@@ -1,4 +1,4 @@
-"""What docs/deploy.md tells readers to run, as it stands there, or why it is not run here."""
+"""The commands and snippets of docs/deploy.md run, or there is a reason not to run them here."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_nothing_is_left_out_for_no_reason_that_holds() -> None:
 
 
 def test_the_snippets_run_one_after_the_other(folder: Path) -> None:
-    """In the order of the document, with what a reader has: a picture, and several."""
+    """They run in the document's order, with the pictures that a reader would have."""
     names: dict[str, object] = {
         "asyncio": asyncio,
         "image": _image(),

@@ -1,4 +1,4 @@
-"""What docs/models.md tells readers to run, and what it says they read."""
+"""The commands of docs/models.md run, and print what the document says."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ TYPES: Final[Mapping[str, Any]] = {
     **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
     "bool": np.bool_,
 }
-"""By ONNX's names. Those of 4 bits, and of floating point in 8, are converted and nothing else."""
+"""Element types by ONNX's names. Types of 4 bits and float8 can only be converted: not listed."""
 
 _GRAPHS: Final = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 _COARSE: Final = 2.0**-6
@@ -44,13 +44,13 @@ class Operator:
     Attributes
     ----------
     model : onnx.ModelProto
-        Of one node: one of ONNX's own tests.
+        A model of one node, from ONNX's own tests.
     inputs : tuple of array
-        What that test gives it.
+        The inputs of that test.
     places : tuple of int
-        The inputs of the type.
+        The numbers of the inputs that have the type.
     allowed : tuple of str
-        Of `TYPES`, what ONNX lets that be.
+        The names in `TYPES` that ONNX allows for it.
     """
 
     name: str

@@ -51,7 +51,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is in memory, and where it starts.
+    """The contents of memory, and the address of the first instruction.
 
     Attributes
     ----------
@@ -60,9 +60,9 @@ class Program:
     entry, stack : int
         Addresses of the first instruction and of the stack's end.
     arguments : tuple of int
-        Of the C function at the entry, two at most. It ends with HLT.
+        Arguments of the C function at the entry, at most two. The function ends with HLT.
     has_tiles : bool
-        Whether it has AMX, which Bochs was built without.
+        Whether the program uses AMX, which this build of Bochs lacks.
     """
 
     cpu: int
@@ -79,12 +79,12 @@ def execute(program: Program, results: Sequence[Region], folder: Path) -> list[b
     Parameters
     ----------
     folder : Path
-        For files, which are left there.
+        A folder for temporary files, which stay there.
 
     Raises
     ------
     EmulationError
-        If it did not run to its end: why, and where.
+        The program did not run to its end; the message says why, and at which address.
     """
     asked, answer = folder / "asked", folder / "answer"
     asked.write_bytes(pickle.dumps((program, tuple(results), _missing_names(folder))))

@@ -99,16 +99,17 @@ def run(
     Parameters
     ----------
     func : PrimFunc
-        Of tensors: the inputs, which it cannot write to, and the outputs.
+        A function of tensors: first the inputs, which are read-only, then the outputs.
     outputs : sequence of array
-        What is in memory before the call.
+        The contents of the outputs' memory before the call.
     folder : Path
-        For files, which are left there.
+        A folder for temporary files, which stay there.
 
     Raises
     ------
     EmulationError
-        If it reads or writes beside its tensors, fails, or has an instruction that the CPU lacks.
+        The kernel accesses memory outside its tensors, fails, or has an instruction that the CPU
+        lacks.
     """
     arguments, at = [], _TENSORS
     for number, one in enumerate((*inputs, *outputs)):

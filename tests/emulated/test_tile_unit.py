@@ -1,4 +1,4 @@
-"""What stands in for AMX refuses what the CPU would, and rows that it is slow at."""
+"""The model of AMX refuses what the CPU refuses, and rows that are slow on the CPU."""
 
 import struct
 

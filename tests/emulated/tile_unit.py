@@ -32,7 +32,7 @@ _OPCODES: Final = {_CONFIGURE, _MOVE, *(opcode for opcode, _ in PRODUCTS)}
 
 
 class TileError(Exception):
-    """What the CPU would answer with an exception, or take six times as long for."""
+    """An access that the CPU would refuse by an exception, or that would be six times as slow."""
 
 
 @dataclass(slots=True)

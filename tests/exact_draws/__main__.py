@@ -1,9 +1,9 @@
-"""Draw convolutions and hold their exact Winograd kernels to plain sums, bit by bit.
+"""Draw convolutions, and compare their exact Winograd kernels with plain sums, bit by bit.
 
 ``python -m tests.exact_draws [--draws 10000] [--seed 0]``: sizes, padding, schemes,
-threads and instruction sets are drawn, of which this CPU must have those it is to run; each kernel
-gets ten data and weights, extreme ones among them: all 255, all weights of one sign and size,
-sparse ones. What is not proved to be exact must be refused, and taken by the direct kernel.
+threads and instruction sets are drawn, the latter among those of this CPU. Each kernel runs on ten
+pairs of data and weights, extreme ones among them: all 255, all weights of one sign and size,
+sparse ones. A kernel that is not proved to be exact must be refused in favour of the direct kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which CPU this is, in LLVM's words."""
+"""This host's CPU is identified by LLVM's name."""
 
 import os
 

@@ -7,7 +7,7 @@ from neocpu.foundation.foreign_code import foreign_code, told
 
 
 class Own(BaseException):
-    """What no ``except Exception`` catches."""
+    """An exception that no ``except Exception`` catches."""
 
 
 class Unprintable:
@@ -16,21 +16,21 @@ class Unprintable:
 
 
 class Mute(Exception):
-    """What fails again where it is asked what is wrong."""
+    """An exception that fails when it is converted to text."""
 
     def __str__(self):
         raise SystemExit(0)
 
 
 class Wordless(Exception):
-    """What says no text of itself."""
+    """An exception whose ``__str__`` does not return text."""
 
     def __str__(self):
         return None
 
 
 class Endless(SystemExit):
-    """What cannot say with which code it ends."""
+    """An exit that fails when it is asked for its code."""
 
     code = property(lambda self: 1 / 0)
 

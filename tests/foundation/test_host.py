@@ -1,4 +1,4 @@
-"""How many CPUs a process may use, in made-up control groups."""
+"""The number of CPUs that a process may use, in simulated control groups."""
 
 import os
 

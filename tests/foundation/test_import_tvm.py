@@ -98,7 +98,7 @@ def test_a_program_of_others_compiles_beside_pytorch(run):
 
 @pytest.mark.parametrize("command", ["compile", "tune", "compare", "reduce", "quantize"])
 def test_a_command_imports_the_compiler_beside_pytorch(run, tmp_path, command):
-    """Which none of them needs."""
+    """None of these commands needs PyTorch."""
     arguments = {
         "compile": ["missing.onnx"],
         "tune": ["missing.onnx"],

@@ -1,4 +1,4 @@
-"""Which instruction sets a host offers: bits as CPUs and systems give them, and this host's own."""
+"""The instruction sets of a host are read from the bits that CPUs and systems report."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Which compiler links for which machine."""
+"""The right compiler is selected to link for each machine."""
 
 import os
 import sys

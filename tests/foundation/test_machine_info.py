@@ -1,4 +1,4 @@
-"""What a machine is, and what else kept it busy."""
+"""A machine is described, and so is the other load on it."""
 
 import json
 import os

@@ -100,7 +100,7 @@ def test_only_ours_are_swept(place):
 
 
 def test_folders_are_made_while_others_sweep(place):
-    """Between a folder's creation and its lock, another process may take it for a dead one."""
+    """A folder that is created but not locked yet looks abandoned to other processes."""
     stop = threading.Event()
 
     def sweep_on():

@@ -45,7 +45,7 @@ def prepare(path: Path) -> np.ndarray[Any, Any]:
 
 
 def forward(network: Any, image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return what OpenCV computes, of which the next call would overwrite the memory."""
+    """Return a copy of OpenCV's result: the next call would overwrite the memory."""
     network.setInput(image)
     return np.array(network.forward())
 

@@ -1,4 +1,4 @@
-"""What convolutional networks are made of: branches, pyramids, volumes, wide windows, loops."""
+"""Blocks of convolutional networks: branches, pyramids, volumes, wide windows, loops."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _volumes(w: Writer) -> Value:
 
 
 def _redundant(w: Writer) -> Value:
-    """What exporters leave behind: pads cut again, expanded operands, clamps in a row."""
+    """Add what exporters leave behind: pads cut again, expanded operands, repeated clamps."""
     x = _map(w)
     n, c, h, width = x.shape
     kind = w.rng.choice(["pad", "expand", "clamps", "parts", "flipped", "repeated"])

@@ -1,4 +1,4 @@
-"""What transformers are made of: attention in its spellings, windows, tokens, normalisations."""
+"""Blocks of transformers: spellings of attention, windows, tokens, normalisations."""
 
 from __future__ import annotations
 

@@ -22,13 +22,13 @@ from tests.fuzz.case import Case, Outcome
 
 Arrays = Mapping[str, np.ndarray]
 _SLIGHTLY = 1 + 2.0**-21
-"""What inputs are multiplied by to see whether a result hangs on a rounding."""
+"""A factor of the inputs that shows whether a result depends on a rounding."""
 
 
 def run_case(case: Case, stage: Callable[[str], None]) -> Outcome:
-    """Return what becomes of a case; ``stage`` is told what is being done, for it may be the last.
+    """Return the outcome of a case; report each step to ``stage``, because it may be the last.
 
-    A signal or an endless loop is for the caller to see.
+    The caller has to notice a signal or an endless loop.
     """
     data = case.model.SerializeToString()
     stage("compile")
@@ -64,7 +64,7 @@ def _refused(case: Case, error: NeoCPUError, stage: Callable[[str], None]) -> Ou
 
 
 def _doubted(case: Case, data: bytes, message: str, stage: Callable[[str], None]) -> Outcome:
-    """What compiling held to be inexact: is it?"""
+    """Return whether a model that the compiler found inexact really is."""
     stage("peer")
     peer = run_peer(case.model, case.feeds)
     if isinstance(peer, str):

@@ -1,4 +1,4 @@
-"""Blocks of several nodes, each of which reads what the one before made."""
+"""Blocks of several nodes; each node reads the result of the previous one."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ from tests.fuzz.case import Case, Outcome
 from tests.fuzz.run_case import run_case
 
 SECONDS = 60
-"""Of computing: a machine that is busy with other things makes no case a hang."""
+"""The most CPU seconds of a case; a busy machine thus makes no case a hang."""
 _WAITING_SECONDS = 600.0
-"""Of waiting, for a case that does nothing."""
+"""The most seconds to wait for a case that computes nothing."""
 _MEMORY = 8 << 30
 _FILE_BYTES = 1 << 30
 _CLOSING_SECONDS = 1.0

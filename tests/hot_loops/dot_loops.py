@@ -184,7 +184,7 @@ def hot_loop(assembly: str, instruction: str) -> HotLoop:
     Parameters
     ----------
     assembly : str
-        As LLVM writes it, for x86-64 in AT&T's syntax or for AArch64.
+        LLVM's output for AArch64, or for x86-64 in AT&T's syntax.
     instruction : str
         The dot instruction's name, a regular expression.
     """

@@ -62,12 +62,12 @@ def is_caught(tree: Path, bug: Bug) -> bool:
 
 
 def passes(tree: Path, tests: tuple[str, ...]) -> bool:
-    """Run ``tests`` in the copy; whether all passed, in time.
+    """Run ``tests`` in the copy, and return whether all passed in time.
 
     Raises
     ------
     RuntimeError
-        If pytest could not run them.
+        Pytest could not run the tests.
     """
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(tree), "NEOCPU_TESTS": "all"}

@@ -66,7 +66,7 @@ def test_beside_all(run, tmp_path, order):
 
 
 def test_a_command_that_imports_others_later(run, tmp_path):
-    """As a loader of calibration data may: TVM is there by then, and was imported without them."""
+    """A loader of calibration data may do so, after TVM was imported without them."""
     require("torch", "tensorflow")
     names = ["neocpu", "torch", "tensorflow"]
     script = (

@@ -1,4 +1,4 @@
-"""What tests share: toy models that are compiled once."""
+"""Toy models that are compiled once, for all tests."""
 
 import logging
 import os

@@ -1,8 +1,7 @@
-"""The example on two nodes of this machine, of which one loses its worker, or is lost.
+"""Run the example on two nodes of this machine, and kill a worker or a whole node.
 
-`python ray_scene.py worker|node MODEL PICTURES FOLDER` writes into FOLDER what
-`test_ray_batch.py` looks at: `log`, a line for each batch; `killed`, a process; and `scores`, what
-the example writes.
+`python ray_scene.py worker|node MODEL PICTURES FOLDER` writes for `test_ray_batch.py` into FOLDER:
+`log`, a line for each batch; `killed`, a process; and `scores`, the example's output.
 """
 
 import os
@@ -20,7 +19,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_batch" / "score.py"
 
 
 def watched(log):
-    """Return a predictor that takes its time, and writes down which process of which node it is."""
+    """Return a slow predictor that logs its process and its node."""
 
     class Watched(Predictor):
         def __call__(self, batch):

@@ -139,7 +139,7 @@ def test_as_many_images_channels_rows_and_columns(algorithm, extent):
 @pytest.mark.parametrize("op", ["Mul", "Add", "Sub", "Max", "PRelu"])
 @needs.one_in(2)
 def test_constants_belong_to_the_axis_that_their_shape_says(op, extent):
-    """A number for each column, row, channel or image, of which there are equally many."""
+    """There are as many columns as rows, channels and images, and each has a constant."""
     rng = np.random.default_rng(0)
     shapes = [(extent,), (extent, 1), (extent, 1, 1), (1, extent, 1, 1), (extent, 1, 1, 1)]
     weights = rng.standard_normal((extent, extent, 3, 3)).astype(np.float32)

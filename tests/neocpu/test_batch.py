@@ -79,7 +79,7 @@ def test_no_rows(linear):
 
 
 def test_a_set_of_batches(fake):
-    """As many rows as the largest takes; the module composes what is left over."""
+    """A call has as many rows as the largest batch; the module composes the rest."""
     calls = []
 
     def run(named):

@@ -59,7 +59,7 @@ def test_every_convolution_may_stay_in_float32():
 @pytest.mark.parametrize("cpu", ["znver4", "haswell"])
 @pytest.mark.parametrize("name", needs.repeated(["resnet18", "vgg11", "unet"], {"vgg11", "unet"}))
 def test_is_predicted_to_be_no_slower_than_float32(name, cpu):
-    """Of each convolution what is faster is taken, between the formats of its neighbours."""
+    """Each convolution takes the faster precision, given the formats of its neighbours."""
     target, read = parse_target(f"llvm -mcpu={cpu}"), read_network(build(name, image=(64, 64)))
     costs = CostModel(
         target=target,
@@ -76,7 +76,7 @@ def test_is_predicted_to_be_no_slower_than_float32(name, cpu):
 
 
 def test_neighbours_agree_on_bfloat16():
-    """What a convolution writes for one alone is rounded where it is stored, and not again."""
+    """A result is rounded once, when the convolution stores it for its reader."""
     with neocpu.compile(network(), precision="bf16", verify=False) as compiled:
         plan = compiled.plan
     block = of_kind(plan, "conv2d")[1:3]
@@ -142,7 +142,7 @@ def test_each_part_of_a_fat_file_keeps_a_promise_of_its_own(tmp_path):
 @pytest.mark.skipif(not {"avx2", "fma"} <= host_features(), reason="measures kernels of AVX2")
 @needs.everything()
 def test_kernels_of_bfloat16_are_tuned(tmp_path):
-    """Of a part that is to be in bfloat16, too."""
+    """Kernels of a bfloat16 part of a fat artifact are tuned too."""
     database = tmp_path / "records.jsonl"
     settings = {"databases": [database], "only_databases": True, "verify": False}
     (part,) = neocpu.compile_fat(
@@ -236,7 +236,7 @@ def test_a_dense_layer_stores_bfloat16_that_only_such_layers_read():
 
 
 def test_dense_layers_stay_in_float32_where_bfloat16_is_slower():
-    """Without an instruction for it, all that it saves is the weights' way from memory."""
+    """A CPU without bfloat16 instructions saves only memory traffic of weights."""
     with neocpu.compile(
         perceptron((196,), 192, 768), precision="bf16", target="llvm -mcpu=haswell", verify=False
     ) as compiled:

@@ -1,4 +1,4 @@
-"""Of branches that data choose between, compiled code runs the one that is taken."""
+"""Compiled code runs only the branch that the data select."""
 
 import itertools
 
@@ -93,5 +93,5 @@ def test_random_models(seed, compiled):
 
 
 def test_verified_in_both_precisions(tmp_path):
-    """What is selected is compared in float64, as everything else is."""
+    """The selected branch is compared in float64, as everything else is."""
     neocpu.compile(parsed(WHILE_SMALL)).export(tmp_path / "model.so")

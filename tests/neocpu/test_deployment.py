@@ -26,7 +26,7 @@ DEPLOY = (ROOT / "docs" / "deploy.md").read_text()
 DOCKERFILE = (ROOT / "examples" / "docker" / "Dockerfile").read_text()
 KUBERNETES = sorted((ROOT / "examples" / "kubernetes").glob("*.yaml"))
 FROM_THE_CASE = r"float32\S+|avx512f|aarch64|x86_64|,? got|x\.npy'"
-"""What stands in the document for a field of a message."""
+"""The texts that stand for fields of messages in the document."""
 
 
 def instruction(name: str) -> str:
@@ -49,7 +49,7 @@ def parsed(arguments: list[str]) -> click.Context:
 class TestDocker:
     @pytest.fixture
     def served(self, linear) -> Iterator[tuple[list[str], subprocess.Popen[str]]]:
-        """What the image does: its entry point on a free port, and its health check."""
+        """Run the image's entry point on a free port, and yield its health check."""
         port = str(free_port())
         _, *entry = json.loads(instruction("ENTRYPOINT"))
         arguments = [

@@ -1,6 +1,6 @@
-"""Code for every CPU that LLVM knows: a host computes what it should with it, or refuses it.
+"""Code for every CPU that LLVM knows: a host runs it correctly, or refuses it.
 
-Hosts are this one, and QEMU's CPUs, each of which lacks something.
+The hosts are this one and QEMU's CPUs; each of these lacks some instruction set.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def in_a_child(folder: Path, machine: str, verify: bool) -> None:
 
 @pytest.fixture(scope="module")
 def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Path]]:
-    """What gives the network for every CPU of a machine."""
+    """Return a function that compiles the network for every CPU of a machine."""
     made: dict[str, list[Path]] = {}
 
     def of(machine: str) -> list[Path]:

@@ -25,7 +25,7 @@ def outputs(model, algorithms):
 @needs.instruction_set("avx2")
 @pytest.mark.parametrize("activations", [QuantType.QUInt8, QuantType.QInt8])
 def test_is_direct_convolution_to_the_bit(activations):
-    """Of a block with a residual, and with zero points where images end."""
+    """The block has a residual, and zero points as padding."""
     model = quantised(wide_network(), activations=activations, per_channel=True)
     direct, _ = outputs(model, ["dot", "direct"])
     exact, plan = outputs(model, ["dot", "winograd"])

@@ -24,7 +24,7 @@ from tests.neocpu.quantised_models import SHAPE, image, network, run_onnxruntime
     [(TensorProto.FLOAT16, False), (TensorProto.FLOAT16, True), (TensorProto.BFLOAT16, False)],
 )
 def test_a_network_computes_what_float32_does(kind, keep_io):
-    """Of the same weights and image, but for how the output is rounded; verified, too."""
+    """Weights and image are the same; only the output is rounded, and verification passes."""
     x = image(0).astype(DTYPES[kind])
     with neocpu.compile(rounded_weights(network(), kind)) as compiled:
         expected = compiled.module()(x.astype(np.float32))

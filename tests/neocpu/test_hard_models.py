@@ -113,7 +113,7 @@ def test_a_contested_softmax_of_large_logits_is_compiled_again(monkeypatch, capl
     ],
 )
 def test_norms_of_data_far_from_zero(operator, width, attributes):
-    """In float32 the mean of the squares less the squared mean may even be negative there."""
+    """The mean of squares minus the squared mean may even become negative in float32."""
     rng = np.random.default_rng(0)
     values = {name: rng.normal(size=width).astype(np.float32) for name in ("scale", "shift")}
     values["far"] = np.float32(1000)

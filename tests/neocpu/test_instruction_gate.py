@@ -32,7 +32,7 @@ TARGETS = {
 
 
 def linker_of(target: str) -> pytest.MarkDecorator:
-    """What links for a target."""
+    """Return the mark of tests that need a linker for a target."""
     return needs.linker(parse_target(target).machine)
 
 
@@ -93,7 +93,7 @@ def test_a_file_without_a_part_for_the_host_names_what_each_lacks(
 
 @needs.machine("x86_64")
 def test_code_that_ends_its_process_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where hosts are asked for less than the code needs, a child finds that out."""
+    """A child process runs the code, because the target demands less than the code needs."""
     cpu = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=diamondrapids")
     if not missing_on_host(cpu):
         pytest.skip("this host is one")

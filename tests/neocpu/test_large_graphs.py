@@ -54,7 +54,7 @@ def test_concat_of_many_inputs(count, axis):
 
 @pytest.mark.parametrize("count", [600, pytest.param(5000, marks=needs.everything())])
 def test_concat_of_thousands_of_tensors(count):
-    """Of slices of one input, of a channel each."""
+    """The tensors are slices of one input, with one channel each."""
     pieces = names(count, "p")
     nodes = [
         helper.make_node("Split", ["x"], pieces, axis=1, num_outputs=count),

@@ -95,7 +95,7 @@ def in_integers(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 @pytest.mark.parametrize("make", [network, network_in_groups], ids=lambda make: make.__name__)
 def test_kernels_of_small_networks_lack_nothing(monkeypatch, tmp_path, make, precision, target):
-    """Of awkward sizes, and in groups."""
+    """Layers have awkward sizes, and some have groups."""
     model = in_integers(make(), tmp_path) if precision == "int8" else make()
     options = {"precision": precision, "small": precision == "int8", "target": target}
     assert not lacking(*kernels_of(monkeypatch, model, **options))

@@ -121,7 +121,7 @@ def test_pools_and_reductions(first, channels):
 
 @pytest.mark.parametrize("special", SPECIAL, ids=str)
 def test_weights(special):
-    """Where the window meets the padding, an infinite weight makes NaN of its zeros."""
+    """An infinite weight times a zero of the padding is NaN."""
     weights = normal(16, 16, 3, 3) * np.float32(0.1)
     weights[3, 2, 0, 1] = special
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)
@@ -134,7 +134,7 @@ def test_weights(special):
 
 
 def test_winograd_keeps_them_within_its_tiles():
-    """What is far from them stays as it is, and nothing that is NaN in the reference is not."""
+    """Pixels far from them keep their values, and all NaN of the reference are NaN."""
     x = normal(1, 16, 24, 24)
     x[0, 3, 2, 2] = np.inf
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)

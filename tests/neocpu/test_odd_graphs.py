@@ -138,7 +138,7 @@ EITHER = {
 
 @pytest.mark.parametrize("what", EITHER)
 def test_runs_or_is_refused_in_one_line(what):
-    """Where ONNX says nothing, or ONNX Runtime something else."""
+    """ONNX does not define these models, or ONNX Runtime computes something else."""
     model = EITHER[what]
     names = [value.name for value in model.graph.input]
     refusal = ""
@@ -174,7 +174,7 @@ def views(rng: np.random.Generator, shape: tuple[int, ...]):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_views_of_views(seed):
-    """What moves elements is fused into one kernel, whose indices TVM may not simplify wrongly."""
+    """Views are fused into one kernel, and TVM must not simplify its indices wrongly."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((2, 3, 3, 4, 5)).astype(np.float32)
     nodes, constants, expected = [], {}, []

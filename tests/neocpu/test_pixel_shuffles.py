@@ -32,7 +32,7 @@ def weights(outs, ins, side=3):
 @pytest.mark.parametrize("mode", ["CRD", "DCR"])
 @pytest.mark.parametrize(("batch", "channels"), [(1, 32), (2, 19)])
 def test_a_head_that_enlarges(mode, batch, channels):
-    """As in EDSR: convolutions around a shuffle, and an activation after it."""
+    """EDSR has convolutions around a shuffle, and an activation after it."""
     x = random(batch, 3, 9, 7)
     constants = {
         "w0": weights(channels, 3),
@@ -55,7 +55,7 @@ def test_a_head_that_enlarges(mode, batch, channels):
 
 
 def test_pixels_become_channels():
-    """As PyTorch writes PixelUnshuffle, and as ONNX has it."""
+    """Both PyTorch's PixelUnshuffle and ONNX's SpaceToDepth are tested."""
     x = random(2, 16, 8, 12)
     constants = {
         "w0": weights(16, 16),

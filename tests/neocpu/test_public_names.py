@@ -1,4 +1,4 @@
-"""What `neocpu` is to a stranger: names, types, help, and errors that Python's users catch."""
+"""The public face of `neocpu`: names, types, help, and errors that users catch."""
 
 from __future__ import annotations
 

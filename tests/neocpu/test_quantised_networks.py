@@ -22,7 +22,7 @@ from tests.neocpu.quantised_models import (
 )
 
 AVX2 = "llvm -mcpu=haswell"
-"""What a plan costs depends on the CPU: one that every x86-64 machine of tests can run."""
+"""A fixed target, because plans depend on the CPU; every x86-64 machine of tests can run it."""
 
 FORMS = {
     "u8": {},

@@ -79,7 +79,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    """A folder of pictures, one of which is none; and what is to be computed of each."""
+    """Return a folder of pictures, one of them broken, and the expected score of each."""
     image = pytest.importorskip("PIL.Image")
     folder = tmp_path_factory.mktemp("pictures")
     rng = np.random.default_rng(0)

@@ -114,7 +114,7 @@ def test_branches_and_a_gate():
 
 
 def test_a_decoder():
-    """What is transposed comes back to frames to be joined with what was one level up."""
+    """The upsampled volume returns to depth slices, to be concatenated with the level above."""
     x = random(1, 5, 4, 6, 4)
     constants = {
         "w0": random(16, 5, 3, 3, 3) / 8,

@@ -7,7 +7,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 SIDE, CHANNELS, CLASSES, PROPOSALS, MOST = 8, 6, 4, 20, 9
-"""Of the feature map; its channels; classes; proposals after the first stage; detections."""
+"""The feature map's side and channels; classes; proposals after the first stage; detections."""
 ANCHORS = SIDE * SIDE
 OUTPUTS = ("boxes", "labels", "scores", "masks", "proposals", "number")
 node = helper.make_node

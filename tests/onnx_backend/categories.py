@@ -1,4 +1,4 @@
-"""What kind of thing each test of ONNX's suite is about."""
+"""The category of each test in ONNX's suite."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _UNIT = 2.0**-6
 
 @cache
 def operator_tests() -> dict[str, Any]:
-    """Return ONNX's tests of operators by name, of which some input may stay one."""
+    """Return ONNX's tests of operators by name, if they have several inputs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the suite divides by zero
         cases = load_model_tests(kind="node")

@@ -35,14 +35,14 @@ LISTED = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a test ended, and why it did not pass."""
+    """The ending of a test, and the reason if it did not pass."""
 
     ending: Ending
     reason: str = ""
 
 
 class Broken(Exception):
-    """What neocpu raised that is no refusal: a bug."""
+    """An error of neocpu that is no refusal: a bug."""
 
 
 class Watched(BackendRep):

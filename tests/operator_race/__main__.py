@@ -1,9 +1,9 @@
 """Single operators beside ONNX Runtime: ``python -m tests.operator_race [WORD …] [--rounds N]``.
 
-Each is a model of one operator, or of a few that belong together, on random data, run in turns with
-ONNX Runtime on two threads. What is told is how many times as fast neocpu is, by medians, without
-what a call takes of a model that does nothing with as many inputs; then the geometric mean, and
-which are below 0.8. With words, only those whose names have one of them.
+Each case is a model of one operator, or of a few that belong together, on random data. It runs in
+turns with ONNX Runtime on two threads. The program prints how many times as fast neocpu is, by
+medians, after subtracting the time of a model that does nothing with as many inputs; then the
+geometric mean, and the cases below 0.8. Words select the cases whose names contain one of them.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ TURN, FEWEST = 0.004, 3
 REST = 0.005
 """Seconds before a turn: until then the other's threads may wait busily for its next call."""
 NEGLIGIBLE = 2e-6
-"""What an operator takes at least: less is not to be told from what calls take."""
+"""The least seconds of an operator: shorter times vanish in the cost of calls."""
 LEAST = 0.8
-"""What no operator should be below."""
+"""No operator should be below this ratio."""
 
 Call = Callable[[], Any]
 
 
 @contextmanager
 def both(case: Case) -> Iterator[tuple[Call, Call]]:
-    """Yield calls of neocpu and of ONNX Runtime, on the same arrays, whose outputs agree.
+    """Yield calls of neocpu and of ONNX Runtime on the same arrays, after comparing their outputs.
 
     The arrays lie as `neocpu.aligned_empty` makes them; neocpu copies others first.
 
     Raises
     ------
     AssertionError
-        If their outputs differ.
+        The outputs differ.
     """
     model, feeds = case.model(), {name: aligned(each) for name, each in case.feeds.items()}
     options = onnxruntime.SessionOptions()

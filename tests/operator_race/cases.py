@@ -1,4 +1,4 @@
-"""What is raced: models of one operator, or of a few that belong together."""
+"""The cases of the race: models of one operator, or of a few that belong together."""
 
 from __future__ import annotations
 

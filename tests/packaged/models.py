@@ -1,6 +1,6 @@
-"""Pretrained models that packages of others carry, each held to ONNX Runtime.
+"""Pretrained models in other projects' packages, each compared with ONNX Runtime.
 
-They are real networks with real weights, which no download of ours is needed for.
+They are real networks with real weights, and need no further download.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests import needs
 from tests.zoo.check import difference, onnxruntime_session
 
 TOLERANCE = 1e-3
-"""Of an output's largest value."""
+"""The tolerance, relative to an output's largest value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,14 @@ class PackagedModel:
     Attributes
     ----------
     module, package : str
-        What is imported, and what pip installs; no package is a file beside the checkout.
+        The module to import, and the package to install; without them ``path`` is a file beside
+        the checkout.
     path : str
-        In the package's folder.
+        The model's path in the package's folder.
     shapes : mapping
-        As `neocpu.compile` takes them: shapes, and values of inputs that are constants then.
+        The ``shapes`` of `neocpu.compile`: shapes, and values of inputs that become constants.
     states : mapping of str to str
-        Inputs that are outputs of the call before, zeros at first.
+        Inputs that take outputs of the previous call, and zeros at first.
     """
 
     module: str
@@ -50,7 +51,7 @@ class PackagedModel:
 
     @property
     def file(self) -> Path:
-        """Where it is; nowhere, if the package is not installed."""
+        """The path of the model; it does not exist if the package is not installed."""
         return Path(folder_of(self.module) if self.module else "", self.path)
 
 

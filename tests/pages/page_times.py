@@ -1,4 +1,4 @@
-"""What a browser takes to show a page."""
+"""The time that a browser takes to show a page."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +18,14 @@ new MutationObserver(() => {
 
 @dataclass(frozen=True)
 class PageTimes:
-    """Milliseconds from the start of loading, and bytes.
+    """The size of a page in bytes, and milliseconds from the start of loading.
 
     Attributes
     ----------
     paint : float
-        Until something is seen.
+        The time until something is visible.
     interactive : float
-        Until all is drawn and can be used.
+        The time until everything is drawn and can be used.
     """
 
     name: str

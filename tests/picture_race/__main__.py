@@ -1,11 +1,11 @@
-"""How long pictures take from bytes to the answer, prepared in the artifact or before it.
+"""The latency from a picture's bytes to the answer, prepared in the artifact or before it.
 
 ``python -m tests.picture_race [NETWORK] [--picture HxW] [--threads N]`` compiles a built-in network
-twice, with pictures of bytes as its input and as it is. The first runs beside the second after
-Pillow's or OpenCV's resizing and numpy's normalisation, in one process, in turns; what is told are
-medians, and in brackets the fastest call, where others use the machine; of the preparation alone
-too. OpenCV takes part where it is installed; so do ONNX Runtime and OpenVINO, which run the network
-after that preparation, as it is done today.
+twice: with pictures of bytes as its input, and unchanged. The first runs in turns with the second,
+in one process; the second follows Pillow's or OpenCV's resizing and numpy's normalisation. The
+program prints medians and, in brackets, the fastest call, which counts when others use the machine,
+and the same for the preparation alone. OpenCV takes part if it is installed; so do ONNX Runtime and
+OpenVINO, which run the network after that preparation, as is usual today.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Views:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What a float32 model makes of views, to compare others with."""
+    """The outputs of a float32 model for some views, to compare other models with."""
 
     wanted: np.ndarray
     labels: np.ndarray

@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 _PROSE: Final = Path(__file__).parents[2] / "LICENSE"
 _STYLES: Final = re.compile(r"-(Regular|Bold|Italic|It|Semibold)\.ttf$")
 ROWS: Final = 48
-"""What recognisers read: small print is brought up to it."""
+"""The height that recognisers read; smaller print is enlarged to it."""
 _DRAWN: Final = 64
 """Size of letters in pixels, before the line is brought to the height that is wanted."""
 

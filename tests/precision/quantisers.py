@@ -1,4 +1,4 @@
-"""What writes quantised models, and the options it is asked for: ONNX Runtime, NNCF, PyTorch."""
+"""Quantisers of ONNX Runtime, NNCF and PyTorch, with the options they are used with."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Images: TypeAlias = Sequence[np.ndarray]
 Maker: TypeAlias = Callable[[str, Images], onnx.ModelProto]
 """Quantise a network by name, on images; it is built for their size."""
 TORCHVISION: Final = "torchvision."
-"""What the names of its networks begin with, where not ours are meant."""
+"""The prefix that selects torchvision's network instead of the built-in one."""
 
 _U8, _S8 = QuantType.QUInt8, QuantType.QInt8
 _U8S8: Final = {"activation_type": _U8, "weight_type": _S8}
@@ -213,4 +213,4 @@ QUANTISERS: Final[Mapping[str, Maker]] = MappingProxyType(
         "torch-fake-tensor": _fake_quantised(per_channel=False),
     }
 )
-"""By name; what is left of the first hyphen has to be installed."""
+"""Quantisers by name; the package before the first hyphen has to be installed."""

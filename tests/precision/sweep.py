@@ -50,23 +50,23 @@ NETWORKS = (
     "squeezenet1_0,resnet18,mobilenet_v2,shufflenet_v2_x1_0,mobilenet_v3_large,efficientnet_b0"
 )
 TIE = 0.02
-"""How far, in steps, a real number may be from the middle of two integers."""
+"""The distance, in steps, within which a real number counts as midway between two integers."""
 
 Feeds = Mapping[str, np.ndarray]
 
 
 @dataclass(slots=True)
 class Layers:
-    """How quantised tensors differ, each computed from the reference's integers.
+    """The differences of quantised tensors, each computed from the reference's integers.
 
     Attributes
     ----------
     one_off, two_off : int
-        Elements that are a step off, and that are more than one.
+        The elements that are one step off, and those that are more than one.
     worst_share : float
-        Of one tensor's elements: those that are more than one step off.
+        The largest share of a tensor's elements that are more than one step off.
     no_ties : int
-        Of those a step off: where ONNX Runtime's real number is near to its integer.
+        The elements one step off whose real number in ONNX Runtime is near its integer.
     worst : str
         The tensor that is furthest off.
     """

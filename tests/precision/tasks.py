@@ -27,20 +27,20 @@ FACE: Final = Path("../shared/models/face/version-RFB-320.onnx")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A trained model and what it is held to.
+    """A trained model, its inputs, and the comparison of its answers.
 
     Attributes
     ----------
     images : array
-        ``(N, C, H, W)``, what the model reads, one at a time.
+        The model's inputs ``(N, C, H, W)``, which it reads one at a time.
     truth : sequence or None
-        What each answer should be, if anybody knows.
+        The right answers, if they are known.
     answer : callable
-        Makes of one run's outputs what is compared.
+        Turns the outputs of one run into the answer.
     same : callable
-        ``same(answer, other)``, from 0 to 1: how far two answers agree.
+        ``same(answer, other)``, the agreement of two answers from 0 to 1.
     part : callable or None
-        The same, of parts of an answer.
+        The agreement of parts of two answers.
     """
 
     name: str
@@ -265,4 +265,4 @@ TASKS: Final[dict[str, Callable[[Path], Task]]] = {
     "faces": faces,
     "digits": digits,
 }
-"""What makes each task of the folder that the packages were unpacked into."""
+"""Functions that make each task from the folder with the unpacked packages."""

@@ -29,27 +29,27 @@ _RESULTS = {
     "QLinearSigmoid": 3,
     "QLinearSoftmax": 3,
 }
-"""Where an operator has its result's scale, which the zero point follows."""
+"""The number of the input with an operator's result scale; the zero point follows it."""
 
 _FOUND_AT_RUN_TIME = "DynamicQuantizeLinear"
 
 
 @dataclass(frozen=True, slots=True)
 class Quantised:
-    """A tensor of integers that a model computes of its inputs.
+    """A tensor of integers that a model computes from its inputs.
 
     Attributes
     ----------
     name : str
-        Of the integers.
+        The name of the tensor of integers.
     given : tuple of str
-        Tensors that a cut model reads instead: the integers, and what was found with them.
+        Tensors that a cut model reads instead: the integers, and others found with them.
     real : str
-        What is rounded; empty if no tensor of the model.
+        The tensor that is rounded; empty if the model has none.
     visible : str
         The output that shows it.
     scale : array
-        What a step is in ``visible``: of all elements, or a vector along ``axis``.
+        The size of a step in ``visible``: one number, or a vector along ``axis``.
     """
 
     name: str
@@ -117,12 +117,12 @@ def _computed(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 def cut(
     visible: onnx.ModelProto, tensors: Sequence[Quantised], found: Mapping[str, np.ndarray]
 ) -> onnx.ModelProto:
-    """Return a copy of a visible model that reads what others computed of each quantised tensor.
+    """Return a copy of a visible model that reads its quantised tensors as inputs.
 
     Parameters
     ----------
     found : mapping
-        What ``given`` names, by name: inputs are called so, with ``_given`` behind.
+        The tensors in ``given`` by name; the inputs' names are these with the suffix ``_given``.
     """
     made = onnx.ModelProto()
     made.CopyFrom(visible)

@@ -46,7 +46,7 @@ NETWORKS = (
     *("mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "squeezenet1_0", "unet"),
     *("shufflenet_v2_x1_0", "resnext50_32x4d", "yolov3_tiny"),
 )
-"""Built-in networks of which the rates of a CPU are found, as it is without records."""
+"""Built-in networks to which the rates of a CPU are fitted, without tuning records."""
 NARROW = (
     *("resnet18", "resnet50", "densenet121", "inception_v3", "vgg11", "mobilenet_v1"),
     *("mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "unet", "shufflenet_v2_x1_0"),
@@ -58,7 +58,7 @@ ON_RECORD = ("resnet50", "mobilenet_v2", "densenet121", "shufflenet_v2_x1_0")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A model to be measured: its file or name, what it is called, in what, and without records?"""
+    """A model to measure: its file or name, its label, its precision, and whether records count."""
 
     model: str
     name: str

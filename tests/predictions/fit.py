@@ -1,4 +1,4 @@
-"""What a CPU does in networks, found so that predictions come nearest to what networks took."""
+"""The rates of a CPU, fitted so that predictions come nearest to networks' measured times."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def company(found: Sequence[Measurement]) -> float:
 
 
 class Fit:
-    """Measurements of networks on a CPU, and how far off predictions at other rates would be.
+    """Measurements of networks on a CPU, and the errors of predictions at other rates.
 
     Parameters
     ----------
     found : sequence of Measurement
         Compiled at the rates that the CPU has, but for cycles and paces, `own` and `fork`.
     company : float
-        How many times as long as its kernels' fastest rounds a run takes.
+        The time of a run divided by the sum of its kernels' fastest rounds.
     """
 
     def __init__(

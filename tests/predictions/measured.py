@@ -35,7 +35,7 @@ KERNELS_SHOWN = 25
 
 @dataclass(slots=True)
 class KernelTimes:
-    """What all calls of a kernel in a run were predicted to take, and took.
+    """The predicted and the measured time of all calls of a kernel in a run.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class KernelTimes:
         See `neocpu.building.kernel_report.KernelReport`, as of ``pace``, ``computing``, ``moving``,
         ``forks``, ``work`` and ``streamed``.
     predicted, took : float
-        Seconds; of what was measured the fastest round of each call.
+        Seconds; measured times are those of the fastest round of each call.
     """
 
     kernel: str
@@ -71,17 +71,17 @@ class KernelTimes:
 
 @dataclass(slots=True)
 class Measurement:
-    """What a model was predicted to take, and took.
+    """The predicted and the measured time of a model.
 
     Attributes
     ----------
     predicted, median, fastest : float
         Seconds of a run.
     weight_bytes : float
-        Of all weights.
+        The bytes of all weights.
     kernels : list of KernelTimes
     failure : str
-        Why there is nothing.
+        The reason if there is no measurement.
     """
 
     name: str = ""
@@ -167,7 +167,7 @@ def measure(
     Parameters
     ----------
     precision : str
-        With ``int8`` it is quantised first.
+        The precision; ``int8`` quantises the model first.
     estimated : bool
         Whether to do without records.
     """

@@ -76,7 +76,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Defect:
-    """What is wrong with a kernel.
+    """A defect of a kernel.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Defect:
     access : str
         Whether the indices of loads or of stores are off, or the extent of the outermost loop.
     shift : int
-        By how much.
+        The number of elements by which they are off.
     """
 
     argument: int
@@ -113,7 +113,7 @@ def dense() -> Kernel:
 
 
 def fused(build: Callable[..., Any], output: tuple[int, ...], *shapes: tuple[int, ...]) -> Kernel:
-    """What the generic schedule makes of Relax operators."""
+    """Return Relax operators as one kernel with the generic schedule."""
     builder = relax.BlockBuilder()
     inputs = [relax.Var(f"x{i}", relax.TensorType(s, "float32")) for i, s in enumerate(shapes)]
     with builder.function("main", inputs):
@@ -276,7 +276,7 @@ def plant(func: tirx.PrimFunc, defect: Defect) -> tirx.PrimFunc:
 
 
 def _numbers_of(body: Any) -> dict[Var, int]:
-    """Return of which argument each buffer is a view; what lies on the heap is `WORKSPACE`."""
+    """Return the argument that each buffer is a view of; `WORKSPACE` stands for the heap."""
     numbers: dict[Var, int] = {}
 
     def declare(declaration: Any) -> None:

@@ -1,4 +1,4 @@
-"""What every analytic estimate must be, on every CPU and for workloads that fit nothing."""
+"""Properties of every analytic estimate, on every CPU and for awkward workloads."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def products_saved(workload, scheme):
 
 
 def share_of_pixels(workload, axis):
-    """Of pairs of an output and a tap along an axis, those that read a pixel and no padding."""
+    """Return the share of (output, tap) pairs along an axis that read a pixel, not padding."""
     outputs, taps = workload.output_shape[2 + axis], workload.kernel[axis]
     stride, dilation = workload.stride[axis], workload.dilation[axis]
     places = (

@@ -1,4 +1,4 @@
-"""Who is still alive."""
+"""The processes that are still alive."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def recorded(workloads=WORKLOADS) -> dict[Request, Measurement]:
 
 
 def records(workloads, target: CpuTarget = TARGET) -> list[Record]:
-    """What an exhaustive run on ``target`` would have left."""
+    """Return the records that an exhaustive run on ``target`` would leave."""
     return [
         Record(
             workload=workload,

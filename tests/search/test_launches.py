@@ -1,4 +1,4 @@
-"""Which calls are launched together: against every order of small programs."""
+"""The calls that are launched jointly, compared with every order of small programs."""
 
 import itertools
 import random
@@ -85,7 +85,7 @@ def _chains(count, length):
 
 
 def _equal(step):
-    """What a launch costs of calls of one task on eight threads."""
+    """Return the cost of a launch of calls with one task each, on eight threads."""
     return 1.0 if len(step) <= 8 else None
 
 

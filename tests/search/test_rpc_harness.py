@@ -1,4 +1,4 @@
-"""What a library does on a server besides its candidate, with kernels written in C."""
+"""A library's harness on a server, tested with kernels written in C."""
 
 from __future__ import annotations
 

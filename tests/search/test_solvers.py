@@ -155,7 +155,7 @@ def test_a_node_that_is_fixed_is_paid_for_with_its_edges(seed: int, node: int, c
 @settings(max_examples=40)
 @given(SEEDS, st.integers(2, 10))
 def test_what_dp_commits_to_for_want_of_memory_is_the_cheapest(seed: int, nodes: int):
-    """Where edges cost next to nothing, the cheapest choice of each node is the best plan."""
+    """The cheapest choice of each node is the best plan if edges cost next to nothing."""
     dense = random_graph(np.random.default_rng(seed), nodes, 1.0)
     edges = tuple(LayoutEdge(e.source, e.target, e.costs * 1e-12) for e in dense.edges)
     graph = LayoutGraph(dense.nodes, edges)
@@ -289,7 +289,7 @@ def test_tables_keep_to_their_memory(max_bytes: int, solver: str):
 
 
 def test_open_subproblems_take_no_memory():
-    """Branch and bound leaves hundreds behind, each of which would hold the whole graph."""
+    """Branch and bound leaves hundreds open, and each would hold the whole graph."""
     graph = random_graph(np.random.default_rng(0), 16, 1.0, max_choices=6)
     search = partial(solve, graph, limits=SearchLimits(60_000.0, bytes=0), clock=ticking())
     found = []
@@ -299,7 +299,7 @@ def test_open_subproblems_take_no_memory():
 
 @pytest.mark.parametrize("size", [3, 4])
 def test_reductions_of_nodes_with_many_choices_take_little_memory(size: int):
-    """Of three, one is eliminated between two; of four, choices are compared for dominance."""
+    """Three nodes reduce by eliminating one; four compare choices for dominance."""
     rng = np.random.default_rng(0)
     node = LayoutNode("n", tuple(map(str, range(200))), (0.0,) * 200)
     ends = itertools.combinations(range(size), 2)

@@ -11,10 +11,10 @@ from neocpu.search.solver.together import SharingGraph, Way, solve_together
 
 
 def sharing(rng, nodes, needs, *, every=False):
-    """A random graph in which every other node has ways, each of which needs one of a few things.
+    """Return a random graph; every other node has ways, and each way needs one of a few things.
 
-    Things are of one place: node 0's are not node 2's, but other graphs' node 0 may need them.
-    With ``every`` each choice can be made with any of them.
+    Each node has its own things, but nodes of the same number in other graphs share them. If
+    ``every`` is set, each choice can be made with any of them.
     """
     graph = random_graph(rng, nodes, 0.6, max_choices=3)
     least = needs if every else 1
@@ -57,7 +57,7 @@ def brute_force(graphs, prices):
 
 
 def total(graphs, prices, found):
-    """What plans cost, added up from the ways that they say."""
+    """Return the cost of plans, added up from their ways."""
     costs = 0.0
     needs = set()
     for one, plan, ways in zip(graphs, found.plans, found.ways, strict=True):

@@ -1,4 +1,4 @@
-"""What people are told of a tuning run while it lasts."""
+"""The progress of a tuning run, as users see it."""
 
 import dataclasses
 import math

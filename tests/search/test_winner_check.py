@@ -1,4 +1,4 @@
-"""What happens to winners: compared again if in doubt, checked, replaced if they are wrong."""
+"""Winners are compared again if in doubt, checked, and replaced if they are wrong."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_wrong_winner_is_recorded_and_the_next_best_checked(database: Path):
 
 
 def test_a_burst_of_noise_while_comparing_changes_nothing(database: Path):
-    """What was fast three times was, however slow the turns are."""
+    """A scheme that was fast three times stays the winner, however slow the turns are."""
     recorded = measured((1.00e-3,) * 3, (1.001e-3,) * 3, (1.5e-3,) * 3)
     again = {request(i): Measurement(request(i), (2e-3,) * 4) for i in range(2)}
     (task,) = run(database, Replay(recorded, again=again)).tasks

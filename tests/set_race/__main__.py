@@ -1,15 +1,15 @@
-"""What a set of shapes costs beside artifacts of each shape alone.
+"""The cost of a set of shapes, compared with artifacts of each shape alone.
 
 ``python -m tests.set_race [NETWORK [N,C,H,W …]] [--rounds N] [--loads N] [--calls N]`` compiles a
 built-in network for a set of shapes, by default of batches 1, 2, 4 and 8, and for each by itself.
-What is told: the file's bytes beside those of the first shape's; how fast each of its plans is, in
-turns with the artifact of that shape alone, by medians and, in brackets, by the fastest calls, the
-median of several loads of both, for memory differs by where it lies; the first call after another
-shape's beside the others; and the memory of the process before and after so many calls of all
-shapes (10,000 of ResNet-50 take five minutes: of ``resnet18`` two).
+The program prints the file's bytes beside those of the first shape's artifact; the speed of each
+plan, in turns with the artifact of that shape alone; the first call after another shape's, beside
+later calls; and the memory of the process before and after the calls of all shapes (10,000 take
+five minutes for ResNet-50, two for ``resnet18``). Speeds are medians and, in brackets, fastest
+calls; each is the median over several loads, because the speed depends on the memory's place.
 
-With ``--batches N`` it tells instead, of every batch from 1 to N, how fast the module composes it
-of the set's plans, beside one row after the other and beside the best of all compositions: see
+``--batches N`` prints, for every batch from 1 to N, how fast the module composes it from the set's
+plans, beside one row after the other and beside the best of all compositions: see
 `tests.set_race.batches`.
 """
 

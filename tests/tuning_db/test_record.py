@@ -241,7 +241,7 @@ ANYTHING += ([], [1], [[]], [["clip", {}]], {})
 
 
 def members(node: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where a JSON document has something, at any depth."""
+    """Yield the path of every member of a JSON document, at any depth."""
     items = node.items() if isinstance(node, dict) else enumerate(node) if node else ()
     for key, value in items:
         yield (*path, key)
@@ -272,7 +272,7 @@ def test_any_value_of_any_member_gives_a_record_or_a_reason(scheme: Scheme):
 
 
 def numbers(document: object) -> list[tuple[str | int, ...]]:
-    """Where a document has an integer."""
+    """Return the paths of a document's integers."""
     found = []
     for path in members(document):
         node = document

@@ -22,7 +22,7 @@ import neocpu
 from neocpu.foundation.errors import NeoCPUError
 
 TOLERANCE = 1e-3
-"""Of an output's largest value."""
+"""The tolerance, relative to an output's largest value."""
 
 
 @dataclass(slots=True)
@@ -32,12 +32,12 @@ class Outcome:
     Attributes
     ----------
     outcome : str
-        ``agrees``, ``differs``, ``refused``, ``failed`` (whatever is no message of ours),
+        ``agrees``, ``differs``, ``refused``, ``failed`` (any error that is not neocpu's),
         ``crashed``, ``late``, ``not exported``, or ``alone``: it runs, but not in ONNX Runtime.
     message : str
-        Why.
+        The reason.
     error : float
-        The largest, of an output's largest value, beside ONNX Runtime.
+        The largest difference from ONNX Runtime, relative to an output's largest value.
     seconds, verify_seconds : float
         The time of compiling without its check, and of the check.
     """

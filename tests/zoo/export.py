@@ -18,8 +18,8 @@ import torch
 
 OPSET = 18
 QUERIES = 10
-"""Of a detector that ranks what its encoder finds: so few that scores of random weights are told
-apart. Of the first hundreds some are equal but for how an engine rounds, and in another order."""
+"""The queries of a detector that ranks its encoder's results: so few that the scores of random
+weights differ. Hundreds would have ties that engines round, and order, differently."""
 
 
 class Tensors(torch.nn.Module):

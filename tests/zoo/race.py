@@ -26,7 +26,7 @@ from tests.zoo.kept_results import keep, kept
 PEERS = ("onnxruntime", "openvino")
 RACE_SECONDS = 600
 BOUND = 0.1
-"""What data may make needless, as a share of a prediction, from which on that is a bound."""
+"""The share of a prediction that data may make needless; above it, the prediction is a bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Race:
     name : str
         The architecture's.
     milliseconds : float
-        A call of ours, the median; 0 where it was not raced.
+        The median of neocpu's calls; 0 if it was not raced.
     peers : dict of str to float
         Calls of others, in milliseconds.
     ratio, low, high : float
@@ -46,7 +46,7 @@ class Race:
     predicted : float
         Milliseconds that the compiler predicted.
     message : str
-        Why it was not raced.
+        The reason if it was not raced.
     skippable : float
         The part of ``predicted`` that some data make needless.
     """

@@ -42,7 +42,7 @@ LEAST = 0.99
 FEWEST = 3
 """Rounds before which no difference is plain."""
 PLAIN = 4
-"""How many times the spread of its rounds a plain difference is."""
+"""A difference counts if it is this many times the spread of its rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def is_plain(ratios: Sequence[float]) -> bool:
 
 
 def _seconds(module: Module, inputs: dict[str, object]) -> float:
-    """Return the median of a few calls, the first of which finds the other module in caches."""
+    """Return the median of a few calls, without the first, which finds cold caches."""
     took = []
     for _ in range(4):
         start = time.perf_counter()

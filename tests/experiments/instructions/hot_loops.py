@@ -49,7 +49,7 @@ def disassemble(words: Iterable[int]) -> dict[int, str]:
     Raises
     ------
     NeoCPUError
-        If ``llvm-mc`` fails.
+        ``llvm-mc`` fails.
     """
     lines = [_bytes(word) for word in sorted(set(words))]
     said = run(
@@ -61,12 +61,12 @@ def disassemble(words: Iterable[int]) -> dict[int, str]:
 
 
 def innermost_loops(executed: Sequence[Executed], texts: Mapping[int, str]) -> tuple[Loop, ...]:
-    """Return the loops that multiply and add and hold no other such loop, by address.
+    """Return the innermost loops that multiply and add, by address.
 
     Parameters
     ----------
     executed : sequence of Executed
-        By address.
+        The instructions that were executed, by address.
     texts : mapping of int to str
         Instructions of machine code, as `disassemble` returns them.
     """

@@ -26,7 +26,7 @@ def in_a_folder(monkeypatch, tmp_path):
 
 @pytest.fixture
 def outcomes(monkeypatch):
-    """What measuring yields; an exception among them is raised. Keeps the requests."""
+    """Replace measuring by a list of results, and keep the requests; exceptions are raised."""
     found = [*suite().models, *suite().failures]
     found_requests = []
 

@@ -1,4 +1,4 @@
-"""What kernels are predicted to take, of what a plan knows about their calls."""
+"""The predicted times of kernels, from what a plan knows about their calls."""
 
 from dataclasses import replace
 

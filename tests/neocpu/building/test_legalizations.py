@@ -1,4 +1,4 @@
-"""What is computed otherwise than TVM does."""
+"""Operators that are computed differently from TVM's own legalisation."""
 
 import numpy as np
 import pytest

@@ -149,7 +149,7 @@ def spin() -> None:
 
 
 def exhaust() -> None:
-    """As the system does to the process that takes too much memory."""
+    """End this process as the system ends one that takes too much memory."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -315,7 +315,7 @@ def test_ctrl_c_while_two_are_at_work_leaves_nothing(monkeypatch, tmp_path):
 
 
 def test_nothing_is_planned_ahead_of_a_tuner(monkeypatch):
-    """What it measures must not share the CPUs, and what is done is given before it begins."""
+    """The tuner's measurements must not share the CPUs with planning."""
     events = []
     monkeypatch.setattr(
         "neocpu.compilation.compile_each._tune_networks", lambda *arguments: events.append("tune")

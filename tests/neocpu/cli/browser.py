@@ -1,4 +1,4 @@
-"""Chromium without a screen, told what to do through its DevTools protocol."""
+"""Chromium without a screen, controlled by its DevTools protocol."""
 
 import asyncio
 import base64

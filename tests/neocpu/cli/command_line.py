@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command line did."""
+    """The exit code and the output of a command line."""
 
     code: int
     out: str
@@ -23,7 +23,7 @@ class Outcome:
 
     @property
     def error(self) -> str:
-        """The error, which has to be one line, the last one, without a traceback."""
+        """The error message, which has to be one line, the last one, without a traceback."""
         assert "Traceback" not in self.err
         lines = [line for line in self.err.splitlines() if line.startswith("neocpu: error: ")]
         assert len(lines) == 1, self.err

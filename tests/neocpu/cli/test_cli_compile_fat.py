@@ -43,7 +43,7 @@ def fat(onnx_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Compiled:
-    """What `neocpu.compile` returns, of an artifact that is there."""
+    """A stand-in for the result of `neocpu.compile`, with an artifact that exists."""
 
     path: Path
     header: ArtifactHeader

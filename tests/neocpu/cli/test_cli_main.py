@@ -238,7 +238,7 @@ class TestFailures:
         assert outcome.error == "neocpu: error: interrupted; nothing was written"
 
     def test_interruption_while_source_is_executed(self, tmp_path: Path) -> None:
-        """As dataclasses are made at every import: CPython remembers it and would die of it."""
+        """Dataclasses execute source at import, and CPython would die of a pending interrupt."""
         script = (
             "from neocpu.cli import doctor, main\n"
             "doctor.command.callback = lambda **_: exec('raise KeyboardInterrupt')\n"
@@ -294,7 +294,7 @@ class TestFailures:
 
 
 class TestJsonErrors:
-    """With ``--json`` a failure is a document too, besides its line on standard error."""
+    """A failure under ``--json`` is a document too, besides its line on standard error."""
 
     @staticmethod
     def error_of(outcome: Outcome) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def compiling(onnx_file, tmp_path):
 
 
 def left(scratch: Path) -> list[str]:
-    """What is in the folder for temporary files, and beside the output."""
+    """Return the files in the temporary folder, and those beside the output."""
     return [*os.listdir(scratch), *(name for name in os.listdir() if name != "out.so")]
 
 

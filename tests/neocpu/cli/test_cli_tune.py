@@ -95,7 +95,7 @@ def test_measures_once(cli: Cli, onnx_file: Path) -> None:
 
 
 def same_as_on_the_page(report: dict[str, Any]) -> None:
-    """Of the layer that was measured: its row, and the curve of what was tried."""
+    """Check the measured layer's row, and the curve of its trials, against the report."""
     layer = report["workloads"][0]
     (row,) = parts_in(Path("tuning.html"), "table")[0]["rows"]
     assert row[:4] == [layer["workload"], layer["count"], layer["before_us"], layer["best_us"]]

@@ -120,7 +120,7 @@ def test_python_m_forgets_the_folder_first(tmp_path: Path, options: list[str]) -
 
 
 def test_neocpu_in_the_current_folder_itself_is_run(tmp_path: Path) -> None:
-    """As where `pip install --target` put it."""
+    """`pip install --target` puts it there."""
     (tmp_path / "neocpu").symlink_to(Path(importlib.util.find_spec("neocpu").origin).parent)
     (tmp_path / "click.py").write_text(DECOY.format(path=str(tmp_path / WITNESS)))
     command = [sys.executable, "-m", "neocpu", "--version"]

@@ -1,4 +1,4 @@
-"""What kernels lack, as ``neocpu explain`` prints it."""
+"""The table of kernels' shortcomings that ``neocpu explain`` prints."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_leaves_layers_in_float32_where_all_err_too_much(caplog):
 
 
 class Made:
-    """What came of a compilation: each layer in bfloat16 adds as much noise as another."""
+    """The result of a compilation in which each bfloat16 layer adds the same noise."""
 
     tuned = None
 
@@ -63,7 +63,7 @@ class Made:
 
 
 def decided(seconds):
-    """Return a plan of eight layers, of which the later ones take longer, and of a copy."""
+    """Return a plan of a copy and of eight layers; later layers take longer."""
     ops = [
         SimpleNamespace(name=f"conv_{i}", precision="bf16", flops=9, seconds=i * seconds)
         for i in range(8)

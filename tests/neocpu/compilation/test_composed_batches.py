@@ -17,7 +17,7 @@ from neocpu.runtime.signatures import Signature, SignatureSet
 
 
 def _header(signatures, functions=("a",) * 4, mixed=None, took=()):
-    """What an artifact says whose plans compute ``functions`` of a row."""
+    """Return the header of an artifact whose plans compute ``functions`` of a row."""
     each = [
         ArtifactHeader(
             name="net",
@@ -131,7 +131,7 @@ def test_outputs_may_overlap_inputs():
 
 
 def test_of_outputs_that_overlap_the_later_one_wins():
-    """Of all rows, as of a batch with a plan of its own, and not of each run alone."""
+    """The rule holds for all rows, as in a batch with its own plan, not for each run alone."""
     session = FakeSession(took=(1.0, 1.9, 3.0, 8.0))  # 4 rows and 2
     x = rows(6)
     memory = np.zeros(18, "float32")

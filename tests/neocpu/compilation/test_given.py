@@ -1,4 +1,4 @@
-"""What a caller says of a set of shapes."""
+"""The options of a set of shapes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a plan is told of a workload: its own records, else a relative's, scaled."""
+"""The schemes of a workload come from its own records, or from a relative's, scaled."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def test_records_of_similar_workloads_are_borrowed_in_their_order(tmp_path: Path
 
 @needs.everything()
 def test_a_network_without_biases_has_the_schemes_of_one_with() -> None:
-    """Of records that come with neocpu: batch normalisations that shift nothing leave none."""
+    """The records come with neocpu; a batch normalisation without a shift leaves no bias."""
     plain = build("resnet50")
     shifts = {
         name

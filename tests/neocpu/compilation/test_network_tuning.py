@@ -1,4 +1,4 @@
-"""What tuning is asked to do, and what it says of the time it will take."""
+"""The tasks of tuning a network, and the time that tuning is predicted to take."""
 
 import dataclasses
 import math

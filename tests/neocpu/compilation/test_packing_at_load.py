@@ -1,4 +1,4 @@
-"""Sets whose plans read weights in several packings, of which the file has one."""
+"""Sets whose plans read weights in several packings; the file stores one of them."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How plans of a set are timed when it is compiled."""
+"""The plans of a set are timed when it is compiled."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Models of which only the data decides how many rows there are, run with bounds, in numpy."""
+"""Models whose numbers of rows depend on the data, run with upper bounds in numpy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SELECTED = [
     node("Shape", ["rows"], ["shape"]),
     node("Gather", ["shape", "c_zero"], ["number"]),
 ]
-"""What makes ``rows`` (n, 3) of data, at ``places``, and ``other_rows`` (m, 3), at ``others``."""
+"""Nodes that select ``rows`` (n, 3) at ``places``, and ``other_rows`` (m, 3) at ``others``."""
 CONSTANTS = {
     "c_one": np.array([1], np.int64),
     "c_rest": np.array([-1], np.int64),
@@ -83,7 +83,7 @@ def selections() -> list[dict[str, np.ndarray]]:
 
 
 class NonZero(OpRun):
-    """As neocpu's, with any element of the data in what does not count."""
+    """Neocpu's NonZero, with random indices in the rows that do not count."""
 
     op_domain = DOMAIN
 
@@ -95,7 +95,7 @@ class NonZero(OpRun):
 
 
 class TopK(OpRun):
-    """As neocpu's, stable."""
+    """Neocpu's TopK, which is stable."""
 
     op_domain = DOMAIN
 
@@ -110,7 +110,7 @@ class TopK(OpRun):
 
 
 class RoiAlign(detection.RoiAlign):
-    """Of all regions, whether they count or not."""
+    """Neocpu's RoiAlign, which computes all regions, whether they count or not."""
 
     op_domain = DOMAIN
 
@@ -119,7 +119,7 @@ class RoiAlign(detection.RoiAlign):
 
 
 class NonMaxSuppression(detection.NonMaxSuppression):
-    """Of those boxes that count."""
+    """Neocpu's NonMaxSuppression, which takes only the boxes that count."""
 
     op_domain = DOMAIN
 

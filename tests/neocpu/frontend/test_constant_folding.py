@@ -1,4 +1,4 @@
-"""What a model computes of constants is what the same nodes compute of inputs."""
+"""Nodes compute the same from constants as from inputs."""
 
 import numpy as np
 import pytest
@@ -125,7 +125,7 @@ def test_outputs_that_are_left_out():
 
 
 def test_statistics_that_nodes_make():
-    """As MXNet writes them, ``spatial=0`` and a statistic per channel, here in Constant nodes."""
+    """MXNet writes ``spatial=0`` and a statistic per channel; here they are Constant nodes."""
     nodes = [
         helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.abs(random(3))))
         for name in "sbmv"

@@ -172,7 +172,7 @@ def test_depthwise_conv():
 
 @pytest.mark.parametrize("transposed", [False, True])
 def test_of_constants_whose_bias_is_computed(transposed):
-    """What constants come to is no feature map, and has no layout to plan."""
+    """The result of constants is no feature map, and needs no layout in a plan."""
     op = "ConvTranspose" if transposed else "Conv"
     made = helper.make_node(op, ["k", "w", "b"], ["y"])
     constants = {"k": random(1, 4, 6, 7), "w": random(4, 4, 3, 3, seed=1)}

@@ -149,7 +149,7 @@ def test_candidates_are_tried_once():
 
 
 def _resized_by_an_input():
-    """As the decoder of Segment Anything: two floats say how large the result is."""
+    """Return a model like Segment Anything's decoder: two floats give the size of the result."""
     nodes = [
         helper.make_node("Cast", ["size"], ["whole"], to=TensorProto.INT64),
         helper.make_node("Concat", ["image", "whole"], ["sizes"], axis=0),

@@ -1,4 +1,4 @@
-"""Graphs that nothing folds are told from others: ONNX's optimizer leaves them as they are."""
+"""Graphs without anything to fold are recognised: ONNX's optimizer does not change them."""
 
 import onnx
 import pytest

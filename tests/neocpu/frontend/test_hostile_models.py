@@ -92,7 +92,7 @@ def test_shapes_that_data_decides(op, feeds):
 
 
 def test_what_constants_overflow_is_folded_as_it_is_computed():
-    """Without a word on stderr: constants and data of the same values give the same results."""
+    """Constants and data of equal values give equal results, and nothing goes to stderr."""
     integers = np.array([LEAST, LEAST, 7, -7, 5], np.int32)
     divisors = np.array([-1, 3, -3, 2, 1], np.int32)
     floats = np.array([np.nan, np.inf, -1e30, 3e9, -1.5], np.float32)

@@ -316,7 +316,7 @@ class TestExternalData:
         assert said in message
 
     def test_what_is_too_large_is_not_read(self, external):
-        """Of a sparse file, a terabyte of zeros."""
+        """The file is sparse: a terabyte of zeros."""
         with (external.parent / "net.data").open("wb") as file:
             file.truncate(1 << 40)
         model = onnx.load(external, load_external_data=False)

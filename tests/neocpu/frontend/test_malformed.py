@@ -243,7 +243,7 @@ def test_types_that_do_not_fit(op, shapes, dtypes, attributes):
     ],
 )
 def test_attributes_out_of_range(text, result, said):
-    """What is legal to ONNX's checker, but means nothing, is refused."""
+    """ONNX's checker accepts these attributes, though they have no meaning."""
     proto = parser.parse_model(
         f'<ir_version: 8, opset_import: ["": 18]> g (float[2, 3] x) => ({result}) {{ {text} }}'
     )
@@ -316,7 +316,7 @@ def test_errors_are_one_line_whatever_names_hold():
 @pytest.mark.parametrize("name", ["main", "main_", "tanh", "lv", "gv", "R", "T", "x.y", "0", "ä"])
 @needs.one_in(2)
 def test_names_that_mean_something_to_the_compiler(name):
-    """As inputs, inner tensors and outputs."""
+    """They are names of inputs, inner tensors and outputs."""
     for names in ((name, "t", "y"), ("x", name, "y"), ("x", "t", name)):
         nodes = [
             helper.make_node("Tanh", [names[0]], [names[1]]),
@@ -355,7 +355,7 @@ def test_a_model_without_outputs():
 
 @pytest.mark.parametrize("loss", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
 def test_reductions_of_losses_that_there_are_not(loss):
-    """They are functions, of which ONNX writes some body or other."""
+    """The operators are functions, and ONNX expands any reduction to some body."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 2])
     target = helper.make_tensor_value_info("t", TensorProto.INT64, [3])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)

@@ -58,7 +58,7 @@ HALVES = pytest.mark.parametrize(
 
 @HALVES
 def test_halves_are_computed_in_float32(kind, dtype):
-    """What they are at the boundary they stay; the weights are what they were."""
+    """Inputs and outputs stay halves, and the weights keep their values."""
     half = WEIGHTS.astype(dtype)
     made = model(
         node("Conv", "x narrow", "c"),
@@ -134,7 +134,7 @@ def test_outputs_that_are_inputs_or_constants(kind, dtype, constant):
 
 
 def test_halves_in_attributes_and_functions():
-    """Of ConstantOfShape, EyeLike and a local function's Cast."""
+    """They are those of ConstantOfShape, EyeLike and a local function's Cast."""
     half = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["": 22, "own": 1]>
         g (float16[4, 4] x) => (float16[a, b] y) {

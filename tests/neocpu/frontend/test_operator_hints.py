@@ -1,4 +1,4 @@
-"""What messages say of operators that cannot be compiled: all of them at once, and what to do."""
+"""Messages list all operators that cannot be compiled at once, and say what to do."""
 
 import onnx
 import pytest

@@ -94,7 +94,7 @@ def _read(nodes) -> set[str]:
 def contributed(
     nodes: list[onnx.NodeProto], x: np.ndarray, arrays: dict, rank: int
 ) -> onnx.ModelProto:
-    """Return a model with operators of ONNX Runtime's own, of which onnx infers nothing."""
+    """Return a model with ONNX Runtime's own operators, whose shapes onnx does not infer."""
     graph = helper.make_graph(
         nodes,
         "test",

@@ -102,7 +102,7 @@ def test_what_is_repeated_for_anything_else_is_computed_at_last(monkeypatch):
 
 
 def test_a_slice_of_one_axis_whose_numbers_are_no_lists():
-    """As PyTorch's scripting writes it; ONNX Runtime takes none."""
+    """PyTorch's scripting writes such slices; ONNX Runtime refuses them."""
     x = random(3, 4)
     used = {"start": np.array(1), "end": np.array(3), "axes": np.array([1])}
     model = make_model([node("Slice", ["x", *used], ["y"])], {"x": x}, used)

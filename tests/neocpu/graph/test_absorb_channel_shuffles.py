@@ -141,7 +141,7 @@ def no_convolution_before(bb, x):
 
 
 def halves_seen(bb, x):
-    """What is between the two reshapes has another reader."""
+    """Emit a shuffle whose tensor between the two reshapes has another reader."""
     x = conv(bb, x, 8)
     n, c, h, w = (int(extent) for extent in x.ty.shape)
     five = bb.emit(R.reshape(x, (n, 2, c // 2, h, w)))
@@ -190,7 +190,7 @@ def test_one_of_two_readers_may_see_the_order():
 
 
 def kept_in_a_concatenation(bb, x):
-    """What keeps the shuffle's order is concatenated as it is."""
+    """Emit a concatenation of a tensor that keeps the shuffle's order."""
     x = shuffle(bb, x, 2)
     return conv(bb, bb.emit(R.concat([bb.emit(R.nn.relu(x)), conv(bb, x, 4)], 1)), 3)
 
@@ -224,7 +224,7 @@ def test_shufflenet_has_none_left():
 
 
 def test_names_that_tvm_makes_are_of_several_variables():
-    """Without a rule that would rename them: no order is told of a name that is nobody's."""
+    """The rule that would rename them is off; an order needs a name of one variable."""
     model = import_relax(load_model(models.build("shufflenet_v2_x1_0")))
     mod = simplify(model, without={"fold-scale"})
     assert "permute_dims" not in names(mod)

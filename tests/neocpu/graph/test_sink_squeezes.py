@@ -1,4 +1,4 @@
-"""Between convolutions over one dimension nothing leaves images of one row."""
+"""Tensors between 1D convolutions stay images of one row."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Operators that compute element by element, of which some trapped or were undefined."""
+"""Elementwise operators; some of them trapped or had undefined behaviour."""
 
 from __future__ import annotations
 

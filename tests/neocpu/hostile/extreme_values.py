@@ -31,7 +31,7 @@ INDICES = ("Gather", "Scatter", "OneHot", "GridSample", "ReverseSequence", "RoiA
 """Operators whose integer inputs are data; others' are parameters, constant in networks."""
 
 EXCLUDED = re.compile("expanded|training|_int4|_uint4|float8|bfloat16|string|sequence|optional")
-"""What the names of examples say of data that is not numbers, or of operators written as others."""
+"""Names of examples whose data are not numbers, or that expand an operator into others."""
 
 UNDECIDED: dict[str, str] = {
     "BatchNormalization": "scale and shift are one product and one sum, and overflow elsewhere",
@@ -43,7 +43,7 @@ UNDECIDED: dict[str, str] = {
     "MeanVarianceNormalization": "of equal numbers it is 0, by ONNX's own text; there it is none",
     "RNN": "the first state, 0, is multiplied by infinite weights",
 }
-"""Operators of which the two disagree on what is no number, and why."""
+"""Operators whose NaN differ between neocpu and ONNX Runtime, with the reason."""
 
 
 def extremes(dtype: np.dtype) -> NDArray:
@@ -141,12 +141,12 @@ def check_numbers(
     arrays: Sequence[NDArray],
     results: Sequence[NDArray],
 ) -> None:
-    """Compare what is no number in the outputs of models side by side.
+    """Compare which elements are NaN or infinite in the outputs of models.
 
     Raises
     ------
     AssertionError
-        If an operator makes no number of what ONNX Runtime makes one of, or the other way round.
+        An operator returns NaN or infinity where ONNX Runtime returns a number, or vice versa.
     """
     given, made = iter(arrays), iter(results)
     for model, peer in zip(models, peers, strict=True):
@@ -166,7 +166,7 @@ def check_numbers(
 
 
 def is_tiny(array: NDArray) -> bool:
-    """Whether an array has numbers that are denormal, or of which that becomes so soon."""
+    """Return whether an array has numbers that are denormal, or nearly so."""
     if array.dtype.kind != "f":
         return False
     return bool(((array != 0) & (np.abs(array) < 16 * np.finfo(array.dtype).tiny)).any())

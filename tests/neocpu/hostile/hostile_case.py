@@ -1,4 +1,4 @@
-"""What hostile data is, and a model that gets it."""
+"""Hostile data, and a model that reads it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ DATA = np.linspace(-2, 2, 64)
 
 @dataclass(frozen=True)
 class Case:
-    """One model, and how to fill and to judge it.
+    """One model, its data, and the outputs it should have.
 
     Attributes
     ----------
     inputs : mapping of str to (dtype, shape, values)
-        What to draw from.
+        The type and shape of each input, and the values to draw from.
     expected : callable
-        Of the model and its feeds, the outputs that are documented, by name.
+        A function of the model and its feeds that returns the documented outputs by name.
     shapes : mapping of str to tuple of int
-        Of outputs, float32, whose shapes ONNX does not infer.
+        The shapes of float32 outputs that ONNX does not infer.
     """
 
     nodes: Sequence[onnx.NodeProto]

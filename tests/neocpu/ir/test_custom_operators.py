@@ -149,7 +149,7 @@ def bad(*_):
 
 
 class Ending:
-    """What ends the program, whatever is asked of it."""
+    """An object that ends the program when it is converted to an array."""
 
     def __array__(self, *_, **__):
         raise SystemExit(0)

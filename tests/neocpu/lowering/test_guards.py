@@ -8,7 +8,7 @@ from neocpu.lowering.memory.guards import Guard, Step, guards_of
 
 
 def random_program(seed):
-    """Steps over numbered tensors, the first three of which are given; and what is kept of them."""
+    """Return steps over numbered tensors, the first three as inputs, and the tensors to keep."""
     draw = random.Random(seed)
     tensors, bools, steps = [0, 1, 2], [0, 1, 2], []
     for made in range(3, 3 + draw.randint(1, 14)):
@@ -25,7 +25,7 @@ def random_program(seed):
 
 
 def value(step, values):
-    """What a step makes, as a bool; it fails if it looks at what nobody made."""
+    """Return a step's result as a bool; fail if it reads a tensor that no step made."""
     if step.selects:
         return values[step.reads[1 if values[step.reads[0]] else 2]]
     return sum(values[tensor] << i for i, tensor in enumerate(step.reads)) % 3 == 0

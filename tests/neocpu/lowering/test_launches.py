@@ -20,7 +20,7 @@ THREADS = 16
 
 @pytest.fixture(scope="module", autouse=True)
 def known_machine():
-    """Have this CPU be one of which it is known what many cores share, and small savings do."""
+    """Give this CPU the rates of a known machine with many cores, and let small savings count."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launching, "WORTH", 0.0)
         patch.setattr(launching, "LEAST", 1e-9)

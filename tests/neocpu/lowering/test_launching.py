@@ -75,7 +75,7 @@ def test_calls_stay_in_order_where_common_launches_do_not_pay(piece, threads):
 
 
 def test_equal_kernels_keep_their_order():
-    """The plan's operators are told from each other by it."""
+    """The plan identifies its operators by this order."""
 
     def body(net, x):
         y = net.emit(relax.op.nn.max_pool2d(exp(net, x), (3, 3), padding=(1, 1)))

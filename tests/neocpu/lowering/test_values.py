@@ -1,4 +1,4 @@
-"""What artifacts say of the model's tensors: which are left, and where."""
+"""Artifacts list the model's tensors that still exist, and their places."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What other choices would cost a plan, against the cost of the whole plan with each of them."""
+"""The cost of each alternative choice equals that of the whole plan with it."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What the layout search sees of a network."""
+"""The operators that the layout search extracts from a network."""
 
 import pytest
 from networks import (

@@ -86,7 +86,7 @@ def disagreeing_plan(opt):
     first, second = (conv.workload for conv in network.convs)
 
     def measured(workload):
-        """Of the first convolution's schemes one output block is fast, of the second's another."""
+        """Make one output block fast for the first convolution, and another for the second."""
         if workload not in (first, second):
             return Measured()
         wanted = MIDDLE if workload == first else SMALL

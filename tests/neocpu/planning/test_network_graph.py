@@ -64,7 +64,7 @@ def random_network(rng, size):
 
 
 def random_choices(rng):
-    """As a convolution's: some pairs of layouts; or as a join's: one layout; or a single one."""
+    """Return choices as of a convolution (pairs of layouts) or of a concat (one layout each)."""
     if rng.random() < 0.3:
         return [
             Choice(in_format=layout, out_format=layout, seconds=float(rng.random()))
@@ -79,7 +79,7 @@ def random_choices(rng):
 
 
 def emitted(network, chosen, costs, via_nchw=False):
-    """What a plan costs by definition: every operator, and each transform that is made once."""
+    """Return a plan's cost by definition: its operators, and each transform once."""
     total = math.fsum(choice.seconds for choice in chosen)
     made = defaultdict(set)
     source = defaultdict(lambda: PLAIN)
@@ -189,7 +189,7 @@ def test_also_in_networks_that_share_most_feature_maps(name):
 
 
 def test_a_chain_split_by_a_transform_is_charged_for_memory_again():
-    """Between two elementwise operators a transform costs more than behind both."""
+    """A transform between two elementwise operators costs more than one after both."""
 
     def chain(net, x):
         return net.emit(relax.op.exp(net.emit(relax.op.tanh(x))))

@@ -51,12 +51,12 @@ def together(nets, costs, **limits):
 
 
 def priced(plan):
-    """What was minimised of a plan by itself."""
+    """Return the objective of a plan that is planned by itself."""
     return plan.search.cost + plan.offer.byte_price * plan.weight_bytes
 
 
 def packed_bytes(plans):
-    """What the packed weights of all plans together take."""
+    """Return the bytes of the packed weights of all plans; plans share equal ones."""
     found = {}
     for plan in plans:
         for op, choice in zip(plan.network.ops, plan.choices, strict=True):
@@ -134,7 +134,7 @@ def test_networks_without_anything_to_choose():
 
 @pytest.mark.parametrize("name", ["residual", "excite"])
 def test_alternatives_cost_what_plans_with_them_do(name, monkeypatch):
-    """With the packings that all plans then need."""
+    """The cost includes the packings that all plans need with the alternative."""
     _, nets = networks(name)
     costs = cost_model()
     monkeypatch.setattr(module, "PRICE", 0.0)
@@ -173,7 +173,7 @@ def test_alternatives_cost_what_plans_with_them_do(name, monkeypatch):
 
 
 def smallest_bytes(plans):
-    """What the weights of all convolutions take, each in the smallest packing on offer."""
+    """Return the bytes of all convolutions' weights, each in its smallest possible packing."""
     least = {}
     for plan in plans:
         for op, choices in zip(plan.network.ops, plan.offer.choices, strict=True):

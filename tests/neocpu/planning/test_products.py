@@ -132,7 +132,7 @@ def test_a_softmax_over_queries_is_no_attention(axis):
 
 
 def test_cross_attention_over_feature_maps():
-    """As SegFormer's: few keys, and queries of convolutions, channels first."""
+    """SegFormer has few keys, and its queries are feature maps, channels first."""
 
     def body(net, x, y):
         q = transposed(net, net.emit(relax.op.reshape(x, (1, 12, 30))))
@@ -148,7 +148,7 @@ def test_cross_attention_over_feature_maps():
 
 
 def test_keys_and_values_that_heads_share():
-    """As grouped-query attention has them: repeated for each head, which reads them in place."""
+    """Grouped-query attention repeats them for each head; the kernel reads them in place."""
 
     def body(net, q, k, v):
         def repeated(x):

@@ -1,4 +1,4 @@
-"""Which elementwise chains 1x1 convolutions take."""
+"""The elementwise chains that 1x1 convolutions fuse as prologues."""
 
 import pytest
 from networks import NETWORKS, build

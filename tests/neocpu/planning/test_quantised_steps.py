@@ -1,4 +1,4 @@
-"""What follows a convolution of integers means what the model says, to a step."""
+"""Epilogues of integer convolutions compute what the model says, up to one step."""
 
 from __future__ import annotations
 

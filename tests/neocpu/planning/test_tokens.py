@@ -92,7 +92,7 @@ def test_a_map_that_is_read_as_it_is_and_as_rows():
 
 
 def test_rows_that_are_read_in_between():
-    """What only gave another shape exists where something else reads it."""
+    """A tensor that is only reshaped exists only if something else reads it."""
 
     def body(net, x):
         turned = net.emit(relax.op.permute_dims(x, [0, 2, 1]))

@@ -31,7 +31,7 @@ from neocpu.search.solver.plan import Plan
 
 @dataclass(frozen=True)
 class FakePlan:
-    """What `plan_within` reads of a plan."""
+    """A plan with the attributes that `plan_within` reads."""
 
     weight_bytes: int
     seconds: float
@@ -61,7 +61,7 @@ def solver(plans):
 
 
 def test_weights_that_save_too_little_time_are_not_kept():
-    """At 1 GB/s a byte is worth a fifth of a nanosecond, and costs are seconds nevertheless."""
+    """A byte is worth a fifth of a nanosecond at 1 GB/s; costs are seconds nevertheless."""
     plans = [(10_000_000, 1.0), (5_000_000, 1.0009), (4_000_000, 1.01)]
     found = plan_sparingly(1e9, solver(plans))
     assert (found.weight_bytes, found.seconds) == plans[1]

@@ -78,7 +78,7 @@ def test_a_part_of_the_layers_may_be_in_integers(calibrated):
 
 
 def test_layers_are_found_by_names_with_dots():
-    """As PyTorch's exporter makes them; Relax has no dots in names."""
+    """PyTorch's exporter makes such names; Relax has no dots in names."""
     proto = network()
     for node in proto.graph.node:
         for names in (node.input, node.output):
@@ -242,7 +242,7 @@ def test_the_example_of_a_classifier(tmp_path, capsys):
 
 
 def test_a_tuning_budget_is_spent_once(monkeypatch, tmp_path):
-    """On all that may be chosen: of the model in float32 and in integers."""
+    """The float32 model and the integer model are tuned in one call."""
     tuned: list[list[Any]] = []
 
     def tune(networks, *rest):

@@ -1,4 +1,4 @@
-"""How often a soak goes round: a few times in CI, often with ``NEOCPU_SOAK=full`` (make soak)."""
+"""The rounds of a soak test: a few in CI, many with ``NEOCPU_SOAK=full`` (make soak)."""
 
 import os
 import tempfile

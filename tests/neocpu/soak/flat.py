@@ -1,4 +1,4 @@
-"""What a process holds on to: threads, mappings, descriptors, temporary files, memory."""
+"""The resources of a process: threads, mappings, descriptors, temporary files, memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 SETTLE_SECONDS: Final = 20.0
-"""How long what is ending already may take: TVM's threads spin before they notice."""
+"""The most seconds that ending threads may take: TVM's threads spin before they notice."""
 
 MEMORY_SLACK: Final = 16 << 20
 """Bytes of resident memory that an allocator may keep more of, whatever the number of rounds."""
@@ -22,7 +22,7 @@ _MAPS_SLACK: Final = 8  # the allocator's own come and go
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What one process has at one moment; ``files`` are ours in the folder for temporary ones."""
+    """The resources of a process at one moment; ``files`` are neocpu's temporary files."""
 
     threads: int
     maps: int
@@ -64,21 +64,21 @@ def check_flat(
     memory: int = MEMORY_SLACK,
     process: int | None = None,
 ) -> tuple[Footprint, Footprint]:
-    """Do ``work(i)`` so many times, and check that nothing of a process has grown.
+    """Do ``work(i)`` for some rounds, and check that no resource of a process has grown.
 
     Parameters
     ----------
     warmup : int
-        Rounds before the first look, in which caches and allocators take what they keep.
+        Rounds before the first measurement, in which caches and allocators fill.
     memory : int
-        Bytes by which resident memory may grow in all rounds together.
+        The bytes by which resident memory may grow over all rounds.
     process : int, optional
-        Whose footprint; by default this one's.
+        The process to measure; by default this one.
 
     Returns
     -------
     tuple of Footprint
-        Before and after the rounds.
+        The footprints before and after the rounds.
     """
     for number in range(warmup):
         work(number)

@@ -25,15 +25,15 @@ COUNT: Final = 256
 MUCH: Final = 1 << 19
 """Bytes of what has no end: more than a server takes of it in one read."""
 PROMPT_SECONDS: Final = 0.3
-"""What a client waits for an answer before it says that it sends no more; to a server, half a
-connection is a client that has gone, and is not computed for."""
+"""The seconds that a client waits for an answer before it closes its sending side; a server takes
+a half-closed connection for a client that has gone, and does not compute for it."""
 
 Random: TypeAlias = random.Random
 Attack: TypeAlias = Callable[["Target", Random], bytes]
 
 
 class Target:
-    """Where requests go."""
+    """The address and the path of requests."""
 
     def __init__(self, host: str, port: int, model: str) -> None:
         self.address = (host, port)
@@ -231,7 +231,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     *(old_http, pipelined, endless_trailers, empty_lines, flood, compressed),
 )
 WAYS: Final = ("read", "read", "read", "vanish", "reset", "half", "slow", "deaf")
-"""What a client does: reads the answer, goes away at a random byte or after all, or never reads."""
+"""A client reads the answer, leaves at a random byte or after the request, or never reads."""
 
 
 def send(target: Target, data: bytes, way: str, rng: Random) -> int | None:

@@ -65,7 +65,7 @@ def server(linear, tmp_path):
 
 @pytest.mark.slow
 def test_clients_that_vanish(server, linear, soak):
-    """At random bytes of the request, or before they have read the answer."""
+    """Clients vanish at random bytes of the request, or before they have read the answer."""
     target = hostile.Target(*server.address, "linear")
     data = target.post(hostile.good())
     good = GoodClient(server, linear)

@@ -24,7 +24,7 @@ RIGHT = run_reference(MODEL, FEEDS)
 
 @pytest.fixture
 def runs(monkeypatch):
-    """What the reference is asked for, by settings; it is said to take 100 s."""
+    """Return the settings of each run of the reference, which is predicted to take 100 s."""
     asked = []
 
     def run(model, inputs, **how):
@@ -119,7 +119,7 @@ def test_products_are_counted(monkeypatch, op, shapes, attributes, products):
 
 
 def test_products_of_computed_shapes_count_too(monkeypatch):
-    """As PyTorch's old exporter writes ``x.view(x.size(0), -1)``."""
+    """PyTorch's old exporter writes ``x.view(x.size(0), -1)`` so."""
     monkeypatch.setattr(predicted_time, "_FEW", 0)
     monkeypatch.setattr(predicted_time, "_ELEMENT_SECONDS", 0)
     monkeypatch.setattr(predicted_time, "_product_seconds", lambda: 1.0)
@@ -144,7 +144,7 @@ def test_small_models_are_not_worth_a_measurement(monkeypatch):
 
 
 def test_steps_of_loops_take_their_time():
-    """Of a thousand steps three of them five times; those that data end may be none."""
+    """A thousand steps have five inner steps each; a loop that data ends may take none."""
     model = parsed("""
 g (float[3] x, float[1000] z) => (float[3] y, float[3] w, float[3] v) {
   five = Constant<value = int64 {5}>()

@@ -1,4 +1,4 @@
-"""What verification lets pass, and what it says of the rest."""
+"""Verification accepts right outputs, and reports the errors of wrong ones."""
 
 import numpy as np
 import pytest

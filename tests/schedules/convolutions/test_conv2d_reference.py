@@ -64,7 +64,7 @@ def test_convolution_is_the_definition(workload, dtype):
 
 
 def scalar(kind: str, x: float, y: float, args: tuple[float, ...]) -> float:
-    """What a step does to one number, written a second time with the standard library."""
+    """Apply a step to one number, implemented again with the standard library."""
     sigmoid = 1 / (1 + math.exp(-x))
     return {
         "bias_add": lambda: x + y,

@@ -244,7 +244,7 @@ def test_whole_tiles_leave_nothing_to_smaller_ones():
 @pytest.mark.parametrize("target", [ZEN4, HASWELL], ids=lambda target: target.mcpu)
 @needs.one_in(2)
 def test_weights_are_transformed_on_the_fly(channels, edges, target):
-    """Of blocks of two vectors, a part of the sums are those of 64 channels."""
+    """Blocks have two vectors, and a part of the sums covers 64 channels."""
     workload = replace(WORKLOADS[3], in_channels=channels, out_channels=50)
     scheme = WinogradScheme(
         32,

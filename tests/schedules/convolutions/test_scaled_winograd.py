@@ -62,7 +62,7 @@ WORKLOADS = [
 
 
 def operands_of(workload, seed=1):
-    """Return random operands, of which the weights are float32."""
+    """Return random operands with float32 weights."""
     weights = random_operands(replace(workload, numerics=Numerics.uniform("float32")), seed).weights
     return replace(random_operands(workload, seed), weights=weights)
 
@@ -115,7 +115,7 @@ def test_drawn_convolutions(seed):
 @pytest.mark.parametrize("tile", [2, 3, 4])
 @needs.one_in(2)
 def test_errs_as_direct_convolution_does(channels, tile):
-    """Of data as layers make them, half of them zero, and of weights as training begins with."""
+    """Half of the data are zero, as after a layer; weights are those of an untrained network."""
     workload = conv_workload(1, channels, 12, 12, 48, (3, 3), padding=PAD, numerics=HALVES)
     operands = operands_of(workload)
     operands = replace(operands, data=np.maximum(operands.data, 0))
@@ -129,7 +129,7 @@ def test_errs_as_direct_convolution_does(channels, tile):
 
 @pytest.mark.parametrize("size", [2.0**-80, 2.0**-20, 2.0**20, 2.0**100])
 def test_data_of_any_size(size):
-    """What pads their blocks is no part of them: here it is 7."""
+    """The padding of blocks, 7 here, does not change the scale."""
     workload = replace(WORKLOADS[0], epilogue=())
     operands = operands_of(workload)
     data = (operands.data.astype(np.float32) * np.float32(size)).astype(operands.data.dtype)

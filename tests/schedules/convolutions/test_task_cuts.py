@@ -1,4 +1,4 @@
-"""How finely tasks are cut where one axis has too few parts for the threads."""
+"""Tasks are cut along a second axis if the first has too few parts for the threads."""
 
 from dataclasses import replace
 

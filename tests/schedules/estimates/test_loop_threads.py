@@ -1,4 +1,4 @@
-"""On how many threads a loop is worth being run."""
+"""The number of threads on which a loop should run."""
 
 import pytest
 from tvm.tirx.script.builder import ir as T

@@ -1,4 +1,4 @@
-"""What a run is predicted to take on several threads, by what its loops take on one."""
+"""The predicted time of a run on several threads, from its loops' times on one."""
 
 import math
 from dataclasses import replace
@@ -149,7 +149,7 @@ def test_feature_maps_come_from_the_cores_that_had_them_last():
 
 def test_images_of_a_batch_stay_with_the_threads_that_had_them():
     def fetched(*images):
-        """What the last of two calls fetches, of so many images each, that have 16 MiB of maps."""
+        """Return the seconds in which the last of two calls fetches 16 MiB from other cores."""
         run = _run(*(_call(640, 1e-6, others=16 << 20, images=each) for each in images))
         return predict_run(run, MACHINE, 64).calls[-2].lost["other cores"]
 

@@ -1,4 +1,4 @@
-"""What calls take whose loops are shared out together."""
+"""The time of calls whose loops are launched jointly."""
 
 import heapq
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What kernels lack is seen, priced, and has a reason where it has to be so."""
+"""Kernels' shortcomings are found and priced, and unavoidable ones have a reason."""
 
 from __future__ import annotations
 

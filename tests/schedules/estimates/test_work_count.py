@@ -1,4 +1,4 @@
-"""What is counted of scheduled functions: computing, waiting, and bytes."""
+"""The work of scheduled functions is counted: computing, waiting, and bytes."""
 
 from dataclasses import replace
 
@@ -154,7 +154,7 @@ def test_convolutions_go_through_images_unless_each_thread_has_its_channels(temp
 
 
 def test_shares_of_runs_that_no_task_has_both_of_are_counted():
-    """Of 16 tasks, those with the end of one run have nothing of another's."""
+    """There are 16 tasks; those that end one run share nothing with the next run."""
     form = Format(DataLayout(1), "float32")
     shapes = [(4, count, 7, 6) for count in (20, 16, 16)]
     (nest,) = count_work(lower_concat(shapes, 1, TARGET, form), TARGET)

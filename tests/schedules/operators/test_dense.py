@@ -51,7 +51,7 @@ def test_epilogues(epilogue, m, n):
 
 
 def test_hard_swish_of_large_numbers_is_finite():
-    """As ONNX has it, where six times as much would be infinite."""
+    """ONNX's definition stays finite, though six times the number would be infinite."""
     workload = DenseWorkload(1, 1, 1, epilogue=(EpilogueOp("hard_swish"),))
     data, one = np.array([[2e38]], "float32"), np.ones((1, 1), "float32")
     packed = pack_weights(one, workload, HOST)

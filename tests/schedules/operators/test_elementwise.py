@@ -213,7 +213,7 @@ def test_repeated_operators_in_one_function():
 
 @pytest.mark.parametrize("name", ["exp", "erf"])
 def test_chains_of_exponentials_are_cut(name):
-    """Of six within each other TVM would take more than a minute."""
+    """TVM would take more than a minute for six nested ones."""
 
     def chain(op, x):
         for _ in range(6):

@@ -98,7 +98,7 @@ def test_maxima(block, kernel):
 
 @BLOCKS
 def test_means_are_of_float32(block):
-    """As those of a window and of a whole map: both read bfloat16 and write float32."""
+    """Means of windows and of whole maps read bfloat16 and write float32."""
     layout, x = DataLayout(block), normal((2, 17, 6, 8)).astype(HALF)
     wide, stored = x.astype(np.float32), StoredHalves()
     pool = PoolWorkload(

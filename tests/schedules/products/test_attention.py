@@ -194,7 +194,7 @@ def test_heads_are_read_and_written_where_projections_have_them():
 
 
 def test_channels_may_come_first():
-    """As of a convolution: (head, channel, pixel)."""
+    """Feature maps of a convolution have the axes (head, channel, pixel)."""
     order, shape = (0, 2, 1), (3, 24, 50)
     view = StridedView.of(shape).permuted(order)
     output = StridedView.of((3, 50, 24)).permuted(order).inverse((3, 50, 24))

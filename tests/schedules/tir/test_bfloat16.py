@@ -1,4 +1,4 @@
-"""What kernels compute in float32 is rounded to bfloat16, whatever computes it."""
+"""Kernels compute in float32 and round to bfloat16, by any operator."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def is_by_lane(line):
 
 
 def share_of_bound(loop):
-    """Return multiply-adds per cycle, of which a Cortex-A72 starts one, by LLVM's model."""
+    """Return multiply-adds per cycle by LLVM's model; a Cortex-A72 starts at most one."""
     command = [needs.program("llvm-mca"), "-mtriple=aarch64", "-mcpu=cortex-a72", "-iterations=100"]
     done = subprocess.run(
         command, input="\n".join(loop), capture_output=True, text=True, check=True

@@ -25,7 +25,7 @@ def computed(values, emit):
 
 
 def test_a_shift_does_not_undo_what_overflowed():
-    """As it may of products that are promised not to: LLVM would return what was multiplied."""
+    """LLVM would undo the product if products were promised not to overflow."""
 
     def emit(x):
         return tirx.shift_right((x * 4).value, T.broadcast(tirx.const(2, "int32"), LANES))

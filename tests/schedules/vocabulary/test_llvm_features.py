@@ -1,4 +1,4 @@
-"""What LLVM says of all its CPUs, against what hosts are asked for before they run code."""
+"""The features of LLVM's CPUs, compared with those that hosts must have to run code."""
 
 from dataclasses import replace
 
@@ -104,7 +104,7 @@ NEWEST = [
 @needs.one_in(4)
 @pytest.mark.parametrize(("machine", "cpu"), NEWEST)
 def test_code_does_not_depend_on_features_that_targets_do_not_name(machine, cpu):
-    """Without all of these features LLVM generates the same code."""
+    """LLVM generates the same code if all of these features are off."""
     target = parse_target(f"llvm -mtriple={TRIPLES[machine]} -mcpu={cpu}")
     names = described(machine)[cpu]
     off = names & BY_NAME[machine]

@@ -1,4 +1,4 @@
-"""Engines that make several calls at once: as many as they are told, and right ones."""
+"""Engines that make several calls at once make as many as asked for, with right results."""
 
 import threading
 from functools import partial

@@ -86,7 +86,7 @@ def test_a_failure_is_one_line(behaviour, message):
 def test_every_engine_computes_the_model(
     engine, threads, linear, linear_onnx, linear_inputs, inputs_file, tmp_path
 ):
-    """With so many threads in float32 or bfloat16, and as it comes out of the box."""
+    """Engines run with a number of threads, in float32 or bfloat16, and by their defaults."""
     needs.skip(needs.engine(engine.removesuffix("-bf16")))
     path = linear.path if engine == "neocpu" else linear_onnx
     ready = converted(Contender(engine, engine, path), tmp_path)

@@ -1,4 +1,4 @@
-"""What is measured: an artifact, and what its peers run."""
+"""The artifact that is measured, and the models that its peers run."""
 
 import os
 
@@ -27,7 +27,7 @@ def subject_of(model, folder, precision, peers=()):
 
 
 def test_a_model_is_quantised_for_all_engines(tmp_path):
-    """In int8 the peers run what neocpu runs, and float32 is there to compare with."""
+    """The peers run neocpu's quantised model in int8, and float32 is measured too."""
     onnx.save(sliced_network(), tmp_path / "net.onnx")
     for precision in ("int8", "auto") if needs.EVERYTHING else ("int8",):
         folder = tmp_path / precision
@@ -88,7 +88,7 @@ def quantize(model, inputs, subset_size):
 
 
 def test_all_engines_compute_in_bfloat16(tmp_path):
-    """Of one model, which stays as it is; float32 is there to compare with."""
+    """All engines take the same unchanged model, and float32 is measured too."""
     onnx.save(network(), tmp_path / "net.onnx")
     subject = subject_of(tmp_path / "net.onnx", tmp_path, "bf16")
     own, in_float, *peers = subject.contenders(("onnxruntime", "openvino", "ncnn"))

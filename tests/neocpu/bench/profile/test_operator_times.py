@@ -1,4 +1,4 @@
-"""Where the time of a run goes: attribution, limits, tables, and the real thing."""
+"""The time of a run by operators: attribution, limits, tables, and a real profile."""
 
 import json
 from dataclasses import replace

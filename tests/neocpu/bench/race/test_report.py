@@ -1,4 +1,4 @@
-"""What many models say together."""
+"""The summary of a race of many models."""
 
 import json
 from dataclasses import replace

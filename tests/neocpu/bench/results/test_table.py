@@ -1,4 +1,4 @@
-"""What people read."""
+"""The tables of a race."""
 
 from dataclasses import replace
 

@@ -44,7 +44,7 @@ def test_a_served_model(two_way):
 
 
 def test_requests_that_are_computed_together(linear):
-    """Each of one row; direct calls are of four."""
+    """Each request has one row; direct calls have four."""
     request = ServedRequest((8,), seconds=0.4, threads=1, max_batch=8, max_delay=0.001)
     (report,) = measure_served([str(linear.path)], request)
     assert isinstance(report, ServedReport), report
@@ -201,7 +201,7 @@ def test_figures():
 
 
 def test_figures_of_batches():
-    """Of 16 rows, in calls of 8 rows on two streams, of which one ends every 10 ms."""
+    """Requests of 16 rows are run as calls of 8 rows on two streams; a call ends every 10 ms."""
     latencies, direct = ((0.081, 0.082),) * 3, ((0.010,),) * 3
     result = ServedResult(
         clients=32,

@@ -31,7 +31,7 @@ def function(name: str, nodes) -> onnx.FunctionProto:
 
 
 def doubling(count: int) -> list[onnx.FunctionProto]:
-    """Functions ``f0`` … each of which calls the one before twice."""
+    """Return functions ``f0`` …; each calls the previous one twice."""
     functions = [function("f0", [helper.make_node("Relu", ["a"], ["b"])])]
     for i in range(1, count):
         nodes = [

@@ -1,4 +1,4 @@
-"""What control flow becomes, held to ONNX Runtime."""
+"""Flattened control flow, compared with ONNX Runtime."""
 
 from __future__ import annotations
 

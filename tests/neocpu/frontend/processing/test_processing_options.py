@@ -1,4 +1,4 @@
-"""What is said of processing, parsed: and every way to say it wrong."""
+"""Options of pre- and postprocessing are parsed, and every mistake in them is refused."""
 
 import json
 

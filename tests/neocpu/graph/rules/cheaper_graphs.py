@@ -1,4 +1,4 @@
-"""Small ONNX graphs of which a rule leaves operators that compute less, or fewer of them."""
+"""Small ONNX graphs that a rule changes to fewer or cheaper operators."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ dense layer or after a global pooling or elsewhere.
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a simplified graph computes, and what is planned of it, if it is asked for."""
+    """The work of a simplified graph, and of its plan if one was asked for."""
 
     operators: int
     products: int
@@ -244,7 +244,7 @@ _MEASURES: Final = {
     "generic": "kernels that TVM schedules",
     "plain": "bytes in no layout of ours",
 }
-"""What may be less where operators, multiply-adds and bytes are not: attributes of `Size`."""
+"""Attributes of `Size` that a rule may reduce when it saves no operators, products or bytes."""
 
 
 def effect(network: str, without: Size, whole: Size) -> str:

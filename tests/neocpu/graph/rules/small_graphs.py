@@ -1,4 +1,4 @@
-"""Small ONNX graphs of which simplifying leaves nothing, whoever removes what."""
+"""Small ONNX graphs that simplification removes completely."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def joined(bb, x):
 
 
 def heads(bb, x):
-    """As CaiT's scores: heads are mixed behind them, before and after what is done to each."""
+    """Mix heads on the last axis before and after an operator on each head, as CaiT does."""
     y = bb.emit(R.matmul(bb.emit(to_last(x)), const(RNG, 3, 7)))
     y = bb.emit(R.tanh(bb.emit(R.add(y, const(RNG, 7)))))
     return bb.emit(to_first(bb.emit(R.matmul(y, const(RNG, 7, 2)))))

@@ -1,6 +1,6 @@
-"""What every redundancy that ONNX models bring becomes, whoever removes it: end to end.
+"""Redundant nodes of ONNX models disappear, end to end, whichever step removes them.
 
-Between a sine and a cosine lies what is to vanish. Where the import is rid of it, no rule fires.
+The nodes to remove are between a sine and a cosine. No rule fires if the import removes them.
 """
 
 from collections import Counter

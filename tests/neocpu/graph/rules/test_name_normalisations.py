@@ -128,7 +128,7 @@ def unit(bb, x, *, axis=-1, keepdims=True):
 
 
 def lp(bb, x):
-    """LpNormalization, of which a row of zeros stays one."""
+    """Emit LpNormalization, which leaves a row of zeros unchanged."""
     x = bb.emit(R.nn.relu(bb.emit(R.add(x, number(-1.5)))))
     norm = bb.emit(R.sqrt(squares(bb, x, [2], R.sum)))
     none = bb.emit(R.equal(norm, number(0.0)))
@@ -183,7 +183,7 @@ def groups(bb, x, shape, axes, scale=(6, 1, 1)):
 
 @pytest.mark.parametrize("shape", [(2, 2, 36), (2, 3, 4, 6), (2, 1, 72)])
 def test_group_normalisations_are_found(shape):
-    """As PyTorch exports GroupNorm: between reshapes."""
+    """PyTorch exports GroupNorm between reshapes."""
     axes = list(range(2, len(shape)))
     before = module(lambda bb, x: groups(bb, x, shape, axes), (2, 6, 12))
     after = find(find(before))
@@ -200,7 +200,7 @@ def test_normalisations_of_other_groups_stay(shape, axes):
 
 
 def test_a_norm_of_other_rows_stays():
-    """Without the axis the norms of rows are those of columns, where there are as many."""
+    """The norms of a square matrix have the same shape by rows and by columns."""
 
     def body(bb, x):
         return bb.emit(R.divide(x, bb.emit(R.sqrt(bb.emit(R.sum(bb.emit(R.multiply(x, x)), [1]))))))

@@ -32,7 +32,7 @@ def body(bb, x):
 
 
 def test_long_chains_of_operators_are_simplified_in_time():
-    """Of values added to themselves, and of a thousand sums, what rules look for is looked for."""
+    """Rules search chains of doubled values and of a thousand sums."""
 
     def doubled(bb, x):
         y = x

@@ -1,4 +1,4 @@
-"""What is sliced of a result is sliced of what it is computed of, where that is less."""
+"""A slice of a result moves to the operands if that means less work."""
 
 import numpy as np
 import pytest

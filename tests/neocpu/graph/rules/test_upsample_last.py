@@ -90,7 +90,7 @@ def test_operators_that_need_large_maps_stay(name):
 
 
 def head(*, outputs=4, kernel=1, wide=40, size=(6, 10)):
-    """Three maps, two of which are enlarged to the size of the first."""
+    """Return a convolution of three maps; two are enlarged to the size of the first."""
 
     def body(bb, x, y, z):
         parts = [x, bb.emit(resized(y, size=size)), bb.emit(resized(z, size=size))]

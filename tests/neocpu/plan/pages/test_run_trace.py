@@ -19,7 +19,7 @@ def written(path, header, events):
 
 
 def run_of(number, start, *, first=0):
-    """Two calls, of which the second has a loop that the second thread ends last."""
+    """Return two calls; the second has a loop that the second thread ends last."""
     times = [
         (0, 1000, -1, -1, -1, 0),
         (10, 110, first, -1, -1, 0),

@@ -1,4 +1,4 @@
-"""Of a detector's outputs the rows that count are compared, whatever their order."""
+"""Only the rows of a detector's outputs that count are compared, in any order."""
 
 from pathlib import Path
 

@@ -25,7 +25,7 @@ def unrun(name):
 
 
 def planted(nodes, rng):
-    """Return a fault that is there as long as two nodes, of which one reads the other."""
+    """Return a fault that stays while two nodes exist, one of them a reader of the other."""
     makers = {name: node for node in nodes for name in node.output}
     edges = [(makers[n], node) for node in nodes for n in node.input if n in makers]
     first, second = edges[rng.integers(len(edges))]

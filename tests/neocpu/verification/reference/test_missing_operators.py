@@ -62,7 +62,7 @@ def test_sums_along_an_axis_in_a_list():
 
 
 def test_operators_in_functions_are_ours_too():
-    """In batch normalisation of old opsets onnx's evaluator adds another epsilon."""
+    """Onnx's evaluator uses another epsilon in batch normalisation of old opsets."""
     names = ["x", "scale", "bias", "mean", "variance"]
     feeds = dict(zip(names, [random(1, 3, 2, 2), *np.abs(random(4, 3)) / 50], strict=True))
     inner = helper.make_node("BatchNormalization", names, ["y"])

@@ -1,4 +1,4 @@
-"""Where numpy cannot run a model, something else tells what it computes, and who it was."""
+"""Another engine verifies a model that numpy cannot run, and the report names it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the reference computes piece by piece is what it computes at once, on however many CPUs."""
+"""The reference computes the same in pieces as at once, on any number of CPUs."""
 
 import threading
 import warnings

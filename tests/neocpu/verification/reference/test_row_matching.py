@@ -79,7 +79,7 @@ def test_rows_are_matched_in_all_outputs_together():
 @pytest.mark.parametrize("labels", [False, True])
 @needs.one_in(2)
 def test_many_rows_all_moved_by_one_at_the_front(labels):
-    """Of every row the partner is the first one left, but for the row that has none."""
+    """The partner of every row is the first that is left; one row has none."""
     expected = detections(50_000)
     if not labels:
         expected["labels"] = np.zeros((50_000, 1), np.float32)

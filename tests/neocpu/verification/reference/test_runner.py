@@ -146,7 +146,7 @@ def test_max_pool(name, shape):
 @pytest.mark.parametrize("order", [0, 1])
 @pytest.mark.parametrize("name", POOLS)
 def test_indices_of_max_pool(name, order):
-    """Of equal values, that of the first in the window."""
+    """The first of equal values in a window gives the index."""
     x = RNG.integers(-2, 2, (2, 3, 10, 7)).astype("float32")
     check(one_node("MaxPool", x, outputs=2, storage_order=order, **POOLS[name]), x)
 

@@ -16,7 +16,7 @@ from neocpu.verification.reference.tolerance import FEWEST, RELATIVE, UNDERFLOW,
 Array = np.ndarray
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 WRONG = 0.01
-"""What a planted error is at least, of an element's own value and of its scale."""
+"""The smallest planted error, relative to an element's own value and to its scale."""
 
 
 def scale(values: Array) -> Array:
@@ -37,7 +37,7 @@ def softmax(values: Array) -> Array:
 
 
 def boxes(rng: np.random.Generator) -> Array:
-    """What a detector of 16 classes says of 300 places: boxes in pixels above scores."""
+    """Return a detector's output: 300 boxes in pixels, above the scores of 16 classes."""
     return np.concatenate(
         [rng.uniform(0, 640, (1, 4, 300)), rng.uniform(0, 1, (1, 16, 300)) ** 4], axis=1
     )

@@ -26,7 +26,7 @@ RNG = np.random.default_rng(0)
 
 
 def indices(shape: tuple[int, ...], extent: int, dtype: str) -> np.ndarray:
-    """Indices of which some are out of bounds, and most occur several times."""
+    """Return indices; some are out of bounds, and most occur several times."""
     return RNG.integers(-extent - 2, extent + 2, shape).astype(dtype)
 
 

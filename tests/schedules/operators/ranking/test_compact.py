@@ -1,4 +1,4 @@
-"""Where elements are true, in order, against numpy; and kernels of which only so much counts."""
+"""The positions of true elements agree with numpy, and kernels read only counted rows."""
 
 import numpy as np
 import pytest

@@ -263,7 +263,7 @@ def test_coordinates_that_are_no_numbers_suppress_nothing():
 
 
 def test_overlaps_within_rounding_of_the_threshold():
-    """Which side they are on hangs on every single rounding."""
+    """Every single rounding decides which side of the threshold they are on."""
     workload = NonMaxSuppressionWorkload(
         batch=4, classes=1, boxes=400, max_output=400, iou_threshold=0.5, score_threshold=0.0
     )
