@@ -62,7 +62,7 @@ def test_a_test_that_leaves_nothing_passes(checkout):
     ],
     ids=["file", "bytecode"],
 )
-def test_what_a_test_leaves_fails_the_run(checkout, body, line, options):
+def test_files_that_a_test_leaves_fail_the_run(checkout, body, line, options):
     done = run_tests(checkout, body, *options)
     assert "1 passed" in done.stdout
     assert done.returncode == 1

@@ -113,11 +113,11 @@ def test_imports_go_down():
     assert not upward(IMPORTS)
 
 
-def test_there_are_no_circles():
+def test_no_imports_are_circular():
     assert not circle(IMPORTS)
 
 
-def test_nor_any_of_types_alone():
+def test_no_imports_for_types_are_circular_or_upward():
     named_by = {name: named(path) for name, path in modules()}
     assert named_by["neocpu.runtime.streams"] > IMPORTS["neocpu.runtime.streams"]
     assert not upward(named_by)
@@ -135,7 +135,7 @@ def test_nor_any_of_types_alone():
         ("neocpu.schedules.operators.pool", "neocpu.schedules.registry"),
     ],
 )
-def test_what_goes_up_is_found(name, found):
+def test_upward_imports_are_found(name, found):
     assert {name, found} <= NAMES
     assert upward({**IMPORTS, name: IMPORTS[name] | {found}}) == {f"{name} imports {found}"}
 
@@ -145,7 +145,7 @@ def test_a_circle_is_found():
     assert circle({**IMPORTS, "neocpu.runtime.header": {"neocpu.runtime.artifact"}})
 
 
-def test_tools_and_tests_import_what_is_there():
+def test_tools_and_tests_import_existing_modules():
     """Few tools are run by tests: that a module has moved is found out when one is needed."""
     root = Path(__file__).parents[1]
     missing = {

@@ -211,7 +211,7 @@ class TestRuntimeDistribution:
             closure(["top.a"], {"top": tmp_path})
 
 
-def test_the_map_names_what_is_there() -> None:
+def test_the_map_names_existing_folders() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     named = set(re.findall(r"`([\w/]+(?:\.(?:py|c)|/))`", text))
     assert not [name for name in named if not (ROOT / name).exists()]

@@ -84,14 +84,14 @@ def check(done, names, refused, expected):
         ("Haswell,-fma", {"avx2": "lacks fma", "avx512": "avx512f"}),
     ],
 )
-def test_x86_cpus_refuse_what_they_lack(artifacts, expected, cpu, refused):
+def test_x86_cpus_refuse_code_for_missing_instructions(artifacts, expected, cpu, refused):
     names = tuple(dict.fromkeys(("sse", "avx2", *refused)))
     paths = (artifacts / f"{name}.so" for name in names)
     check(x86_python(cpu, "-c", RUN, *paths), names, refused, expected)
 
 
 @x86_64
-def test_without_the_gate_that_cpu_would_kill_the_process(monkeypatch):
+def test_missing_instructions_kill_the_process_without_the_gate(monkeypatch):
     def silent(**fields):
         return ArtifactHeader(**{**fields, "isa_features": ()})
 
@@ -109,7 +109,7 @@ def test_without_the_gate_that_cpu_would_kill_the_process(monkeypatch):
         ("cortex-a76", {"sse": "x86_64", "avx2": "x86_64"}),
     ],
 )
-def test_arm_boards_refuse_what_they_lack(artifacts, expected, cpu, refused):
+def test_arm_boards_refuse_code_for_missing_instructions(artifacts, expected, cpu, refused):
     names = (*refused, "rpi4", *({"rpi5"} - refused.keys()))
     paths = (artifacts / f"{name}.so" for name in names)
     check(arm_python("-c", RUN, *paths, cpu=cpu), names, refused, expected)

@@ -13,7 +13,7 @@ from wheels import runtime
 
 
 @pytest.mark.slow
-def test_a_board_runs_what_it_installs(tmp_path):
+def test_a_board_runs_models_with_the_installed_wheel(tmp_path):
     wheel = runtime.build("aarch64", tmp_path / "dist", tmp_path / "stage")
     assert wheel.name.endswith("_aarch64.whl")
     site, folder = tmp_path / "site", tmp_path / "models"

@@ -229,7 +229,7 @@ def on(cpu, *rest):
     ids=str,
 )
 @needs.one_in(3)
-def test_computes_what_the_reference_does(cpu, workload, tmp_path):
+def test_kernels_agree_with_the_reference(cpu, workload, tmp_path):
     operands = random_operands(workload, 1)
     expected = conv2d(workload, operands)
     assert np.unique(expected).size > min(20, expected.size // 20)  # neither clipped nor all equal
@@ -254,7 +254,7 @@ WIDE = [
 @pytest.mark.parametrize("cpu", [on("sapphirerapids"), on("neoverse-v1")])
 @pytest.mark.parametrize("workload", WIDE, ids=str)
 @needs.one_in(2)
-def test_other_schemes_and_many_threads(cpu, workload, tmp_path):
+def test_kernels_of_other_schemes_and_many_threads_agree(cpu, workload, tmp_path):
     several = ("conv2d_matrix", "conv2d_split")
     found = [s for s in registry.schemes(workload, CPUS[cpu]) if s.template in several]
     operands = random_operands(workload, 1)
@@ -268,7 +268,7 @@ def test_other_schemes_and_many_threads(cpu, workload, tmp_path):
 
 @pytest.mark.parametrize("cpu", [on("sapphirerapids"), on("neoverse-v1")])
 @pytest.mark.parametrize("numerics", [INTEGERS, HALVES], ids=lambda each: each.data)
-def test_of_matrices_that_lie_row_by_row(cpu, numerics, tmp_path):
+def test_kernels_of_row_major_matrices_agree(cpu, numerics, tmp_path):
     workload = conv_workload(1, 448, 1, 37, 96, (1, 1), numerics=numerics)
     operands = random_operands(workload, 1)
     first = next(s for s in registry.schemes(workload, CPUS[cpu]) if s.template == "conv2d_matrix")
@@ -281,8 +281,8 @@ def test_of_matrices_that_lie_row_by_row(cpu, numerics, tmp_path):
 
 @pytest.mark.parametrize("cpu", [on("znver4"), on("neoverse-v1")])
 @pytest.mark.parametrize("workload", IN_GROUPS, ids=str)
-def test_of_groups_that_read_bfloat16(cpu, workload, tmp_path):
-    test_computes_what_the_reference_does(cpu, workload, tmp_path)
+def test_kernels_of_bfloat16_groups_agree(cpu, workload, tmp_path):
+    test_kernels_agree_with_the_reference(cpu, workload, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_whatever_it_raises_is_an_error_on_one_line(raised, words):
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt(), UsageError("its own")])
-def test_ctrl_c_and_our_own_errors_stay_what_they_are(raised):
+def test_ctrl_c_and_our_own_errors_are_not_wrapped(raised):
     with pytest.raises(type(raised)) as caught, foreign_code(lambda e: ModelError(told(e))):
         raise raised
     assert caught.value is raised

@@ -60,7 +60,7 @@ def run_on_a_new_one(
     """
     with temporary_folder() as machine:
         run(*ISOLATED, *bootstrap, suite, str(machine), *debian_sources(bootstrap[0], suite))
-        settle(machine)
+        set_up(machine)
         settings = pip_settings()
         script = "\n".join(("set -e", *mounts(machine, settings), login(machine, commands)))
         done = subprocess.run(
@@ -126,7 +126,7 @@ def temporary_folder() -> Iterator[Path]:
         signal.signal(signal.SIGINT, interrupt)
 
 
-def settle(machine: Path) -> None:
+def set_up(machine: Path) -> None:
     """Give the machine the network's addresses, its user and the clone."""
     for name in ("resolv.conf", "hosts"):
         (machine / "etc" / name).unlink(missing_ok=True)

@@ -21,7 +21,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("workload", "cpu"), CASES, ids=str)
-def test_are_dot_products_and_their_loads(workload, cpu):
+def test_hot_loops_have_only_dot_products_and_their_loads(workload, cpu):
     scheme, loop = compiled(workload, cpu)
     assert scheme.template == "conv2d_dot"
     sums = (

@@ -53,13 +53,13 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("first", "last"), PAIRS)
-def test_between_two(run, tmp_path, first, last):
+def test_neocpu_imported_between_two_libraries_works(run, tmp_path, first, last):
     require(first, last)
     assert run(PROGRAM, tmp_path, first, "neocpu", last).split() == 2 * [first, "neocpu", last]
 
 
 @pytest.mark.parametrize("order", ["neocpu first", "neocpu last"])
-def test_beside_all(run, tmp_path, order):
+def test_neocpu_imported_with_all_libraries_works(run, tmp_path, order):
     require(*PACKAGES)
     names = ["neocpu", *PACKAGES] if order == "neocpu first" else [*PACKAGES, "neocpu"]
     assert run(PROGRAM, tmp_path, *names).split() == 2 * names

@@ -203,7 +203,7 @@ def test_pictures_as_files_and_as_pixels(fake):
     np.testing.assert_array_equal(seen[6][0], PIXELS[:, :, ::-1].transpose(2, 0, 1))
 
 
-def test_what_is_no_picture(fake):
+def test_rows_that_are_no_pictures_get_an_error(fake):
     def run(named):
         return {"y": named["x"].sum(axis=(1, 2, 3), dtype=np.int64)}
 
@@ -262,7 +262,7 @@ def test_models_that_do_not_compute_row_by_row(fake, shapes, message):
         fake(inputs, [TensorSpec("y", "float32", (5,))], None)
 
 
-def test_a_predictor_stays_where_it_is(linear):
+def test_a_predictor_cannot_be_pickled(linear):
     with pytest.raises(TypeError, match="map_batches"):
         pickle.dumps(Predictor(linear.path))
 

@@ -58,7 +58,7 @@ def test_every_convolution_may_stay_in_float32():
 
 @pytest.mark.parametrize("cpu", ["znver4", "haswell"])
 @pytest.mark.parametrize("name", needs.repeated(["resnet18", "vgg11", "unet"], {"vgg11", "unet"}))
-def test_is_predicted_to_be_no_slower_than_float32(name, cpu):
+def test_bfloat16_is_predicted_to_be_no_slower_than_float32(name, cpu):
     """Each convolution takes the faster precision, given the formats of its neighbours."""
     target, read = parse_target(f"llvm -mcpu={cpu}"), read_network(build(name, image=(64, 64)))
     costs = CostModel(
@@ -117,13 +117,13 @@ def test_nothing_else_takes_bfloat16(precision):
         assert compiled.plan.accuracy.name == "default"
 
 
-def test_quantised_convolutions_are_no_case_for_it():
+def test_quantised_convolutions_do_not_become_bfloat16():
     """They would compute something else than the model says."""
     with neocpu.compile(quantised(network()), precision="bf16", verify=False) as compiled:
         assert {op.precision for op in of_kind(compiled.plan, "conv2d")} == {"fp32"}
 
 
-def test_is_another_promise_than_accuracys():
+def test_bfloat16_has_its_own_error_bound():
     with pytest.raises(UsageError, match="strict' is of float32: drop it, or precision='bf16'"):
         neocpu.compile(network(), precision="bf16", accuracy="strict")
     with pytest.raises(UsageError, match="int8' or auto, not bf16"):
@@ -154,7 +154,7 @@ def test_kernels_of_bfloat16_are_tuned(tmp_path):
     assert any(not record.get("error") for record in halves)
 
 
-def test_verification_tells_bfloat16_from_what_is_wrong():
+def test_verification_distinguishes_bfloat16_from_wrong_results():
     model = network()
     loaded = load_model(model)
     coarse, fine = (verifier_of(loaded, level) for level in (BFLOAT16, DEFAULT))

@@ -168,7 +168,7 @@ g (float[2,16] x) => (float[2,16] y, float[5,4,16] rows) {
 }"""
 
 
-def test_what_steps_join(short, compiled):
+def test_concatenations_of_all_steps(short, compiled):
     model = parsed(JOINING)
     module, _ = compiled(model)
     compare(model, module, {"x": normal(2, 16)})
@@ -266,7 +266,7 @@ g (float[2,3] x, float[300,2,3] all)
     ("new", "old", "shape", "joined"),
     [(0, -1, "300,2,3", "2,900"), (2, 0, "2,3,300", "600,3")],
 )
-def test_lists_that_a_step_appends_to(new, old, shape, joined, compiled):
+def test_lists_that_steps_append_to(new, old, shape, joined, compiled):
     words = {"AXIS": shape, "JOINED": joined, "NEW": str(new), "OLD": str(old)}
     text = APPENDING
     for word, value in words.items():

@@ -68,7 +68,7 @@ class TestDocker:
             yield check, process
             process.kill()
 
-    def test_its_health_check_tells_a_ready_server_from_none(self, served) -> None:
+    def test_the_health_check_distinguishes_a_ready_server_from_none(self, served) -> None:
         check, process = served
         assert process.stdout is not None
         assert process.stdout.readline().startswith("serving linear on http://127.0.0.1:")
@@ -83,13 +83,13 @@ class TestDocker:
         assert options["host"] == "0.0.0.0"
         assert str(options["port"]) == instruction("EXPOSE")
 
-    def test_what_is_stopped_is_what_runs(self) -> None:
+    def test_docker_stop_names_the_container_and_outlasts_the_drain(self) -> None:
         (name,) = re.findall(r"^docker run .*--name (\S+)", DEPLOY, re.MULTILINE)
         (seconds, stopped) = re.findall(r"^docker stop -t (\d+) (\S+)", DEPLOY, re.MULTILINE)[0]
         assert stopped == name
         assert int(seconds) > parsed(json.loads(instruction("CMD"))).params["drain_seconds"]
 
-    def test_runs_as_nobody_and_without_a_compiler(self) -> None:
+    def test_the_image_runs_as_nobody_and_without_a_compiler(self) -> None:
         assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", instruction("USER"))
         assert instruction("STOPSIGNAL") == "SIGTERM"
         stages = DOCKERFILE.split("\nFROM ")[1:]

@@ -136,7 +136,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[
 @pytest.mark.slow
 @pytest.mark.timeout(3600)  # of all CPUs, on a busy machine
 @needs.machine("x86_64")
-def test_this_host_runs_or_refuses_each(tmp_path: Path) -> None:
+def test_this_host_runs_or_refuses_the_code_of_each_cpu(tmp_path: Path) -> None:
     in_a_child(tmp_path, "x86_64", verify=True)
     paths = {path.stem: path for path in tmp_path.glob("*.so")}
     runs = {name for name, path in paths.items() if not ArtifactFile(path).variants[0].obstacle}

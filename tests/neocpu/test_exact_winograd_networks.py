@@ -24,7 +24,7 @@ def outputs(model, algorithms):
 
 @needs.instruction_set("avx2")
 @pytest.mark.parametrize("activations", [QuantType.QUInt8, QuantType.QInt8])
-def test_is_direct_convolution_to_the_bit(activations):
+def test_exact_winograd_equals_direct_convolution_bit_for_bit(activations):
     """The block has a residual, and zero points as padding."""
     model = quantised(wide_network(), activations=activations, per_channel=True)
     direct, _ = outputs(model, ["dot", "direct"])
@@ -40,7 +40,7 @@ def test_is_direct_convolution_to_the_bit(activations):
     assert text.startswith("2 convolutions by Winograd in integers: no weights make sums above 9,4")
 
 
-def test_other_plans_prove_nothing():
+def test_plans_without_exact_winograd_have_no_proof():
     with neocpu.compile(
         quantised(wide_network()), precision="int8", target=AVX2, algorithms=["dot"], verify=False
     ) as compiled:

@@ -23,7 +23,7 @@ from tests.neocpu.quantised_models import SHAPE, image, network, run_onnxruntime
     ("kind", "keep_io"),
     [(TensorProto.FLOAT16, False), (TensorProto.FLOAT16, True), (TensorProto.BFLOAT16, False)],
 )
-def test_a_network_computes_what_float32_does(kind, keep_io):
+def test_a_half_model_agrees_with_float32(kind, keep_io):
     """Weights and image are the same; only the output is rounded, and verification passes."""
     x = image(0).astype(DTYPES[kind])
     with neocpu.compile(rounded_weights(network(), kind)) as compiled:

@@ -57,7 +57,7 @@ def cut(fat: Path, target: str, path: Path) -> Path:
 
 @needs.machine("x86_64")
 @pytest.mark.parametrize("feature", TARGETS)
-def test_what_the_host_lacks_is_named(parts: Path, tmp_path: Path, feature: str) -> None:
+def test_features_that_the_host_lacks_are_named(parts: Path, tmp_path: Path, feature: str) -> None:
     if feature in host_features():
         pytest.skip(f"this host has {feature}")
     needs.skip(linker_of(TARGETS[feature]))
@@ -70,7 +70,7 @@ def test_what_the_host_lacks_is_named(parts: Path, tmp_path: Path, feature: str)
 
 @needs.machine("x86_64")
 @needs.instruction_set("avx2")
-def test_of_several_parts_one_that_runs_here_is_taken(parts: Path) -> None:
+def test_a_part_that_runs_here_is_selected_from_several(parts: Path) -> None:
     x = image(3)
     found = neocpu.load(parts)(x)
     np.testing.assert_allclose(found, run_onnxruntime(quantised(network()), x), atol=0.1)
@@ -79,7 +79,7 @@ def test_of_several_parts_one_that_runs_here_is_taken(parts: Path) -> None:
 
 
 @needs.machine("x86_64")
-def test_a_file_without_a_part_for_the_host_names_what_each_lacks(
+def test_a_file_without_a_part_for_the_host_names_the_missing_features(
     parts: Path, tmp_path: Path
 ) -> None:
     lacked = [name for name in ("avxvnni", "avx512vnni") if name not in host_features()]

@@ -156,7 +156,7 @@ def test_a_ladder_of_gates_does_not_double():
     assert_computes(make(nodes, {"x": SHAPE}, {"y": SHAPE}))
 
 
-def test_convolutions_one_behind_the_other():
+def test_long_chains_of_convolutions():
     rng = np.random.default_rng(0)
     weights = {f"w{i}": rng.normal(size=(4, 4, 1, 1)).astype(np.float32) / 2 for i in range(7)}
     nodes = chain(1000, lambda i, a, b: helper.make_node("Conv", [a, f"w{i % 7}"], [b]))

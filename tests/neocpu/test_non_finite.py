@@ -133,7 +133,7 @@ def test_weights(special):
     )
 
 
-def test_winograd_keeps_them_within_its_tiles():
+def test_winograd_keeps_infinities_within_its_tiles():
     """Pixels far from them keep their values, and all NaN of the reference are NaN."""
     x = normal(1, 16, 24, 24)
     x[0, 3, 2, 2] = np.inf

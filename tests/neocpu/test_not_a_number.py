@@ -58,7 +58,7 @@ def test_arithmetic_with_a_number(op, value, shape):
 
 
 @pytest.mark.parametrize("op", ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
-def test_what_is_not_so(op):
+def test_negated_comparisons_with_nan(op):
     compared = helper.make_node(op, ["x", "v"], ["e"])
     check([compared, helper.make_node("Not", ["e"], ["y"])], v=X[::-1].copy())
     chosen = helper.make_node("Where", ["n", "x", "v"], ["y"])

@@ -104,7 +104,7 @@ def test_transposed_convolutions(kernel, attrs):
     assert len(check(nodes, x, constants)) == 1
 
 
-def test_what_is_seen_in_between_stays():
+def test_shuffles_with_other_readers_or_too_many_parts_stay():
     """A shuffle whose parts something else reads, and one of too many parts."""
     side = int(MAX_PARTS**0.5) + 1
     x = random(1, 8, 3, 4)

@@ -109,7 +109,7 @@ BAD = (
 
 
 @pytest.mark.slow
-def test_type_checkers_see_what_there_is(tmp_path: Path) -> None:
+def test_type_checkers_see_all_public_names(tmp_path: Path) -> None:
     """And nothing else: a line of `BAD` each is an error, and none of `GOOD` and the README."""
     pytest.importorskip("mypy", reason="mypy is not installed")
     installed = tmp_path / "installed" / "neocpu"
@@ -153,7 +153,7 @@ def test_type_checkers_see_what_there_is(tmp_path: Path) -> None:
     assert [line for number, line in enumerate(BAD) if number not in wrong] == []
 
 
-def test_help_opens_with_what_one_calls() -> None:
+def test_help_begins_with_the_functions_to_call() -> None:
     text = pydoc.plain(pydoc.render_doc(neocpu))
     top = "\n".join(text.splitlines()[:16])
     for call in ("neocpu.compile(", "neocpu.load(", "y = m(x)", "compile_calibrated("):
@@ -184,7 +184,7 @@ def test_errors_survive_the_way_between_processes(name: str) -> None:
         assert again.exit_code == error.exit_code
 
 
-def test_errors_are_those_of_python_too(tmp_path: Path) -> None:
+def test_errors_are_also_pythons_own_exceptions(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     for raising, kind, own in (
         (lambda: neocpu.load(gone), FileNotFoundError, neocpu.ArtifactError),

@@ -124,7 +124,7 @@ def test_bench(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "least", "most"), [("uint8", 0, 255), ("int8", -128, 127)])
-def test_random_bytes_are_all_of_them(dtype: str, least: int, most: int) -> None:
+def test_random_inputs_of_bytes_cover_all_values(dtype: str, least: int, most: int) -> None:
     """Zeros and ones would verify a model of bytes by two values alone."""
     (array,) = random_inputs([TensorSpec("x", dtype, (100, 100))], 0).values()
     assert (array.dtype.name, array.min(), array.max()) == (dtype, least, most)

@@ -95,7 +95,9 @@ def pictures(tmp_path_factory):
 
 
 @pytest.mark.parametrize("victim", ["worker", pytest.param("node", marks=needs.everything())])
-def test_every_picture_is_scored_once_though_one_is_killed(victim, model, pictures, play, tmp_path):
+def test_every_picture_is_scored_once_though_a_worker_is_killed(
+    victim, model, pictures, play, tmp_path
+):
     from pyarrow import parquet
 
     folder, wanted = pictures

@@ -34,8 +34,8 @@ from neocpu.frontend.processing.processing import Processing
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FACTORS = (1 / (255 * np.array(STD))).astype(np.float32)
 OFFSETS = (-np.array(MEAN) / np.array(STD)).astype(np.float32)
-SETTLED = 0.05
-"""Seconds until the other side's threads no longer wait at work, and use a CPU for it."""
+IDLE_SECONDS = 0.05
+"""The pause after which the other side's threads no longer spin on a CPU."""
 Resizing = Callable[[np.ndarray, tuple[int, int]], np.ndarray]
 Call = Callable[[], Any]
 
@@ -126,20 +126,20 @@ def passing(name: str, shape: tuple[int, ...]) -> onnx.ModelProto:
 
 
 def race(first: Call, second: Call, rounds: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return how many milliseconds calls in turns take: each side's median and fastest."""
+    """Return milliseconds of calls in turns: the median and the fastest of each side."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds + 5):
         for call, seconds in zip((first, second), times, strict=True):
-            time.sleep(SETTLED)
+            time.sleep(IDLE_SECONDS)
             call()
             start = time.perf_counter()
             call()
             seconds.append(time.perf_counter() - start)
     ours, theirs = (sorted(seconds[5:]) for seconds in times)
-    return _told(ours), _told(theirs)
+    return _milliseconds(ours), _milliseconds(theirs)
 
 
-def _told(seconds: list[float]) -> tuple[float, float]:
+def _milliseconds(seconds: list[float]) -> tuple[float, float]:
     return 1e3 * statistics.median(seconds), 1e3 * seconds[0]
 
 

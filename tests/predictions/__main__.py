@@ -57,7 +57,7 @@ ON_RECORD = ("resnet50", "mobilenet_v2", "densenet121", "shufflenet_v2_x1_0")
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class MeasuredModel:
     """A model to measure: its file or name, its label, its precision, and whether records count."""
 
     model: str
@@ -66,7 +66,7 @@ class Subject:
     estimated: bool = False
 
 
-def measured(one: Subject, threads: int, rounds: int) -> Measurement:
+def measured(one: MeasuredModel, threads: int, rounds: int) -> Measurement:
     """Compile and measure one model in a process that may die of it."""
     name, command = one.name, [sys.executable, "-m", "tests.predictions.measured", one.model]
     command += [str(threads), str(rounds), one.precision, *["--estimated"] * one.estimated]
@@ -79,28 +79,28 @@ def measured(one: Subject, threads: int, rounds: int) -> Measurement:
     return Measurement(**json.loads(done.stdout.splitlines()[-1]) | {"name": name})
 
 
-def zoo(python: str, only: str, done: set[str]) -> Iterator[Subject]:
+def zoo(python: str, only: str, done: set[str]) -> Iterator[MeasuredModel]:
     """Export architectures; yield each while its file is there."""
     left = [each for each in ARCHITECTURES if only in each.name and each.name not in done]
     for name, path, _ in exports(python, "torchscript", left):
         if path is not None:
-            yield Subject(str(path), name)
+            yield MeasuredModel(str(path), name)
 
 
-def own_networks(folder: Path) -> Iterator[Subject]:
+def own_networks(folder: Path) -> Iterator[MeasuredModel]:
     """Yield built-in networks, and transformers, without records; and some with them."""
     for name in NETWORKS:
-        yield Subject(name, f"{name}, estimated", estimated=True)
+        yield MeasuredModel(name, f"{name}, estimated", estimated=True)
     for width, tokens in TRANSFORMERS:
         path = folder / f"transformer-{width}-{tokens}.onnx"
         onnx.save(transformer(width, tokens), path)
-        yield Subject(str(path), path.stem, estimated=True)
+        yield MeasuredModel(str(path), path.stem, estimated=True)
         name = f"{path.stem}, bf16"
-        yield Subject(str(path), name, precision="bf16", estimated=True)
+        yield MeasuredModel(str(path), name, precision="bf16", estimated=True)
     for name, precision in itertools.product(NARROW, ("int8", "bf16")):
-        yield Subject(name, f"{name}, {precision}", precision=precision, estimated=True)
+        yield MeasuredModel(name, f"{name}, {precision}", precision=precision, estimated=True)
     for name in ON_RECORD:
-        yield Subject(name, name)
+        yield MeasuredModel(name, name)
 
 
 def fit(found: list[Measurement], target: CpuTarget, threads: int, *, alone: bool) -> None:
@@ -136,12 +136,12 @@ def main() -> None:
         NETWORK_RATES[target.mcpu] = measured_rates(target, options.threads)
         write(NETWORK_RATES)  # for the processes that compile
     with tempfile.TemporaryDirectory() as folder:
-        subjects = itertools.chain(
-            (Subject(os.fspath(model), Path(model).stem) for model in options.models),
+        models = itertools.chain(
+            (MeasuredModel(os.fspath(model), Path(model).stem) for model in options.models),
             zoo(options.zoo, options.only, set(found)) if options.zoo else (),
             own_networks(Path(folder)) if options.own else (),
         )
-        for one in subjects:
+        for one in models:
             if one.name in found:
                 continue
             found[one.name] = measured(one, options.threads, options.rounds)

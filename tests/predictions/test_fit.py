@@ -56,7 +56,7 @@ def test_paces_and_cycles_are_found():
     assert NETWORK_RATES["znver5"] is before
 
 
-def test_kernels_take_what_a_compilation_predicts_of_them():
+def test_fitted_times_of_kernels_equal_the_compilers_predictions():
     network_costs = NetworkCosts.of(ZEN5, 2, 1e6)
     time = NetworkTime(1e-6, 1e-6, "dense", streamed=1e6)
     report = KnownCalls("dense", (time,), forks=True).report("dense", 3, network_costs, enters=True)
@@ -69,7 +69,7 @@ def test_kernels_take_what_a_compilation_predicts_of_them():
     assert found == pytest.approx(1)
 
 
-def test_what_is_written_is_what_was_read():
+def test_written_rates_are_read_back():
     text = Path(network_rates.__file__).read_text()
     assert text.endswith(source(NETWORK_RATES))
 

@@ -177,7 +177,7 @@ def test_memory_bounds_estimates(target):
             assert_not_cheaper(curve(larger, scheme, target), seconds)
 
 
-def test_groups_together_pad_the_whole_image():
+def test_the_groups_of_a_convolution_pad_the_image_once():
     """Each chunk of the output copies the pixels of its own group, three times for 3x3."""
     target = parse_target("llvm -mcpu=znver3")
     scheme = DirectScheme(8, 8, reg_n=7, unroll_ker=False)

@@ -23,7 +23,7 @@ def spend(pace: Pace, clock: Clock, trials: int, seconds: float) -> None:
         pace.count()
 
 
-def test_without_limits_every_batch_is_what_was_wanted():
+def test_batches_have_the_requested_size_without_limits():
     pace = Pace(Budget(), clock := Clock())
     for _ in range(3):
         assert pace.next_batch(20) == 20
@@ -31,7 +31,7 @@ def test_without_limits_every_batch_is_what_was_wanted():
     assert pace.left == math.inf
 
 
-def test_trials_are_kept_to_the_last_one():
+def test_the_last_batch_ends_at_the_trial_limit():
     pace = Pace(Budget(trials=25), clock := Clock())
     sizes = []
     while size := pace.next_batch(10):

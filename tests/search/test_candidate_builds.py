@@ -76,7 +76,7 @@ def test_a_candidate_goes_on_in_the_pool_where_the_last_one_ended():
     assert turns.take(1, 128, 3) == 0
 
 
-def test_what_cannot_be_lowered_or_compiled_is_told_apart(monkeypatch: pytest.MonkeyPatch):
+def test_failures_of_lowering_and_of_compiling_are_distinguished(monkeypatch: pytest.MonkeyPatch):
     good, unlowered, uncompiled, fine = requests(4)
     real_lower, real_compile = registry.lower, kernel_calls.tvm.tirx.build
 

@@ -64,7 +64,7 @@ def on_tvm(function, arrays, folder: Path):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
-def test_kernels_compute_what_they_compute_on_tvms_threads(workload, threads, tmp_path: Path):
+def test_kernels_compute_the_same_as_on_tvms_threads(workload, threads, tmp_path: Path):
     firsts = {s.template: s for s in reversed(registry.schemes(workload, TARGET))}
     operands = random_operands(workload, 1)
     for number, scheme in enumerate(firsts.values()):

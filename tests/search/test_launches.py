@@ -62,7 +62,7 @@ def _check(nodes, steps):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_none_of_all_orders_is_cheaper(seed):
+def test_no_other_order_is_cheaper(seed):
     nodes, cost = _random(seed)
     for most in (2, 8):
         steps = [step for stretch in plan_launches(nodes, cost, most) for step in stretch]
@@ -96,7 +96,7 @@ def test_branches_become_neighbours():
     assert [len(step) for step in steps] == [1, 4, 4, 4, 1]
 
 
-def test_many_branches_are_launched_too():
+def test_many_branches_are_launched_jointly():
     """More than every set is tried of, and longer than a stretch may be."""
     nodes = _chains(10, 8)
     assert len(nodes) > LONGEST
@@ -105,7 +105,7 @@ def test_many_branches_are_launched_too():
     assert len(steps) < len(nodes) / 2
 
 
-def test_what_is_not_worth_it_stays_in_order():
+def test_calls_without_a_gain_stay_in_order():
     nodes = [*_chains(3, 2), CallNode(frozenset({7})), CallNode(frozenset({7}))]
 
     def cost(step):

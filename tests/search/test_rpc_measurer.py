@@ -191,7 +191,7 @@ def test_a_linker_that_fails_is_nobodys_measurement(measurer, two_servers):
         list(m.measure([request(fake.UNLINKABLE)]))
 
 
-def test_comparing_in_turns_and_apart_where_that_fails(measurer, two_servers):
+def test_candidates_are_compared_in_turns_or_separately_if_that_fails(measurer, two_servers):
     other = dataclasses.replace(fake.WORKLOAD, height=9)
     requests = [
         request(fake.GOOD, 100),

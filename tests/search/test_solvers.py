@@ -154,7 +154,7 @@ def test_a_node_that_is_fixed_is_paid_for_with_its_edges(seed: int, node: int, c
 
 @settings(max_examples=40)
 @given(SEEDS, st.integers(2, 10))
-def test_what_dp_commits_to_for_want_of_memory_is_the_cheapest(seed: int, nodes: int):
+def test_dp_commits_to_the_cheapest_choice_if_memory_is_short(seed: int, nodes: int):
     """The cheapest choice of each node is the best plan if edges cost next to nothing."""
     dense = random_graph(np.random.default_rng(seed), nodes, 1.0)
     edges = tuple(LayoutEdge(e.source, e.target, e.costs * 1e-12) for e in dense.edges)
@@ -249,7 +249,7 @@ def test_the_verdict_says_how_far_a_plan_may_be_from_the_best(bound: float, abov
     assert plan.verdict == ("proven optimal" if above is None else words)
 
 
-def test_more_time_never_makes_it_worse():
+def test_more_time_never_makes_a_plan_worse():
     graph = too_wide()
     plans = [
         solve(graph, limits=SearchLimits(seconds, bytes=8000), clock=ticking())

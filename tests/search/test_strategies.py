@@ -213,7 +213,7 @@ def with_transforms(count: int):
     return requests, space, measurements, [*map(TuningTask, transforms), *map(TuningTask, TUNED)]
 
 
-def test_what_leaves_no_choice_gets_a_small_share(tmp_path: Path):
+def test_workloads_with_one_scheme_get_a_small_share(tmp_path: Path):
     requests, space, measurements, tasks = with_transforms(9)
     _, spy = run(xgb(), tmp_path / "db", 2 * SINGLE_EVERY, space, measurements, tasks)
     found = [r for r in spy.measured if r in requests]
@@ -221,7 +221,7 @@ def test_what_leaves_no_choice_gets_a_small_share(tmp_path: Path):
     assert len(spy.measured) == 2 * SINGLE_EVERY
 
 
-def test_all_that_leaves_no_choice_is_measured_in_the_end(tmp_path: Path):
+def test_workloads_with_one_scheme_are_all_measured_in_the_end(tmp_path: Path):
     requests, space, measurements, tasks = with_transforms(20)
     report, spy = run(xgb(), tmp_path / "db", None, space, measurements, tasks)
     assert set(requests) < set(spy.measured)
@@ -229,7 +229,7 @@ def test_all_that_leaves_no_choice_is_measured_in_the_end(tmp_path: Path):
     assert report.tasks[-1].left > 0
 
 
-def test_expected_improvement_is_the_mean_of_what_is_gained():
+def test_expected_improvement_is_the_mean_gain():
     normal = np.random.default_rng(0).standard_normal(200_000)
     for predicted, error, best in ((0.0, 0.2, 0.1), (0.5, 0.3, 0.0), (-1.0, 0.1, 0.0)):
         gained = np.maximum(math.exp(best) - np.exp(predicted + error * normal), 0.0).mean()
@@ -245,6 +245,6 @@ def test_a_model_without_records_is_the_estimate():
         np.testing.assert_allclose(model.predict([state])[0], expected, rtol=1e-5)
 
 
-def test_xgboost_is_loaded_only_by_who_uses_it():
+def test_xgboost_is_loaded_only_if_it_is_used():
     script = "import sys, neocpu.compilation.network_tuning; assert 'xgboost' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -87,7 +87,7 @@ def test_plans_and_their_bound(seed, count):
     assert found.gap == pytest.approx((found.cost - found.lower_bound) / found.cost)
 
 
-def test_most_are_the_best():
+def test_most_joint_solutions_are_optimal():
     exact, gaps = 0, []
     for seed in range(40):
         rng = np.random.default_rng(seed)
@@ -100,7 +100,7 @@ def test_most_are_the_best():
     assert np.median(gaps) < 0.02
 
 
-def test_what_one_graph_needs_is_free_to_all():
+def test_a_thing_that_one_graph_needs_is_free_for_the_others():
     rng = np.random.default_rng(0)
     one = sharing(rng, 5, 4)
     prices = {(u, n): 0.3 for u in (0, 2, 4) for n in range(4)}

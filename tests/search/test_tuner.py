@@ -212,7 +212,7 @@ def test_a_clock_running_backwards_does_not_matter(database: Path):
     assert run(open_store(database), Spy(), tasks=TASKS[:1]).measured == 0
 
 
-def test_what_cannot_be_measured_is_estimated(database: Path):
+def test_workloads_that_cannot_be_measured_are_estimated(database: Path):
     report = run(open_store(database), Spy(), strategy=AnalyticStrategy())
     assert (report.measured, report.left) == (0, 24)
     for task in report.tasks:
@@ -221,7 +221,7 @@ def test_what_cannot_be_measured_is_estimated(database: Path):
     assert not database.exists()
 
 
-def test_interrupting_keeps_what_was_measured(database: Path):
+def test_an_interruption_keeps_the_measurements(database: Path):
     spy = Spy(interrupt_after=6)
     reports = []
     with pytest.raises(KeyboardInterrupt):
@@ -246,7 +246,7 @@ def test_progress_counts_up_to_the_total(database: Path):
     assert bests == sorted(bests, reverse=True)
 
 
-def test_what_takes_a_while_is_told_before_it_begins(database: Path):
+def test_long_steps_are_announced_before_they_begin(database: Path):
     seen: list[str] = []
     run(
         open_store(database),
@@ -267,7 +267,7 @@ def test_what_takes_a_while_is_told_before_it_begins(database: Path):
     ]
 
 
-def test_layers_stand_as_they_are_the_costliest_first(database: Path):
+def test_layers_are_listed_by_cost_highest_first(database: Path):
     seen = []
     report = run(open_store(database), Spy(), budget=Budget(trials=10), on_progress=seen.append)
     first, last = seen[0].layers, seen[-1].layers
@@ -283,7 +283,7 @@ def test_layers_stand_as_they_are_the_costliest_first(database: Path):
         assert layer.now == task.best.result.best < layer.before == task.before
 
 
-def test_what_was_chosen_before_is_estimated_in_proportion(database: Path):
+def test_earlier_choices_are_estimated_in_proportion(database: Path):
     class Last:
         gain_left = 0.25
 
@@ -298,7 +298,7 @@ def test_what_was_chosen_before_is_estimated_in_proportion(database: Path):
     assert report.gain_left == seen[-1].gain_left == 0.25
 
 
-def test_what_was_chosen_before_may_be_what_a_relative_says(database: Path):
+def test_an_earlier_choice_may_come_from_a_relative(database: Path):
     space = dataclasses.replace(SPACE, borrowed=lambda workload: SCHEMES[6])
     report = run(open_store(database), Spy(), space=space)
     for task in report.tasks:
@@ -362,7 +362,7 @@ def test_with_real_children(database: Path):
     assert report.tasks[0].best.scheme.reg_oc == fake.GOOD
 
 
-def test_ctrl_c_keeps_what_was_measured_and_ends_the_children(database: Path, tmp_path: Path):
+def test_ctrl_c_keeps_the_measurements_and_ends_the_children(database: Path, tmp_path: Path):
     script = f"""
 import dataclasses, fake_builder as fake, test_tuner as t
 from pathlib import Path

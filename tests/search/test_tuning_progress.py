@@ -43,7 +43,7 @@ def test_time_left(trials, total, seconds, budget, words):
     assert (progress.done, progress.total) == (trials, total)
 
 
-def test_where_nothing_has_worked_there_is_no_best():
+def test_without_a_successful_trial_there_is_no_best():
     state = TuneProgress(
         doing="measure",
         trials=1,
@@ -57,7 +57,7 @@ def test_where_nothing_has_worked_there_is_no_best():
     assert tuning_progress(state, Budget()).detail.endswith("none works yet, 1 failed")
 
 
-def test_the_end_says_what_it_is():
+def test_the_final_comparison_is_shown():
     state = TuneProgress(
         doing="compare",
         trials=10,
@@ -73,7 +73,7 @@ def test_the_end_says_what_it_is():
     assert detail.endswith(", 2 failed")
 
 
-def test_what_more_measurements_may_gain():
+def test_the_gain_of_more_measurements_is_predicted():
     state = TuneProgress(
         doing="measure",
         trials=10,
@@ -97,7 +97,7 @@ def test_what_more_measurements_may_gain():
     ],
     ids=lambda each: getattr(each, "doing", ""),
 )
-def test_what_is_begun(stage, words):
+def test_started_steps_are_shown(stage, words):
     progress = stage_progress(stage)
     assert progress.detail == words
     assert (progress.done, progress.total) == (stage.trials, stage.total)

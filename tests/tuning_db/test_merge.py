@@ -59,7 +59,7 @@ def test_in_one_file_the_later_line_counts_even_against_the_clock(tmp_path: Path
     assert set(open_store(tmp_path / "all.jsonl")) == {at(OLD, record(5e-3))}
 
 
-def test_what_was_taken_of_each_is_said(tmp_path: Path):
+def test_the_records_taken_from_each_file_are_reported(tmp_path: Path):
     destination = write(tmp_path / "all.jsonl", FAST_ONCE, record(1e-3, reg_n=1))
     one = write(
         tmp_path / "one.jsonl", OFTEN, record(1e-3, reg_n=1), record(1e-3, reg_n=2), tail=b"torn"
@@ -90,7 +90,7 @@ def test_the_destination_keeps_its_bytes(tmp_path: Path):
     assert destination.stat() == unchanged
 
 
-def test_old_templates_and_other_targets_are_kept_apart(tmp_path: Path):
+def test_records_of_old_templates_and_other_targets_stay_separate(tmp_path: Path):
     records = {
         RECORD,
         record(1e-3, version=2),

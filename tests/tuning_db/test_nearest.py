@@ -92,7 +92,7 @@ def of(target: TargetKey, made: Record) -> Record:
     return dataclasses.replace(made, target=target)
 
 
-def test_the_store_lends_what_the_closest_relative_has(tmp_path: Path):
+def test_the_store_lends_records_of_the_closest_relative(tmp_path: Path):
     near, far = dataclasses.replace(RECORD.target, threads=1), key("haswell", 2)
     store = open_store(tmp_path / "records.jsonl")
     store.append([of(far, record(1e-3)), of(far, record(2e-3, reg_n=2))])

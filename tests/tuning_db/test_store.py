@@ -220,7 +220,7 @@ def shipped(tmp_path: Path) -> Path:
     return write_packed(tmp_path / "shipped.records", SLOWER, other, RECORD, stale)
 
 
-def test_of_shipped_and_other_records_the_others_count(shipped: Path, tmp_path: Path):
+def test_a_users_records_count_before_shipped_ones(shipped: Path, tmp_path: Path):
     mine, newer = tmp_path / "mine.jsonl", record(9e-3, reg_n=4)
     mine.write_text(newer.to_line())
     store = with_shipped(shipped, mine)
@@ -280,11 +280,11 @@ def test_the_default_database_is_the_users():
     assert "neocpu" in str(default_database())
 
 
-def test_target_key_ignores_what_is_not_measured():
+def test_a_target_key_ignores_unmeasured_properties():
     assert TargetKey.of(TARGET, 2) == RECORD.target
 
 
-def test_its_state_changes_with_what_is_on_record(database: Path, tmp_path: Path):
+def test_the_state_of_a_store_changes_with_its_records(database: Path, tmp_path: Path):
     def state(*shipped: Path) -> str:
         return Store.open([], database, registry.template_version, shipped=shipped).state
 

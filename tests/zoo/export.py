@@ -112,7 +112,7 @@ def _ultralytics(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int
     kind = RTDETR if "rtdetr" in name else YOLO
     network = kind(f"{name}.yaml").model.float().eval()
     if any(hasattr(part, "num_queries") for part in network.modules()):
-        settle_statistics(network, shape)
+        take_statistics(network, shape)
     for part in network.modules():
         if hasattr(part, "export"):
             part.export, part.format, part.dynamic = True, "onnx", False
@@ -125,7 +125,7 @@ def _ultralytics(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int
     return Tensors(network), shape
 
 
-def settle_statistics(network: torch.nn.Module, shape: list[int]) -> None:
+def take_statistics(network: torch.nn.Module, shape: list[int]) -> None:
     """Have batch normalisations take their statistics from noise, in place.
 
     With those of a new network, a picture fades until all of its places score alike.
@@ -167,7 +167,7 @@ def _transformers(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[in
         return Tensors(kind(config)), shape
     config.num_queries = QUERIES
     ranking = Tensors(kind(config).eval())
-    settle_statistics(ranking, shape)
+    take_statistics(ranking, shape)
     return ranking, shape
 
 

@@ -95,7 +95,7 @@ def test_an_artifact_is_the_same_cold_warm_and_without_a_cache(generated, monkey
     assert len(cold) > 1000
 
 
-def test_networks_share_what_they_have_in_common(generated):
+def test_networks_share_the_code_of_equal_kernels(generated):
     body(model("a"))
     generated()
     body(model("other"))
@@ -150,7 +150,7 @@ def test_two_processes_at_once_compile_the_same(folder, tmp_path):
 
 
 @pytest.mark.usefixtures("caplog")  # of the function compiled without its schedule, it warns
-def test_what_does_not_compile_is_not_kept(folder, monkeypatch):
+def test_code_that_does_not_compile_is_not_kept(folder, monkeypatch):
     real = parallel_codegen._do
 
     def do(job, target):
@@ -195,7 +195,7 @@ def adding(amount: float, size: int = 64) -> tvm.tirx.PrimFunc:
     return anonymous(te.create_prim_func([a, b]))
 
 
-def test_keys_tell_functions_and_targets_apart():
+def test_different_functions_and_targets_have_different_keys():
     functions = [adding(1.0), adding(2.0), adding(1.0, 65)]
     targets = [HOST, parse_target(f"llvm -mcpu={HOST.mcpu}") if HOST.mcpu else HOST]
     keys = {key_of(function, HOST) for function in functions}

@@ -196,7 +196,7 @@ def test_a_kernel_that_ends_code_generation_is_compiled_plainly_and_computes_the
     assert re.search(rf"kernel 'conv2d_1' \(which makes 'x2'\).*{reason}", warning)
 
 
-def test_a_kernel_whose_work_cannot_be_told_is_compiled_as_well(monkeypatch, caplog):
+def test_a_kernel_whose_work_cannot_be_counted_is_still_compiled(monkeypatch, caplog):
     expected = compile_objects(kernels(3), 1)
     monkeypatch.setattr(parallel_codegen, "count_work", lambda *arguments: fail())
     codes = codes_of(CodeGeneration(kernels(3), HOST, 1))
@@ -290,7 +290,9 @@ def test_an_error_in_the_next_plan_ends_the_children(monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_of_several_cpus_some_may_do(monkeypatch, tmp_path, others):
+def test_taking_only_the_first_of_several_targets_ends_the_other_children(
+    monkeypatch, tmp_path, others
+):
     """Whoever takes only the first ends the children that work on the second."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     compiled = each(chain(), "avx2", "avx512")

@@ -55,7 +55,7 @@ def test_bad_files_exit_with_2_and_one_line(cli: Cli, linear: Any, name: str, pa
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["<f4", ">f4"])
 @pytest.mark.parametrize("save", ["npy", "npz", "compressed", "version 2", "in order"])
-def test_what_numpy_writes_is_read(order: str, dtype: str, save: str) -> None:
+def test_arrays_written_by_numpy_are_read(order: str, dtype: str, save: str) -> None:
     x = np.array(X, dtype, order=order)
     path = Path("x.npy" if save in ("npy", "version 2") else "x.npz")
     if save == "version 2":

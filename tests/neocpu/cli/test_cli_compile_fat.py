@@ -182,7 +182,7 @@ def test_a_missing_linker_is_noticed_first(cli: Cli, monkeypatch: pytest.MonkeyP
     assert "no linker for " in cli("compile", "resnet50", "--fat", "host,neon").error
 
 
-def test_nothing_is_written_if_one_fails(cli: Cli, compiled: list[str]) -> None:
+def test_no_file_is_written_if_a_part_fails(cli: Cli, compiled: list[str]) -> None:
     outcome = cli("compile", "small.onnx", "--fat", f"{HOST_FIRST},{OTHER}")
     assert outcome.code == 2
     assert len(compiled) == 2

@@ -302,7 +302,7 @@ def test_export_overwrites_none_of_its_sources(cli: Cli, write: Write, shipped: 
         assert output.read_bytes() == before
 
 
-def test_export_to_what_is_no_file(cli: Cli) -> None:
+def test_export_to_something_other_than_a_file_is_refused(cli: Cli) -> None:
     os.mkfifo("pipe")
     outcome = cli("db", "export", "-o", "pipe")
     assert outcome.code == 7

@@ -141,7 +141,7 @@ def test_rules_and_how_often_they_were_applied(cli: Cli, linear: Any) -> None:
     assert "without drop-slice" in lines
 
 
-def test_operators_in_integers_are_told_apart(cli: Cli, linear: Any) -> None:
+def test_operators_in_integers_are_marked(cli: Cli, linear: Any) -> None:
     ops = [{**OP, "precision": "int8"}, {**OP, "name": "relu_1", "precision": "fp32"}]
     header = replace(linear.header, stored_plan={**PLAN, "ops": ops})
     write_artifact(linear.built, linear.weights, header, "net.so")

@@ -115,13 +115,13 @@ def test_tensors_that_are_joined_where_they_lie(header: Any) -> None:
     assert found == {(2, 0), (0, 1), (1, 3)}
 
 
-def test_who_lies_where_and_when(header: Any) -> None:
+def test_arena_blocks_say_where_and_when_tensors_live(header: Any) -> None:
     # What the loop reads is needed until its last time ends.
     blocks = [(each.offset, each.first, each.last) for each in arena_blocks(header)]
     assert blocks == [(0, 0, 1), (64, 1, 3), (128, 2, 3), (0, 3, 3)]
 
 
-def test_every_figure_is_that_of_json(cli: Cli, artifact: Path) -> None:
+def test_every_figure_on_the_page_agrees_with_json(cli: Cli, artifact: Path) -> None:
     outcome = cli("explain", artifact, "--html", "page.html")
     assert (outcome.code, outcome.out) == (0, "")
     assert "wrote page.html" in outcome.err
@@ -138,7 +138,7 @@ def test_every_figure_is_that_of_json(cli: Cli, artifact: Path) -> None:
     assert {" ".join(" ".join(fact).split()) for fact in data["facts"]} <= set(lines)
 
 
-def test_it_loads_nothing_and_is_small(cli: Cli, artifact: Path) -> None:
+def test_the_page_loads_nothing_and_is_small(cli: Cli, artifact: Path) -> None:
     assert cli("explain", artifact, "--html", "page.html").code == 0
     text = Path("page.html").read_text()
     assert len(text) < 300_000

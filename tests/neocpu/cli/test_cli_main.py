@@ -221,7 +221,7 @@ class TestFailures:
         assert outcome.code == 130
         assert outcome.error == "neocpu: error: interrupted; nothing was written"
 
-    def test_interruption_while_an_error_is_told(
+    def test_interruption_while_an_error_is_printed(
         self, cli: Cli, failing: list[BaseException], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         failing.append(errors.ModelError("bad"))

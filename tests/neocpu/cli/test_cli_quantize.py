@@ -158,7 +158,7 @@ def test_a_module_of_operators_that_exits_is_an_error(cli: Any, folder: Path) ->
         assert "operators_that_end:OPERATORS: it ends the program, by sys.exit(0)" in refused.error
 
 
-def test_what_libraries_warn_of_is_told_when_asked_for(shell: Any, folder: Path) -> None:
+def test_warnings_of_libraries_are_shown_on_request(shell: Any, folder: Path) -> None:
     """A command prints only neocpu's own messages for valid input; -v shows all."""
     (folder / "warning.py").write_text(
         "import warnings\nimport numpy as np\ndef samples():\n"

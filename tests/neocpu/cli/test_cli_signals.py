@@ -62,7 +62,7 @@ def test_an_end_that_is_asked_for_leaves_nothing(compiling, number, delays):
 
 
 @pytest.mark.slow
-def test_what_a_killed_one_leaves_is_swept_by_the_next(compiling):
+def test_files_of_a_killed_command_are_swept_by_the_next(compiling):
     for delay in (0.0,):
         process, scratch = compiling()
         with process:

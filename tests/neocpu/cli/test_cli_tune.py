@@ -108,7 +108,7 @@ def same_as_on_the_page(report: dict[str, Any]) -> None:
     assert network["along"] == [0.0, *(trial["seconds"] for trial in layer["trials"])]
 
 
-def test_a_page_is_not_written_over_what_is_read_or_kept(cli: Cli, onnx_file: Path) -> None:
+def test_a_page_does_not_overwrite_input_or_database_files(cli: Cli, onnx_file: Path) -> None:
     model = onnx_file.read_bytes()
     for path in (onnx_file, Path("new.jsonl")):
         outcome = cli("tune", onnx_file, "--db", "new.jsonl", "--html", path)
@@ -148,7 +148,9 @@ def test_a_budget_too_small_for_one_measurement(cli: Cli, onnx_file: Path) -> No
 
 
 @needs.everything()
-def test_a_suite_is_tuned_together(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_models_of_a_suite_are_tuned_in_one_run(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from neocpu.frontend import models
 
     built: list[str] = []
@@ -215,7 +217,7 @@ def test_damaged_lines_are_skipped_and_kept(cli: Cli, onnx_file: Path) -> None:
     assert Path("x.jsonl").read_text() == before
 
 
-def test_interrupted_keeps_what_was_measured() -> None:
+def test_interrupted_tuning_keeps_its_measurements() -> None:
     onnx.save(conv_model(channels=32, filters=48, size=28), "net.onnx")
     database = Path("x.jsonl")
     process = subprocess.Popen(

@@ -59,7 +59,7 @@ def verdict(norm: float, *, ok: bool = True, kept: bool = False, single: float =
         (SHORT_SUMS, verdict(0.7, ok=False), ()),
     ],
 )
-def test_what_is_tried_next(admission, found, expected):
+def test_the_next_attempts_follow_from_the_errors_found(admission, found, expected):
     assert tuple(next_admissions(admission, found, DEFAULT)) == expected
 
 
@@ -90,7 +90,7 @@ def test_what_is_tried_next(admission, found, expected):
     ],
     ids=["rounding", "wrong", "undecided", "alone"],
 )
-def test_what_is_told_in_one_line(judged, expected):
+def test_a_verdict_is_reported_in_one_line(judged, expected):
     assert tell(judged, DEFAULT) == expected
 
 
@@ -227,7 +227,7 @@ def test_one_wrong_element_is_a_wrong_template(monkeypatch, caplog, winograd_fir
     assert "please report this model" in caplog.text
 
 
-def test_what_every_plan_computes_wrongly_is_refused(monkeypatch, winograd_first, builds):
+def test_a_model_that_every_plan_computes_wrongly_is_refused(monkeypatch, winograd_first, builds):
     for template in (conv2d_winograd, conv2d_direct):
         damage(monkeypatch, template, lambda weights, scheme: weights * np.float32(1.5))
     with pytest.raises(AccuracyError, match=r"differs from the reference by.*please report"):
@@ -276,7 +276,7 @@ def cancelling_file(tmp_path, monkeypatch):
     return "cancelling.onnx"
 
 
-def test_what_float32_cannot_compute_is_written_with_a_warning(
+def test_a_model_beyond_float32_is_written_with_a_warning(
     cancelling_file, capsys, monkeypatch, caplog
 ):
     with neocpu.compile(cancelling_file, threads=1) as compiled:
@@ -311,7 +311,7 @@ def test_a_stricter_plan_that_is_worse_does_not_undo_an_accepted_one(
     assert "now by 0.0003" in caplog.messages[0]
 
 
-def test_more_than_float32_errs_is_refused(monkeypatch, cancelling_file):
+def test_errors_larger_than_those_of_float32_are_refused(monkeypatch, cancelling_file):
     right = descent._outputs
 
     def rougher(*arguments):

@@ -137,7 +137,7 @@ def test_beside_other_streams_measurements_take_longer_as_estimates_do(store: St
     assert found[SCHEMES[9]] is None
 
 
-def test_nobody_to_borrow_from(store: Store):
+def test_a_workload_without_relatives_borrows_nothing(store: Store):
     fill(store, "haswell", 2)  # half the registers, half as wide
     fill(store, "znver4", 1)
     other = dataclasses.replace(WORKLOAD, height=29)
@@ -190,13 +190,13 @@ def test_only_the_named_databases(tmp_path, monkeypatch):
         open_store([], only=True, writing=True)
 
 
-def test_what_an_earlier_compilation_found_is_found_until_something_is_added(store: Store):
+def test_results_of_an_earlier_compilation_are_reused_until_records_change(store: Store):
     kept: dict[str, str] = {}
 
-    def keep(subject: str, make: Callable[[], Any]) -> Any:
-        if subject not in kept:
-            kept[subject] = json.dumps(make())
-        return json.loads(kept[subject])
+    def keep(key: str, make: Callable[[], Any]) -> Any:
+        if key not in kept:
+            kept[key] = json.dumps(make())
+        return json.loads(kept[key])
 
     assert measured_schemes(store, HERE, 2, WORKLOAD, keep).seconds == {}
     fill(store, "znver4", 2)
@@ -206,7 +206,7 @@ def test_what_an_earlier_compilation_found_is_found_until_something_is_added(sto
     assert len(kept) == 2
 
 
-def test_for_many_threads_a_schemes_own_estimates_tell_what_they_bring(store: Store):
+def test_estimates_of_a_scheme_scale_its_time_to_more_threads(store: Store):
     fill(store, "znver4", 2)
     found = measured_schemes(store, HERE, 16, WORKLOAD)
     assert found.source == "measured on znver4 with 2 threads"

@@ -148,7 +148,7 @@ def test_a_bias_of_selected_rows_is_not_rows_of_the_product():
     assert "Gemm 'y' (its bias depends on the selected rows)" in refusal(*nodes, **weights)
 
 
-def test_every_cause_is_listed_once_and_with_unsupported_operators():
+def test_causes_are_listed_once_beside_unsupported_operators():
     message = refusal(
         helper.make_node("Squeeze", ["selected"], ["a"], name="first"),
         helper.make_node("Neg", ["a"], ["b"], name="later"),

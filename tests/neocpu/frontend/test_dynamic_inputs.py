@@ -75,7 +75,7 @@ def test_the_usual_size(dims):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_as_many_channels_as_are_read(channels):
+def test_an_unknown_channel_extent_is_that_of_the_weights(channels):
     made = model([conv("x", "z")], {"x": list("NCHW")}, w=convolution(channels))
     assert suggested(made) == {"x": (1, channels, 224, 224)}
 
@@ -125,7 +125,7 @@ def test_several_inputs_share_the_extents_of_a_name():
     assert suggested(made) == {"a": (1, 1, 224, 224), "b": (1, 3, 224, 224)}
 
 
-def test_where_nothing_fits_the_usual_size_is_told():
+def test_the_usual_size_is_suggested_if_no_size_fits():
     made = model(
         [helper.make_node("MatMul", ["x", "w"], ["z"])],
         {"x": ["N", "length"]},
@@ -159,7 +159,7 @@ def _resized_by_an_input():
     return make_model(nodes, feeds, {"image": ints(1, 4)}, opset=17)
 
 
-def test_an_input_that_decides_a_shape_is_named_with_what_to_give():
+def test_an_input_that_decides_a_shape_is_named_with_the_option_to_give():
     with pytest.raises(UnsupportedError, match=r"Resize 'y' decides it.*shapes={'size': \(N, N\)}"):
         load_model(_resized_by_an_input())
 

@@ -62,7 +62,7 @@ def test_windows_that_no_kernel_counts(attribute, given):
 @pytest.mark.parametrize("attribute", ["kernel_shape", "strides", "dilations", "group"])
 @pytest.mark.parametrize("padding", ["SAME_UPPER", "NOTSET"])
 @pytest.mark.parametrize("number", [0, -1])
-def test_windows_that_are_none(operator, attribute, padding, number):
+def test_windows_with_invalid_extents_are_refused(operator, attribute, padding, number):
     if attribute == "group" and "Conv" not in operator:
         pytest.skip("has no groups")
     attributes = {"kernel_shape": [2, 3], "auto_pad": padding}
@@ -85,7 +85,7 @@ def test_a_kernel_that_its_weights_contradict(operator, kernel):
     load_model(model([node], (1, 3, 9, 9), w=weights))
 
 
-def test_a_kernel_of_which_only_the_size_is_asked():
+def test_a_convolution_whose_shape_alone_is_read_is_checked_too():
     """Nothing would be left of the convolution once that is computed."""
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], name="odd", kernel_shape=[2, 3]),

@@ -91,7 +91,7 @@ def test_shapes_that_data_decides(op, feeds):
         simplify(import_relax(load_model(model)))
 
 
-def test_what_constants_overflow_is_folded_as_it_is_computed():
+def test_overflowing_constants_are_folded_as_data_are_computed():
     """Constants and data of equal values give equal results, and nothing goes to stderr."""
     integers = np.array([LEAST, LEAST, 7, -7, 5], np.int32)
     divisors = np.array([-1, 3, -3, 2, 1], np.int32)

@@ -132,7 +132,7 @@ class TestFiles:
         assert message == f"cannot read the model '{saved}': Permission denied"
 
     @pytest.mark.parametrize("path", ["/dev/zero", "/dev/full", "/dev/null", "/proc/kmsg", "pipe"])
-    def test_what_has_no_end(self, tmp_path, monkeypatch, path):
+    def test_endless_files_are_refused(self, tmp_path, monkeypatch, path):
         monkeypatch.chdir(tmp_path)
         os.mkfifo("pipe")
         message = failure(ModelError, path)
@@ -303,7 +303,7 @@ class TestExternalData:
             ("length", "4", "has 4 bytes in 'net.data', its shape and type need 6912"),
         ],
     )
-    def test_places_that_are_none(self, external, key, value, said):
+    def test_invalid_places_of_weights_are_refused(self, external, key, value, said):
         (external.parent / "inner").mkdir()
         model = onnx.load(external, load_external_data=False)
         entries = model.graph.initializer[0].external_data
@@ -315,7 +315,7 @@ class TestExternalData:
         assert message.startswith(f"cannot read the external data of '{external}': tensor 'w' ")
         assert said in message
 
-    def test_what_is_too_large_is_not_read(self, external):
+    def test_weights_that_are_too_large_are_not_read(self, external):
         """The file is sparse: a terabyte of zeros."""
         with (external.parent / "net.data").open("wb") as file:
             file.truncate(1 << 40)

@@ -119,7 +119,7 @@ def test_a_function_defined_twice():
     assert "local::f" in refusal(proto)
 
 
-def test_a_function_called_without_what_it_needs():
+def test_a_function_called_with_too_few_inputs_is_refused():
     text = """
         <ir_version: 8, opset_import: ["": 17, "local": 1]>
         g (float[2, 3, 4, 4] x) => (float[2, 3, 3, 3] y) { y = local.f () }
@@ -130,7 +130,7 @@ def test_a_function_called_without_what_it_needs():
 
 
 @pytest.mark.parametrize("operator", ["Hardmax", "LogSoftmax", "Softmax"])
-def test_an_axis_behind_the_last_of_an_old_softmax(operator):
+def test_an_old_softmax_with_an_axis_after_the_last_is_refused(operator):
     """It is good for the Flatten that the old ones are made of."""
     proto = parser.parse_model(
         '<ir_version: 3, opset_import: ["": 6]> g (float[2, 3] x) => (float[2, 3] y) '
@@ -283,7 +283,7 @@ def test_nodes_whose_only_input_is_left_out(operator):
 
 @pytest.mark.parametrize("inputs", [[], ["x"], ["x", "x", ""]], ids=len)
 @needs.one_in(3)
-def test_operators_of_others_that_are_called_like_standard_ones(inputs):
+def test_operators_of_other_domains_with_standard_names_are_refused(inputs):
     """Nothing is known of their inputs and attributes."""
     names = {schema.name for schema in onnx.defs.get_all_schemas()}
     attributes = ("pads", "auto_pad", "dilations", "strides", "kernel_shape", "axis", "value", "to")
@@ -336,7 +336,7 @@ def test_a_weight_named_by_a_space():
     assert "main" in {var.name_hint for var in import_relax(load_model(proto)).get_global_vars()}
 
 
-def test_an_output_declared_as_another_type_than_what_is_folded_to_it():
+def test_an_output_declared_with_another_type_than_its_constant_is_refused():
     """A constant takes the place of Shape before types are compared."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 2])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
@@ -377,7 +377,7 @@ def test_reductions_of_losses_that_there_are_not(loss):
         ("y = Concat <axis = 64> (x)", "has the axis 64; its inputs have 4 dimensions"),
     ],
 )
-def test_attributes_whose_shapes_only_the_importer_knows(text, said):
+def test_attributes_that_only_the_importer_can_check_are_refused(text, said):
     """Inference keeps what is declared where it cannot tell."""
     model = parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]>'

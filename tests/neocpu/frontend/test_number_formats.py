@@ -94,7 +94,7 @@ def test_halves_inside(kind, dtype):
     np.testing.assert_allclose(found, run_onnxruntime(wide, {"x": x})[0], rtol=1e-4, atol=1e-5)
 
 
-def test_what_float16_cannot_hold_is_infinite_at_an_output_alone():
+def test_numbers_beyond_float16_become_infinite_only_at_outputs():
     made = model(
         node("Mul", "x large", "m"),
         node("Mul", "m small", "y"),
@@ -199,7 +199,7 @@ def test_quantised_weights_alone_compile(bits):
     assert_matches_onnxruntime(made, {"x": x})
 
 
-def test_a_quantised_input_is_what_it_is():
+def test_a_quantised_input_keeps_its_type():
     made = model(
         node("QuantizeLinear", "x s middle", "q"), node("DequantizeLinear", "q s middle", "y")
     )

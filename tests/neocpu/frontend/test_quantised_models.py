@@ -246,7 +246,7 @@ def test_biases_and_zero_points_that_do_not_fit():
 
 
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT8E4M3FN, TensorProto.INT4, TensorProto.UINT4])
-def test_types_that_are_named_alone(kind):
+def test_unsupported_types_are_named(kind):
     nodes = [node("QuantizeLinear", "x s", "q", output_dtype=kind),
              node("DequantizeLinear", "q s", "y")]  # fmt: skip
     named = "quantises to numbers of ONNX's type|int4"

@@ -43,7 +43,7 @@ def test_lengths_at_run_time_that_no_tensor_has():
     matches(model, feeds)
 
 
-def test_only_what_is_wanted_is_computed():
+def test_only_requested_outputs_are_computed():
     model, feeds = layer("LSTM")
     model.graph.node[0].output[0] = ""
     del model.graph.output[0]
@@ -99,7 +99,7 @@ def test_a_compiled_network():
         ({"direction": "bidirectional"}, re.escape("its input 1 is [1, 52, 7], not [2, 52, 7]")),
     ],
 )
-def test_what_cannot_be_is_refused(arguments, message):
+def test_unsupported_attributes_are_refused(arguments, message):
     changed = {k: v for k, v in arguments.items() if k != "lengths"}
     model, _ = layer("LSTM", lengths=arguments.get("lengths"))
     node = model.graph.node[0]

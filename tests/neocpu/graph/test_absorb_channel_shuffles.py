@@ -53,7 +53,7 @@ def after(body, shape):
 @pytest.mark.parametrize("channels", [6, 10, 14])
 @pytest.mark.parametrize("units", [1, 2, 4])
 @needs.one_in(3)
-def test_units_only_copy_what_they_read(channels, units):
+def test_units_copy_only_the_channels_they_read(channels, units):
     def body(bb, x):
         x = conv(bb, x, channels)
         x = shuffle(bb, bb.emit(R.concat([x, conv(bb, x, channels)], 1)), 2)
@@ -181,7 +181,7 @@ def test_the_order_of_an_output_that_no_tuple_holds_stays():
     assert_same_results(before, ABSORB_CHANNEL_SHUFFLES(before), rtol=1e-4, atol=1e-4)
 
 
-def test_one_of_two_readers_may_see_the_order():
+def test_shuffles_with_one_of_two_readers_of_the_order_are_absorbed():
     def body(bb, x):
         x = shuffle(bb, conv(bb, x, 8), 2)
         return bb.emit(R.concat([conv(bb, x, 4), x], 1))

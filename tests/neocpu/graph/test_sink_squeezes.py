@@ -58,7 +58,7 @@ def test_steps_to_a_grid_sink_too():
     assert_same_results(before, after)
 
 
-def test_quantised_weights_with_a_new_axis_stay_what_they_are():
+def test_quantised_weights_with_a_new_axis_stay_quantised():
     scales = relax.const(np.array([0.5, 1, 2], np.float32))
     zero = relax.const(np.zeros(3, np.int8))
     weights = relax.const(np.arange(30, dtype=np.int8).reshape(3, 2, 5))

@@ -195,7 +195,7 @@ def test_fewer_outputs_than_a_node_has():
 
 
 @pytest.mark.parametrize("what", FAILURES)
-def test_what_fails_is_named_in_one_line(what):
+def test_failing_operators_are_named_in_one_line(what):
     compute, reference, kind, message = FAILURES[what]
     neocpu.register_operator(neocpu.CustomOperator("house", "Bad", compute, reference))
     with pytest.raises(kind, match=message) as refused:
@@ -238,7 +238,7 @@ def test_something_else_is_not_registered():
         ),
     ],
 )
-def test_a_module_that_has_none(tmp_path, monkeypatch, text, name, message):
+def test_a_module_without_operators_is_refused(tmp_path, monkeypatch, text, name, message):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     if text is not None:

@@ -43,7 +43,7 @@ def run(steps, given, guards):
 
 
 @pytest.mark.parametrize("first", range(0, 2000, 500))
-def test_what_is_kept_is_the_same(first):
+def test_guards_do_not_change_kept_results(first):
     total = 0
     for seed in range(first, first + 500):
         steps, kept = random_program(seed)
@@ -57,7 +57,7 @@ def test_what_is_kept_is_the_same(first):
     assert total > 1000
 
 
-def test_each_side_is_made_where_it_is_taken():
+def test_each_side_of_a_branch_is_computed_only_if_taken():
     steps = [Step(("x",), ("a",)), Step(("a",), ("b",)), Step(("x",), ("e",))]
     steps += [Step(("c", "b", "e"), ("y",), True)]
     then, other = (Guard("c", True),), (Guard("c", False),)

@@ -86,7 +86,7 @@ def artifacts(request, tmp_path_factory):
     return headers, paths
 
 
-def test_calls_are_launched_together_in_memory_that_is_bounded(artifacts):
+def test_joint_launches_need_bounded_memory(artifacts):
     (header, plain), _ = artifacts
     assert header.launches
     assert not plain.launches
@@ -99,7 +99,7 @@ def test_calls_are_launched_together_in_memory_that_is_bounded(artifacts):
         assert first + count <= later
 
 
-def test_they_give_the_same_bits_on_any_number_of_threads(artifacts):
+def test_joint_launches_give_the_same_bits_on_any_number_of_threads(artifacts):
     (header, _), (path, plain) = artifacts
     feeds = [random_inputs(header.inputs, seed=seed) for seed in (0, 1)]
     with neocpu.load(plain, 1) as module:

@@ -268,7 +268,7 @@ class Interpreter:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_networks_compute_what_they_did(seed):
+def test_random_networks_compute_the_same_after_memory_planning(seed):
     _, low, weights = lowered(random_network(seed), SHAPE)
     assert not weights
     before, after = call_kernels(low), planned(low)

@@ -53,7 +53,7 @@ def test_the_fastest_kernel_is_offered_for_every_block_it_can_store():
     assert all(choice.out_format.layout == choice.scheme.out_layout for choice in found.values())
 
 
-def test_a_fold_no_faster_than_what_the_pair_has_is_left_out():
+def test_a_fold_no_faster_than_its_pair_is_left_out():
     plain, found = choices({})
     for pair, choice in plain.items():
         assert found[pair].seconds <= choice.seconds
@@ -61,7 +61,7 @@ def test_a_fold_no_faster_than_what_the_pair_has_is_left_out():
     assert found[best.in_format, best.out_format] == best
 
 
-def test_a_fold_on_record_costs_what_was_measured():
+def test_a_fold_on_record_costs_its_measured_time():
     _, found = choices({SCHEME: FAST, FOLDED: FAST / 2})
     choice = found[IN, OUT]
     assert (choice.scheme, choice.seconds, choice.source) == (FOLDED, FAST / 2, "measured")

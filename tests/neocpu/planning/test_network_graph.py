@@ -130,7 +130,7 @@ def test_a_graph_without_shared_feature_maps_has_a_node_per_operator():
     assert [node.name for node in graph.nodes] == [op.name for op in network.ops]
 
 
-def test_a_hub_offers_what_readers_may_want_and_what_must_exist():
+def test_a_hub_offers_the_layouts_of_readers_and_required_ones():
     network = extract(build(residual, IMAGE))
     eight, sixteen = float32(8), float32(16)
     both = [
@@ -171,7 +171,7 @@ def assert_costs_what_is_emitted(mod, opt):
 
 @pytest.mark.parametrize("opt", OptLevel)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_plans_cost_is_that_of_what_is_emitted(name, opt):
+def test_a_plans_cost_is_that_of_its_operators_and_transforms(name, opt):
     body, shapes = NETWORKS[name]
     assert_costs_what_is_emitted(build(body, *shapes), opt)
 

@@ -196,7 +196,7 @@ def test_linear_attention():
     assert kinds(check(build(body, *[(2, 3, 50, 8)] * 3))) == ["product", "product"]
 
 
-def test_heads_behind_their_scores_are_moved_there_by_another_kernel():
+def test_heads_on_the_last_axis_are_moved_by_another_kernel():
     """Threads that compute a head each would write to each other's cache lines."""
 
     def body(net, q, k):
@@ -227,7 +227,7 @@ def test_weights_that_several_batches_of_values_share_are_no_attention():
 
 
 @pytest.mark.parametrize("again", ["attention", "product"])
-def test_what_another_product_reads_exists(again):
+def test_a_tensor_that_another_product_reads_is_stored(again):
     """The first product could be stored transposed, but the second reads it as it is."""
 
     def body(net, q, k, v):
@@ -244,7 +244,7 @@ def test_what_another_product_reads_exists(again):
 
 
 @pytest.mark.parametrize("step", ["bias", "values"])
-def test_what_attention_would_read_and_absorb_is_stored(step):
+def test_a_tensor_that_attention_both_reads_and_fuses_is_stored(step):
     def body(net, q, k, v):
         scores = net.emit(relax.op.matmul(q, k))
         scores = net.emit(relax.op.add(scores, scores)) if step == "bias" else scores

@@ -92,7 +92,7 @@ def test_against_all_plans(seed):
         assert found.search.gap == pytest.approx(1 - found.search.lower_bound / found.seconds)
 
 
-def test_one_plan_suits_every_limit_that_it_keeps():
+def test_a_plan_within_the_limit_is_taken_as_it_is():
     found = plan_within(10, 0, solver([(10, 1.0)]))
     assert (found.weight_bytes, found.search.gap, found.search.relaxed) == (10, 0.0, False)
 

@@ -114,7 +114,7 @@ def test_a_function_yields_samples(tmp_path):
             read(f"{path}:{name}")
 
 
-def test_what_cannot_be_data_is_named(tmp_path):
+def test_data_of_the_wrong_kind_are_named(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "a.jpg").write_bytes(b"no jpeg")
@@ -275,7 +275,7 @@ def test_no_more_is_unpacked_than_is_asked_for(tmp_path, suffix):
     assert child.exitcode == 0
 
 
-def test_arrays_whose_headers_lie(tmp_path):
+def test_arrays_with_wrong_headers_are_refused(tmp_path):
     path = tmp_path / "a.npz"
     bomb(path, rows=3000)
     data = path.read_bytes()
@@ -422,7 +422,7 @@ def test_samples_that_are_no_real_numbers_are_named(kind, message, count):
         assert message in str(refused.value)
 
 
-def test_what_a_mask_hides_is_asked_for():
+def test_values_hidden_by_a_mask_are_asked_for():
     with pytest.raises(UsageError, match=r"masked array for input 'image'.*filled\(\)"):
         read(np.ma.masked_equal(WHOLE, 3))
     with pytest.raises(UsageError, match="has no array for input 'image': ValueError"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
-SETTLE_SECONDS: Final = 20.0
+ENDING_SECONDS: Final = 20.0
 """The most seconds that ending threads may take: TVM's threads spin before they notice."""
 
 MEMORY_SLACK: Final = 16 << 20
@@ -82,21 +82,21 @@ def check_flat(
     """
     for number in range(warmup):
         work(number)
-    before = _settled(process, None, memory)
+    before = _stable_footprint(process, None, memory)
     for number in range(rounds):
         work(warmup + number)
-    after = _settled(process, before, memory)
+    after = _stable_footprint(process, before, memory)
     growth = after.growth_over(before, memory)
     assert not growth, f"after {rounds} rounds: {', '.join(growth)}"
     return before, after
 
 
-def _settled(process: int | None, before: Footprint | None, memory: int) -> Footprint:
-    """Look until nothing is more than before, or for a time; without a before, until it is still.
+def _stable_footprint(process: int | None, before: Footprint | None, memory: int) -> Footprint:
+    """Return the footprint once it no longer exceeds ``before``, or once threads are stable.
 
-    Nothing is asserted on the time: it only bounds how long something may take to go.
+    The wait is bounded by `ENDING_SECONDS`, and nothing is asserted about it.
     """
-    deadline = time.monotonic() + SETTLE_SECONDS
+    deadline = time.monotonic() + ENDING_SECONDS
     gc.collect()
     last = Footprint.of(process)
     while time.monotonic() < deadline:

@@ -143,7 +143,7 @@ def test_a_decision_that_rounding_takes_either_way_is_right_either_way():
     assert verdict.float32_error > DEFAULT.bound
 
 
-def test_rounding_at_random_moves_what_nodes_compute_and_leaves_what_they_count():
+def test_random_rounding_changes_floats_and_not_counts():
     nodes = [
         helper.make_node("Sin", ["x"], ["sine"]),
         helper.make_node("Round", ["x"], ["whole"]),
@@ -247,7 +247,7 @@ def test_records_do_not_bring_back_what_strict_excludes():
     assert isinstance(default[0].scheme, WinogradScheme)
 
 
-def test_what_is_asked_for_gives_way_to_accuracy():
+def test_requested_algorithms_give_way_to_accuracy():
     only = frozenset({WinogradScheme.template})
     choices = CostModel(
         target=HOST, threads=1, measured=measured, templates=only, admission=SHORT_SUMS
@@ -255,7 +255,7 @@ def test_what_is_asked_for_gives_way_to_accuracy():
     assert not any(isinstance(choice.scheme, WinogradScheme) for choice in choices)
 
 
-def test_strict_tuning_measures_only_what_may_be_chosen():
+def test_strict_tuning_measures_only_allowed_schemes():
     every = search_space(HOST, 1).schemes(LONG)
     strict = search_space(HOST, 1, SHORT_SUMS).schemes(LONG)
     assert set(strict) < set(every)

@@ -36,7 +36,7 @@ WORKLOADS = [
 
 @pytest.mark.parametrize("numerics", [HALVES, TO_FLOAT], ids=str)
 @pytest.mark.parametrize("plain", WORKLOADS, ids=str)
-def test_errs_by_rounding_what_is_stored(plain, numerics):
+def test_errors_come_only_from_rounding_stored_values(plain, numerics):
     workload = replace(plain, numerics=numerics)
     operands = random_operands(workload, 1)
     expected = conv2d(workload, operands)

@@ -185,7 +185,7 @@ def test_small_weights_are_added_up_in_16_bits(workload, target, sums):
 
 @pytest.mark.parametrize("sign", [-1, 1])
 @pytest.mark.parametrize("sums", [2, 4, 8])
-def test_16_bits_hold_what_the_workload_promises(sums, sign):
+def test_sums_that_the_workload_promises_fit_16_bits(sums, sign):
     """Each sum of 16 bits at its bound."""
     numerics = replace(TO_FLOAT, int16_sums=sums)
     workload = conv_workload(1, 64, 3, 3, 16, (1, 1), numerics=numerics, epilogue=SCALED)

@@ -84,7 +84,7 @@ def check(workload, scheme, threads=1, operands=None, target=HASWELL):
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
-def test_errs_by_rounding_what_is_stored(workload):
+def test_errors_come_only_from_rounding_stored_values(workload):
     assert template.applies(workload, HASWELL)
     schemes = template.space(workload, HASWELL)
     assert len(set(schemes)) == len(schemes) > 0
@@ -121,7 +121,7 @@ def test_tiles_and_blocks_that_divide_nothing(scheme):
 
 
 @pytest.mark.parametrize("workload", [w for w in WORKLOADS if w.numerics == HALVES], ids=str)
-def test_within_two_to_the_minus_eight_of_float32(workload):
+def test_errors_are_within_two_to_the_minus_eight_of_float32(workload):
     """Norm-wise, of operands that are rounded too: what is promised of each operator."""
     exact = random_operands(replace(workload, numerics=Numerics.uniform("float32")), 2)
     halves = [round_to_bits(each).view(ml_dtypes.bfloat16) for each in (exact.data, exact.weights)]

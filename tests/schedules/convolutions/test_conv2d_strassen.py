@@ -92,11 +92,11 @@ def test_folds_between_any_blocks_of_whole_vectors():
     ],
     ids=str,
 )
-def test_what_it_does_not_compute(change):
+def test_strassen_does_not_apply_to_these_workloads(change):
     assert not template.applies(replace(EVEN, **change), HOST)
 
 
-def test_errs_little_more_than_direct_summation_and_is_admitted_as_such():
+def test_errors_are_little_larger_than_direct_and_admitted_only_with_tiles():
     workload = replace(EVEN, in_channels=512, epilogue=())
     operands = random_operands(workload, 1)
     exact = conv2d(workload, replace(operands, data=operands.data.astype(np.float64)))

@@ -428,7 +428,7 @@ def test_folds_match_naive(split):
     check_template(template, workload, folded, threads=2)
 
 
-def test_folds_that_take_vectors_apart_are_refused():
+def test_folds_that_split_vectors_are_refused():
     workload = conv_workload(1, LANES, 7, 9, 3 * LANES, (3, 3), padding=ONE)
     scheme, own = scheme_of(4, vectors=3), DataLayout(LANES)
     assert template.fold(workload, scheme, own, DataLayout(4 * LANES), HOST) is not None

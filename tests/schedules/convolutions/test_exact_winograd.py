@@ -226,7 +226,7 @@ def test_tiles_at_the_edges_are_smaller(height, width, points, threads):
         check(workload, scheme, threads)
 
 
-def test_whole_tiles_leave_nothing_to_smaller_ones():
+def test_whole_tiles_need_no_smaller_tiles():
     whole = replace(WORKLOADS[1], height=8, width=12)
     assert not any(scheme.edge_tiles for scheme in template.space(whole, ZEN4))
     strips = WinogradScheme(
@@ -360,7 +360,7 @@ def test_folds_between_any_blocks_of_whole_vectors():
     check_folds(check, template, WORKLOADS[0], ZEN4, (48, 32), refused=[(8, 16)])
 
 
-def test_errs_as_direct_and_is_packed_by_nobody_else():
+def test_the_error_bound_is_that_of_direct_and_no_weight_layout_is_shared():
     scheme = template.space(WORKLOADS[0], ZEN4)[0]
     assert registry.error_bound(scheme, WORKLOADS[0]) == 1.0
     assert registry.weight_layout(WORKLOADS[0], scheme) is None

@@ -32,7 +32,7 @@ def padded(name: str, kind: str):
     ("name", "kind"),
     [(n, k) for n in registry.algorithms().values() for k in WORKLOADS if padded(n, k)],
 )
-def test_they_are_finite_where_the_image_is_not(name, kind, pixel):
+def test_padded_lanes_stay_finite_if_the_image_is_not(name, kind, pixel):
     template, workload, scheme = registry.TEMPLATES[name], WORKLOADS[kind], padded(name, kind)
     operands = random_operands(workload, 1)
     data = operands.data.copy()

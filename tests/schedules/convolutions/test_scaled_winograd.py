@@ -185,7 +185,7 @@ def test_values_that_are_not_finite_stay_in_their_tiles(value, split):
     np.testing.assert_array_equal(got[:, :, ~tiles], clean[:, :, ~tiles])
 
 
-def test_infinite_weights_are_left_to_others():
+def test_error_bound_leaves_infinite_weights_to_other_templates():
     workload = WORKLOADS[0]
     assert registry.error_bound(template.space(workload, ZEN4)[0], workload) > 1.25
 

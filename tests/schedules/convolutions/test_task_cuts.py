@@ -35,7 +35,7 @@ def _shares(other, threads):
     return share
 
 
-def test_few_threads_and_axes_that_have_enough_are_left_alone():
+def test_tasks_are_not_cut_if_there_are_enough_for_the_threads():
     assert finer_cut(1, 100, MANY_THREADS - 1, _shares(3, MANY_THREADS - 1)) == 1
     assert finer_cut(1, 100, 16, _shares(32, 16)) == 1
     assert finer_cut(4, 4, 16, _shares(1, 16)) == 4

@@ -49,7 +49,7 @@ def test_transforms_share_even_and_odd_parts():
     assert np.count_nonzero(filter_.input_matrix()) - filter_.span > 12
 
 
-def test_stride_takes_the_filter_apart():
+def test_stride_splits_the_filter():
     """Even pixels meet the first and the last tap, odd pixels the one between."""
     filter_ = Filter(3, 3, 2)
     even, odd = np.split(filter_.input_matrix(), [4])

@@ -63,7 +63,7 @@ def test_the_busiest_thread_of_few_and_of_unknown_tasks():
     assert busiest_part(0, 16) == pytest.approx(1 / 16)
 
 
-def test_one_thread_takes_what_was_measured():
+def test_one_thread_takes_the_measured_time():
     run = _run(_call(7, weights=1000), _call(0, 2e-3), between=1e-5)
     predicted = predict_run(run, MACHINE, 1)
     assert predicted.seconds == pytest.approx(run.seconds) == pytest.approx(3.01e-3)
@@ -71,7 +71,7 @@ def test_one_thread_takes_what_was_measured():
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_seconds_are_shares_and_what_is_lost(threads):
+def test_seconds_are_ideal_shares_plus_losses(threads):
     half = CallTime(
         name="h",
         kernel="k",
@@ -91,7 +91,7 @@ def test_seconds_are_shares_and_what_is_lost(threads):
     assert predicted.lost["fork-join"] == pytest.approx(sum(forks))
 
 
-def test_what_limits_a_call_is_told_apart():
+def test_each_limit_of_a_call_is_named():
     assert _only(_run(_call(16)), 16) == {}
     assert _only(_run(_call(8)), 16) == {"few tasks": pytest.approx(1e-3 / 16)}
     assert _only(_run(_call(17)), 16) == {"uneven tasks": pytest.approx(1e-3 * (2 / 17 - 1 / 16))}
@@ -123,7 +123,7 @@ def test_bytes_come_no_faster_than_the_machine_has_them():
     assert far["bandwidth"] == pytest.approx((40 << 20) / MACHINE.memory_rate(2) - 1e-3)
 
 
-def test_what_computing_hid_of_a_shared_way_shows_once_it_takes_less():
+def test_hidden_traffic_shows_in_part_once_threads_share_the_computing():
     machine = replace(MACHINE, memory_core=50e9, memory_l3=50e9)
     way = (200 << 20) / 50e9
     lost = _only(_run(_call(640, 2e-2, weights=200 << 20)), 2, machine)

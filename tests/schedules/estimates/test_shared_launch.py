@@ -32,7 +32,7 @@ def test_each_thread_takes_the_next_task(pieces, threads):
     assert busiest_seconds(pieces, threads) == pytest.approx(max(free))
 
 
-def test_side_by_side_they_take_as_long_as_the_longest():
+def test_joint_calls_take_as_long_as_the_longest():
     pieces = [Piece(4, 4e-6), Piece(6, 12e-6), Piece(1, 1e-6)]
     assert launch_seconds(pieces, MACHINE, 16) == pytest.approx(2e-6 + 10e-6)
     assert launch_seconds(pieces[1:2], MACHINE, 16) == pytest.approx(2e-6 + 6e-6)

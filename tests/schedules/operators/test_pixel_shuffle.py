@@ -70,7 +70,7 @@ def test_a_whole_grid(shape, rows, columns, spreads, block):
         ((1, 24, 1, 6), 1, 3, (0, 5, 1, 4)),
     ],
 )
-def test_a_rectangle_of_it(shape, rows, columns, crop, block):
+def test_a_cropped_shuffle_is_right(shape, rows, columns, crop, block):
     top, left, *size = crop
     w, form = (
         ShuffleWorkload(

@@ -203,7 +203,7 @@ def test_interior_windows_are_those_within_the_data(size, before, kernel, stride
 @pytest.mark.parametrize("layout", [NCHW, DataLayout(8), DataLayout(16)], ids=str)
 @pytest.mark.parametrize("options", POOLS[:8], ids=str)
 @pytest.mark.parametrize("padded", [False, True])
-def test_means_of_bytes_are_those_of_what_they_stand_for(options, layout, padded):
+def test_means_of_bytes_are_means_of_their_real_values(options, layout, padded):
     stored = StoredData(0.037, 91)
     pool = PoolWorkload(
         kind="avg",

@@ -163,7 +163,7 @@ def test_bfloat16_is_multiplied_by_its_instruction(cpu, instruction):
     assert instruction in assembly
 
 
-def test_heads_are_read_and_written_where_projections_have_them():
+def test_heads_are_read_and_written_in_the_layout_of_projections():
     """The usual (image, token, one of q, k and v, head, channel), and joined heads."""
     images, tokens, heads, depth = 2, 37, 3, 8
     whole = StridedView.of((images, tokens, 3, heads, depth))
@@ -261,7 +261,7 @@ def test_scores_that_overflow_without_their_scale():
 
 
 @pytest.mark.parametrize("keys", [40, 600])
-def test_large_scores_and_what_is_no_number(keys):
+def test_large_scores_and_nan(keys):
     w = contiguous((), 4, keys, 4, scale=1.0)
     q, k, v = inputs_of(w)
     check(w, [q * 100, k * 10, v])

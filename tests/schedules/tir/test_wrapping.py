@@ -24,7 +24,7 @@ def computed(values, emit):
     return run(func, [np.full(LANES, value, np.int32) for value in values], (LANES,), "int32")
 
 
-def test_a_shift_does_not_undo_what_overflowed():
+def test_a_shift_does_not_undo_an_overflow():
     """LLVM would undo the product if products were promised not to overflow."""
 
     def emit(x):

@@ -47,12 +47,12 @@ def test_hosts_are_asked_for_all_that_code_may_depend_on(machine):
         assert parse_target(f"llvm -mtriple={TRIPLES[machine]} -mcpu={cpu}").demands == found
 
 
-def test_only_what_llvm_has_is_listed_as_harmless(machine):
+def test_only_features_of_llvm_are_listed_as_harmless(machine):
     every = set().union(*described(machine).values())
     assert every >= llvm_features._HARMLESS[machine]
 
 
-def test_a_name_that_nobody_knows_is_demanded(machine):
+def test_an_unknown_feature_is_demanded_of_hosts(machine):
     assert demanded(machine, ["avx4096", "sse2", "fp-armv8"])[0] == "avx4096"
     assert "avx4096" not in KNOWN_FEATURES
 

@@ -55,7 +55,7 @@ def test_the_inverse_undoes_a_view(data):
                                   np.arange(np.prod(shape)).reshape(shape))  # fmt: skip
 
 
-def test_joined_axes_that_lie_apart_are_not_regular():
+def test_merged_axes_that_are_not_contiguous_are_not_regular():
     view = StridedView.of((2, 3, 5)).permuted((1, 0, 2)).reshaped((6, 5))
     assert view is not None
     assert not view.is_regular(0)

@@ -62,7 +62,7 @@ def test_each_stream_makes_a_call_however_short():
         assert sorted(calls) == [*range(8)]
 
 
-def test_a_stream_that_is_held_up_makes_fewer_calls():
+def test_a_blocked_stream_makes_fewer_calls():
     calls, rest = [], threading.Event()
 
     def slow():
@@ -78,7 +78,7 @@ def test_a_stream_that_is_held_up_makes_fewer_calls():
     assert sorted(calls) == ["fast"] * 5 + ["slow"]
 
 
-def test_what_a_call_raises_is_raised():
+def test_errors_of_calls_are_raised():
     def fail():
         raise ValueError("no memory")
 

@@ -21,7 +21,7 @@ from tests.neocpu.quantised_models import (
 )
 
 
-def subject_of(model, folder, precision, peers=()):
+def compiled_model(model, folder, precision, peers=()):
     settings = {"threads": 2, "shapes": NO_SHAPES, "databases": (), "verify": False}
     return compile_subject(str(model), folder, precision=precision, peers=peers, **settings)
 
@@ -32,17 +32,17 @@ def test_a_model_is_quantised_for_all_engines(tmp_path):
     for precision in ("int8", "auto") if needs.EVERYTHING else ("int8",):
         folder = tmp_path / precision
         folder.mkdir()
-        subject = subject_of(tmp_path / "net.onnx", folder, precision, peers=("onnxruntime",))
-        own, in_float, peer, signed = subject.contenders(("onnxruntime",))
+        measured = compiled_model(tmp_path / "net.onnx", folder, precision, peers=("onnxruntime",))
+        own, in_float, peer, signed = measured.contenders(("onnxruntime",))
         assert (own.label, in_float.label) == ("neocpu", "neocpu-fp32")
         assert own.path != in_float.path
-        assert peer.path == subject.model != tmp_path / "net.onnx"
+        assert peer.path == measured.model != tmp_path / "net.onnx"
         assert (signed.label, signed.engine) == ("onnxruntime-s8s8", "onnxruntime")
-        assert [one.label for one in subject.contenders(("openvino",))][2:] == ["openvino"]
-        assert subject.is_quantised
+        assert [one.label for one in measured.contenders(("openvino",))][2:] == ["openvino"]
+        assert measured.is_quantised
 
 
-def test_openvino_also_runs_what_nncf_makes(tmp_path, monkeypatch, caplog):
+def test_openvino_also_runs_the_model_that_nncf_quantised(tmp_path, monkeypatch, caplog):
     """NNCF stands in a process of its own, and may fail without ending the benchmark."""
     site = tmp_path / "site"
     site.mkdir()
@@ -90,14 +90,14 @@ def quantize(model, inputs, subset_size):
 def test_all_engines_compute_in_bfloat16(tmp_path):
     """All engines take the same unchanged model, and float32 is measured too."""
     onnx.save(network(), tmp_path / "net.onnx")
-    subject = subject_of(tmp_path / "net.onnx", tmp_path, "bf16")
-    own, in_float, *peers = subject.contenders(("onnxruntime", "openvino", "ncnn"))
+    measured = compiled_model(tmp_path / "net.onnx", tmp_path, "bf16")
+    own, in_float, *peers = measured.contenders(("onnxruntime", "openvino", "ncnn"))
     assert read_header(own.path).plan.precision == "bf16"
     assert read_header(in_float.path).plan.precision == "fp32"
     assert [one.label for one in peers] == ["onnxruntime", "openvino", "ncnn"]
     assert [one.engine for one in peers] == ["onnxruntime-bf16", "openvino-bf16", "ncnn-bf16"]
     assert {one.path for one in peers} == {tmp_path / "net.onnx"}
-    assert not subject.is_quantised
+    assert not measured.is_quantised
 
 
 def test_signed_feature_maps_stand_for_the_same_numbers():

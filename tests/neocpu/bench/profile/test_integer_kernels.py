@@ -89,7 +89,7 @@ def test_the_table_has_the_average(kernels):
     assert "all of their time 33%" in table.notes[0]
 
 
-def test_a_plan_says_what_multiplies():
+def test_a_plan_names_the_multiplying_instruction():
     assert sequence("conv2d_dot", PAIRS, int16_groups=2) == DotSequence(PAIRS, 2)
     assert sequence("conv2d_dot", WIDE, int16_groups=0) == DotSequence(WIDE, 1)
     assert sequence("conv2d_direct", None) is None

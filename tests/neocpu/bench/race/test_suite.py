@@ -23,7 +23,7 @@ def fake(monkeypatch):
     """Compile and measure nothing; keep what was asked for."""
     asked = SimpleNamespace(folders=[], broken={}, report=latency(10, 20), cold_start=None)
 
-    def find_subject(model, folder, **_):
+    def find_model(model, folder, **_):
         assert not any(Path(one).exists() for one in asked.folders), "files of an earlier model"
         asked.folders.append(folder)
         if model in asked.broken:
@@ -47,7 +47,7 @@ def fake(monkeypatch):
     def measure_cold_start(*_, **__):
         raise asked.cold_start
 
-    monkeypatch.setattr(suite, "find_subject", find_subject)
+    monkeypatch.setattr(suite, "find_subject", find_model)
     monkeypatch.setattr(suite, "measure_scaling", measure_scaling)
     monkeypatch.setattr(suite, "measure_cold_start", measure_cold_start)
     return asked
@@ -61,14 +61,14 @@ def test_a_model_that_fails_is_named_and_the_others_are_measured(fake):
     assert not any(folder.exists() for folder in fake.folders)
 
 
-def test_what_was_measured_before_a_failure_is_kept(fake):
+def test_results_measured_before_a_failure_are_kept(fake):
     fake.cold_start = ZeroDivisionError("bug")
     report, failure = measure_models(["a"], replace(REQUEST, cold_start=True))
     assert report.latency is fake.report
     assert failure.reason == "ZeroDivisionError: bug"
 
 
-def test_what_was_measured_before_an_interruption_is_kept(fake):
+def test_results_measured_before_an_interruption_are_kept(fake):
     fake.cold_start = KeyboardInterrupt()
     outcomes = measure_models(["a", "b"], replace(REQUEST, cold_start=True))
     assert next(outcomes).latency is fake.report

@@ -43,7 +43,7 @@ def test_a_served_model(two_way):
     assert document["results"][1]["overhead"] is None
 
 
-def test_requests_that_are_computed_together(linear):
+def test_requests_are_computed_in_one_batch(linear):
     """Each request has one row; direct calls have four."""
     request = ServedRequest((8,), seconds=0.4, threads=1, max_batch=8, max_delay=0.001)
     (report,) = measure_served([str(linear.path)], request)
@@ -136,7 +136,7 @@ def test_a_server_has_the_instances_of_a_mode_that_is_about_as_fast(
     assert (mode.streams, found) == (1, instances)
 
 
-def test_what_cannot_be_served_is_a_failure(tmp_path, linear):
+def test_models_that_cannot_be_served_are_failures(tmp_path, linear):
     (tmp_path / "bad.so").write_bytes(b"no artifact")
     request = ServedRequest(clients=(1,), seconds=0.2, threads=1)
     found = list(measure_served([str(tmp_path / "bad.so"), str(linear.path)], request))
@@ -144,7 +144,7 @@ def test_what_cannot_be_served_is_a_failure(tmp_path, linear):
     assert isinstance(found[1], ServedReport)
 
 
-def test_damaged_weights_are_told_as_everywhere(linear, tmp_path, capsys):
+def test_damaged_weights_are_an_error(linear, tmp_path, capsys):
     data = bytearray(linear.path.read_bytes())
     data[data.index(linear.weights[0].tobytes())] ^= 1
     (tmp_path / "bad.so").write_bytes(data)
@@ -172,7 +172,7 @@ def test_the_command(linear, tmp_path, capsys):
         (["served", "a.so", "--vs", "onnxruntime"], "no option --vs"),
     ],
 )
-def test_options_that_do_not_go_together(options, words, capsys):
+def test_incompatible_options_are_refused(options, words, capsys):
     assert main(["bench", *options]) == 2
     assert words in capsys.readouterr().err
 
@@ -247,7 +247,7 @@ def http(content, status="200 OK"):
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
 
 
-def test_other_answers_are_noticed(canned, tmp_path):
+def test_different_answers_are_counted_by_kind(canned, tmp_path):
     address, answers = canned
     answers += [http(b"one"), http(b"one"), http(b"two"), http(b"busy", "429 Too Many")]
     (tmp_path / "request").write_bytes(b"any")

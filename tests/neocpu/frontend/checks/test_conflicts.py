@@ -76,7 +76,7 @@ def test_the_multiple_is_the_smallest_that_always_fits(levels, extra):
     load_model(u_net(levels), ast.literal_eval(message.rpartition("shapes=")[2]))
 
 
-def test_where_no_multiple_helps():
+def test_no_multiple_is_suggested_if_none_helps():
     nodes = [helper.make_node("Add", ["x", "c"], ["y"], "sum")]
     model = helper.make_model(
         helper.make_graph(

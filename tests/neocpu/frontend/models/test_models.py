@@ -161,7 +161,7 @@ def test_activations_keep_their_scale_at_every_depth(name):
 
 
 @pytest.mark.parametrize("name", LIGHT)
-def test_classes_and_images_can_be_told_apart(name):
+def test_classes_and_images_have_different_scores(name):
     x, y = _images(2, 1, 3, 96, 128)
     model = build(name, image=x.shape[2:])
     first, second = (_run(model, image)[0][0] for image in (x, y))

@@ -153,7 +153,7 @@ def test_detections_are_those_of_a_plain_suppression(detections):
     np.testing.assert_allclose(detections["boxes"], boxes[images, indices], rtol=1e-4, atol=1e-2)
 
 
-def test_detections_are_some_and_apart(usual):
+def test_detections_are_several_with_different_scores(usual):
     assert 50 < len(usual["scores"]) < 500
     assert len(np.unique(usual["labels"])) > 10
     assert usual["scores"].max() > 0.3

@@ -147,7 +147,7 @@ def test_masks_of_classes():
         ({"outputs": {"y": "top5"}, "nms": "yolo:0.1:0.5"}, "no output is a YOLO's head"),
     ],
 )
-def test_what_does_not_fit_the_model(asked, message):
+def test_processing_that_does_not_fit_the_model_is_refused(asked, message):
     with pytest.raises(UsageError, match=message):
         load_processed(identity(), NO_SHAPES, Processing.parse(**asked))
 
@@ -169,12 +169,12 @@ def test_numbers_that_are_too_large(asked, message):
     ("shape", "dtype"),
     [((1, 20, 24), "float32"), ((1, 4, 8, 8), "float32"), ((1, 3, 8, 8), "int8")],
 )
-def test_what_is_no_picture(shape, dtype):
+def test_arrays_that_are_no_pictures_are_refused(shape, dtype):
     with pytest.raises(UsageError, match=f"the model's input 'x' is {dtype} of shape"):
         load_processed(identity(shape, dtype), NO_SHAPES, Processing.parse(input="x=20x24"))
 
 
-def test_what_has_no_classes():
+def test_outputs_without_classes_are_refused():
     model = identity((1, 3, 8))
     with pytest.raises(UsageError, match="no scores of classes"):
         load_processed(model, NO_SHAPES, Processing.parse(outputs={"y": "top5"}))

@@ -54,7 +54,7 @@ BEFORE = {
 
 
 @pytest.mark.parametrize("name", BEFORE)
-def test_scale_before_what_has_weights(name):
+def test_a_scale_before_a_layer_folds_into_its_weights(name):
     apply, shape, channels, shift, expected = BEFORE[name]
     before = module(lambda bb, x: bb.emit(apply(bb, scaled(bb, x, *channels, shift=shift))), shape)
     after = RULE["scale-before"](before)

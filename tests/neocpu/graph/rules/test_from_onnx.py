@@ -41,7 +41,7 @@ def test_fewer_operators_are_left(name):
 
 
 @pytest.mark.parametrize("name", [*CHEAPER, *PLANNED])
-def test_there_is_less_to_compute(name):
+def test_graphs_have_less_to_compute(name):
     nodes, rule = (CHEAPER | PLANNED)[name]
     model, planned = small_model(nodes, PLANNED_CONSTANTS), name in PLANNED
     (expected,) = run_onnxruntime(model, {"x": X})

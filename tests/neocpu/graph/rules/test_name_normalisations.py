@@ -232,7 +232,7 @@ def test_a_scale_of_other_axes_stays():
     assert names(find(before)) == ["nn.layer_norm", "multiply", "add"]
 
 
-def test_a_normalisation_with_other_readers_keeps_its_scale_apart():
+def test_a_normalisation_with_other_readers_keeps_its_separate_scale():
     def body(bb, x):
         made = bb.emit(R.nn.layer_norm(x, const(RNG, 6), const(RNG, 6), [-1]))
         return made, bb.emit(R.multiply(made, const(RNG, 6)))

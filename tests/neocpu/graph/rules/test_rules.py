@@ -18,7 +18,7 @@ from neocpu.graph.table import RULES
 R = relax.op
 
 
-def test_rules_have_names_of_their_own_and_say_what_they_do():
+def test_rules_have_unique_names_and_descriptions():
     assert len({rule.name for rule in RULES}) == len(RULES)
     for rule in RULES:
         assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name)

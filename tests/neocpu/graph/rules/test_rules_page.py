@@ -31,7 +31,7 @@ def test_figures_are_true(network):
 
 
 @needs.everything()
-def test_all_figures_are_true():
+def test_all_figures_on_the_page_are_up_to_date():
     for network in sorted(set(networks_on_page())):
         assert_true(network)
 

@@ -115,7 +115,7 @@ def test_small_maps_are_projected_first():
     assert_same_results(before, after)
 
 
-def test_maps_that_stay_are_projected_together():
+def test_maps_that_are_not_enlarged_have_one_projection():
     def body(bb, x, y, z):
         parts = [x, bb.emit(resized(y)), z]
         return bb.emit(conv(bb.emit(R.concat(parts, 1)), 4))

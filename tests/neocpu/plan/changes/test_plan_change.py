@@ -55,7 +55,7 @@ def names(before: list[Step], after: list[Step]) -> list[tuple[str | None, str |
     return [(p.before and p.before.name, p.after and p.after.name, p.by) for p in pairs]
 
 
-def test_tensors_come_first_then_what_is_computed_in_turn() -> None:
+def test_changes_list_tensors_first_then_operators_in_order() -> None:
     # Numbers of operators shift where one more is there; a tensor tells which is which.
     before = [conv("conv_0", 1, "x"), conv("conv_1", 1, "y"), conv("conv_2", 1), conv("conv_3", 1)]
     after = [conv("conv_0", 1, "y"), conv("conv_1", 1, "x"), conv("conv_2", 1), conv("conv_3", 1)]
@@ -75,7 +75,7 @@ def test_the_same_operator_with_other_things_fused() -> None:
     assert names([conv("a", 1)], [fused]) == [("a", "b", "operator")]
 
 
-def test_what_is_gone_stays_where_it_was() -> None:
+def test_removed_operators_are_listed_in_their_old_place() -> None:
     before = [conv("a", 1, "x"), conv("b", 1, workload="gone"), conv("c", 1, "z")]
     after = [conv("a", 1, "x"), conv("d", 1, workload="new"), conv("c", 1, "z")]
     assert [pair[:2] for pair in names(before, after)] == [
@@ -97,11 +97,11 @@ def test_a_transform_that_holds_an_operators_tensor_is_no_counterpart() -> None:
         ("", ""),
     ],
 )
-def test_without_what_is_fused(workload: str, computed: str) -> None:
+def test_workloads_are_shown_without_fused_steps(workload: str, computed: str) -> None:
     assert bare(workload) == computed
 
 
-def test_why_and_what_it_bought() -> None:
+def test_changes_give_their_reason_and_their_gain() -> None:
     before = side(
         conv("same", 10, "s"),
         conv("scheme", 10, "a"),

@@ -42,7 +42,7 @@ def run_of(number, start, *, first=0):
     ]
 
 
-def test_who_computes_and_who_waits(small, tmp_path):
+def test_the_trace_shows_computing_and_waiting_threads(small, tmp_path):
     header = small.header
     longer = replace(run_of(1, 2000)[0], end=9000)
     events = [*run_of(0, 500), longer, *run_of(1, 2000)[1:]]

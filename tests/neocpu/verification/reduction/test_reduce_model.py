@@ -55,7 +55,7 @@ def test_planted_faults(name):
     assert told[-1].model == found.case.model
 
 
-def test_another_failure_is_none():
+def test_a_different_failure_does_not_count():
     whole = unrun("squeezenet1_0")
 
     def find(case, seconds):

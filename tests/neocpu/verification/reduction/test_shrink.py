@@ -25,7 +25,7 @@ def last(whole, fails):
 
 
 @given(st.integers(1, 700), st.data())
-def test_what_is_needed_is_left(count, data):
+def test_needed_elements_are_kept(count, data):
     needed = data.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=4))
     smallest, _ = last(range(count), lambda part: needed <= set(part))
     assert set(smallest) == needed
@@ -54,6 +54,6 @@ def test_neighbours_are_found_in_few_steps_and_little_work():
         assert sum(map(len, asked)) < 8 * 700
 
 
-def test_what_always_fails_is_one_element():
+def test_a_constant_failure_shrinks_to_one_element():
     assert last(range(9), lambda part: True)[0] == (0,)
     assert last(range(1), lambda part: True)[0] == (0,)

@@ -72,7 +72,7 @@ def test_like_the_evaluator(name):
         np.testing.assert_array_equal(actual[output], want)
 
 
-def test_what_no_output_needs_is_not_run():
+def test_nodes_that_no_output_needs_are_not_run():
     nodes = [
         helper.make_node("Reshape", ["x", "shape"], ["dead"]),
         helper.make_node("Relu", ["dead"], ["dead_too"]),

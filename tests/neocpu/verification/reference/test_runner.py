@@ -151,7 +151,7 @@ def test_indices_of_max_pool(name, order):
     check(one_node("MaxPool", x, outputs=2, storage_order=order, **POOLS[name]), x)
 
 
-def test_indices_of_what_is_no_number():
+def test_indices_of_windows_with_nan():
     x = random(1, 1, 4, 4)
     x[0, 0, 1, 1] = np.nan
     _, places = run_reference(
@@ -327,7 +327,7 @@ class TestCompare:
         assert (result.worst_output, result.ok) == ("a", False)
 
     @pytest.mark.parametrize(("error", "ok"), [(1.9e-3, True), (2.1e-3, False)])
-    def test_one_element_may_err_by_its_own_value_and_its_scale(self, error, ok):
+    def test_an_element_may_err_relative_to_its_value_and_to_the_scale(self, error, ok):
         assert compare({"y": np.array([1 + error])}, {"y": np.array([1.0])}).ok is ok
 
     @pytest.mark.parametrize("size", [1e-30, 1e-3, 1.0, 1e4, 1e30])

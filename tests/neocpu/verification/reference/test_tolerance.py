@@ -187,7 +187,7 @@ def test_random_layers_in_another_order_of_sums_are_accepted(chain, seed, power)
     assert found.ok
 
 
-def test_what_rectification_cut_off_errs_as_float32_does():
+def test_elements_cut_off_by_relu_have_the_tolerance_of_float32():
     """A channel in which one of a thousand pixels is not negative, and that one barely."""
     rng = np.random.default_rng(0)
     before = rng.standard_normal((1, 8, 32, 32))
@@ -202,14 +202,14 @@ def test_what_rectification_cut_off_errs_as_float32_does():
     assert not compare({"y": actual}, {"y": values}, rounded=[{"y": single}]).ok
 
 
-def test_integers_may_be_what_float32_makes_of_them():
+def test_integers_may_be_rounded_as_by_float32():
     values, actual = np.array([3, 7, 9]), np.array([3, 8, 9])
     assert not accepts(actual, values)
     assert compare({"y": actual}, {"y": values}, rounded=[{"y": np.array([3, 8, 9])}]).ok
     assert not compare({"y": actual}, {"y": values}, rounded=[{"y": np.array([4, 7, 9])}]).ok
 
 
-def test_what_float32_overflows_is_not_compared():
+def test_elements_that_overflow_float32_are_not_compared():
     values, single = np.arange(1.0, 5), np.array([1, np.inf, np.nan, 4])
     runs = [{"y": single}]
     for actual in (single, np.array([1, np.nan, 3e38, 4]), values):
@@ -220,7 +220,7 @@ def test_what_float32_overflows_is_not_compared():
         assert not compare({"y": actual}, {"y": values}, rounded=runs).ok
 
 
-def test_an_element_may_be_what_float32_has_where_float64_overflows():
+def test_elements_that_overflow_float64_may_equal_float32():
     values, runs = np.array([1.0, np.inf, 3.0]), [{"y": np.array([1.0, 2.0, 3.0])}]
     assert not accepts(runs[0]["y"], values)
     assert compare(runs[0], {"y": values}, rounded=runs).ok

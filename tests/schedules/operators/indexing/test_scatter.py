@@ -69,7 +69,7 @@ def test_scatter_elements(data, places, axis, reduction):
         ((4, 3000, 1), (4, 30000, 1), 1, 2),  # few tasks
     ],
 )
-def test_tasks_copy_what_they_alone_write_to(data, places, axis, loops):
+def test_tasks_copy_only_the_part_they_write(data, places, axis, loops):
     workload = ElementsWorkload(
         data=data, indices=places, axis=axis, reduction="none", dtype="float32", index_dtype="int64"
     )

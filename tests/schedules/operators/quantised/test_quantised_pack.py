@@ -35,7 +35,7 @@ def in_two_steps(x, scale, zero):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(("scale", "zero"), [(0.0173, 114), (1.0, 0), (3.7e-3, 255)])
-def test_is_quantised_and_packed(shape, scale, zero):
+def test_data_are_quantised_and_packed(shape, scale, zero):
     x = numbers(shape, scale)
     kernel = build(lower_quantised_pack(shape, float(np.float32(scale)), zero, HOST))
     output = np.full(DESTINATION.shape(shape), 7, np.uint8)
@@ -49,7 +49,7 @@ def test_is_quantised_and_packed(shape, scale, zero):
 
 
 @pytest.mark.parametrize("target", FOREIGN, ids=str)
-def test_is_of_vectors(target):
+def test_quantised_packing_uses_vectors(target):
     assembly = compile_for(lower_quantised_pack((1, 3, 64, 64), 0.02, 3, target), target)
     vectors = re.findall(r"vroundps|vrndscaleps|frint[in]\s+v", assembly)
     scalars = re.findall(r"vroundss|vrndscaless|frint[in]\s+s|nearbyint|gather", assembly)
