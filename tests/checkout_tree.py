@@ -14,9 +14,9 @@ from pathlib import Path
 from types import CodeType
 from typing import Final
 
-#: Of the checkout's own folder: what others may write while tests run (`make types`, git, pip).
+#: Paths that others may write in the checkout while tests run (`make types`, git, pip).
 ELSEWHERE: Final = frozenset({".git", ".venv", "build"})
-#: In any folder: caches of Python, of the test tools and of the linters, and editors' own files.
+#: Names in any folder: caches of Python, test tools and linters, and editors' own files.
 CACHES: Final = (
     *("__pycache__", ".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache"),
     *(".*.sw?", ".#*", "*~"),

@@ -42,7 +42,7 @@ def unpack(
 
 
 def run(*command: str) -> None:
-    """Run a command; end with what it said if it fails."""
+    """Run a command; exit with its output if it fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         sys.exit(f"{done.stdout}\n{' '.join(command)} failed with status {done.returncode}")

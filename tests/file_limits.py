@@ -1,8 +1,8 @@
 """Files that may not grow: how tests make a disk full, without harm to the checkout.
 
 Python does not notice that its bytecode was written short: a module that is imported for the first
-time under such a limit can never be imported again. So whoever is under one writes no bytecode.
-Tests set limits on the size of files by nothing else than this module.
+time under such a limit can never be imported again. So a process under a limit writes no bytecode.
+Tests set limits on the size of files only by this module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""TVM's own virtual machine, made to run its kernels between inaccessible pages if it shall."""
+"""TVM's own virtual machine, whose kernels run between inaccessible pages on request."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ PACKAGES: Final[Mapping[str, str]] = {
 FACE_DETECTOR: Final = Path(__file__).parents[2] / "shared/models/face/version-RFB-320.onnx"
 
 
-#: Whether to run what finds little that other tests do not, at the price of minutes.
+#: Whether to run tests that rarely find more than others, at the price of minutes.
 EVERYTHING: Final = os.environ.get("NEOCPU_TESTS") == "all"
 
 

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 PATIENCE: Final = 60.0
-"""Seconds after which nobody expects it any more."""
+"""The most seconds to wait."""
 PAUSE: Final = 0.002
 """Seconds between two looks: some conditions hold for a moment alone."""
 

@@ -64,7 +64,7 @@ def expected():
 
 
 def check(done, names, refused, expected):
-    """Modules ``refused`` are, for these reasons; the others give what they should."""
+    """Check that modules ``refused`` are, for these reasons, and that the others are right."""
     assert done.returncode == 0, done.stderr
     answers = dict(zip(names, done.stdout.splitlines(), strict=True))
     for name, answer in answers.items():
@@ -124,7 +124,7 @@ def test_x86_refuses_arm_code(artifacts, name):
 
 @pytest.fixture(scope="module")
 def fat(artifacts):
-    """All of them in one file."""
+    """All these artifacts in one file."""
     path = artifacts / "fat.so"
     neocpu.combine({name: artifacts / f"{name}.so" for name in TARGETS}, path)
     return path

@@ -62,7 +62,7 @@ def test_arm_and_x86_agree(outputs, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
 def test_matrix_product_kernels_agree_on_arm(precision, tmp_path):
-    """A network whose convolutions multiply two pixels at a time, and one of whose pads is odd."""
+    """The convolutions multiply two pixels at a time, and one has an odd pad."""
     # Less what the emulator lacks.
     target = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1 -mattr=-lse2"
     model = (

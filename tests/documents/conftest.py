@@ -34,7 +34,7 @@ def stand_in_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(stand_in_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder of one test's own with the stand-ins in it, which is the current one."""
+    """Return a test's own folder with the stand-ins, and make it the current one."""
     folder = tmp_path / "place"
     shutil.copytree(stand_in_files, folder)
     monkeypatch.chdir(folder)

@@ -32,7 +32,7 @@ class Block:
     line
         The number of its first line of code, from 1.
     language
-        The word behind a fence; empty where there is none.
+        The word after a fence; empty if there is none.
     text
         The code, without indentation, prompts and fences.
     """
@@ -94,7 +94,7 @@ def commands(document: str, program: str = "neocpu") -> list[Block]:
 
 
 def options(document: str) -> list[Block]:
-    """Return the options that the first cells of a document's tables list, as they are typed."""
+    """Return the options in the first column of a document's tables."""
     found = []
     for number, line in enumerate((ROOT / document).read_text().splitlines(), 1):
         cell = re.match(r"\| (`--.*?) \|", line.replace("\\|", "\0"))

@@ -1,4 +1,4 @@
-"""Small models, pictures and packages in the place of those that documents speak of."""
+"""Small models, pictures and packages in place of those that documents mention."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def write_photos(folder: Path, count: int = 6) -> None:
 
 
 def write_torch(folder: Path) -> None:
-    """Write packages ``torch`` and ``torchvision`` that export a file which lies there."""
+    """Write packages ``torch`` and ``torchvision`` that export an existing file."""
     folder.mkdir()
     (folder / "torch.py").write_text(
         f"{_TORCH}\nonnx = types.SimpleNamespace(export=_export, save=onnx.save, load=onnx.load)\n"

@@ -1,4 +1,4 @@
-"""Operators on every element type that ONNX gives them, and what becomes of each."""
+"""Operators on every element type that ONNX allows, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _operators(op: str, case: Any) -> Iterator[Operator]:
 
 
 def numbers(array: Array, kind: str) -> Array:
-    """Return an array's numbers in another type: of real ones, those that are not too small."""
+    """Return an array in another type, without real numbers that are too small for it."""
     dtype = np.dtype(TYPES[kind])
     if array.dtype == dtype:
         return array
@@ -131,7 +131,7 @@ def numbers(array: Array, kind: str) -> Array:
 
 
 def run(name: str, kind: str) -> Result:
-    """Run an operator on a type: it passes, or is refused in our words, or something is wrong."""
+    """Run an operator on a type, and return whether it passes, is refused, or is wrong."""
     operator = operators()[name]
     inputs = [
         numbers(each, kind) if number in operator.places else each
@@ -168,7 +168,7 @@ def _compare(one: Array, other: Array, kind: str) -> None:
 
 
 def _typed(model: onnx.ModelProto, inputs: list[Array]) -> onnx.ModelProto:
-    """Return a model whose inputs are as these are; its outputs become what they must."""
+    """Return the model with the types of these inputs, and outputs to match."""
     graph = model.graph
     made = helper.make_graph(
         list(graph.node),

@@ -1,7 +1,7 @@
 """An x86-64 CPU in a process of its own: bare memory, and one program that runs to its end.
 
-Bochs executes it, in the form of the package ``bochscpu-python``. `execute` starts the process,
-which holds one CPU, as Bochs has no more.
+Bochs executes it, by the package ``bochscpu-python``. `execute` starts the process, which has one
+CPU because Bochs has only one.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _missing_names(folder: Path) -> Path | None:
 
 
 def serve() -> None:
-    """Run a program, in a process for it alone: the files asked and answered are its arguments."""
+    """Run a program in this process; its arguments name the files of request and answer."""
     asked, answer = map(Path, sys.argv[1:])
     program, results, names = pickle.loads(asked.read_bytes())
     if names:
@@ -199,7 +199,7 @@ def _state(program: Program) -> Any:
 def _memory(
     pages: Mapping[int, int],
 ) -> tuple[Callable[[int, int], bytes], Callable[[int, bytes], None]]:
-    """Return what reads and writes the program's memory."""
+    """Return functions that read and write the program's memory."""
 
     def places(address: int, size: int) -> Iterator[tuple[int, int]]:
         while size > 0:
@@ -255,7 +255,7 @@ def _until_halted(session: Any, tiles: TileUnit | None) -> None:
 
 
 def _do(session: Any, tiles: TileUnit, end: int) -> None:
-    """Do the instruction that ends at an address, where Bochs has it, and go on behind it."""
+    """Execute the instruction that ends at an address, and continue after it."""
     state = session.cpu.state
     for size in (5, 6, 7, 10, 9):
         try:

@@ -1,6 +1,6 @@
-"""Kernels for CPUs other than the host, compiled as ever and executed in an emulator.
+"""Kernels for CPUs other than the host, compiled as usual and executed in an emulator.
 
-In Bochs those for x86-64, in QEMU those for AArch64.
+Bochs executes those for x86-64, QEMU those for AArch64.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from neocpu.runtime.header import ARGUMENT_ALIGN
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-#: Which of Bochs' CPUs has no more of AVX-512 and its kin than a CPU that code is made for.
+#: For each CPU that code is made for, the CPU of Bochs that has no further vector extensions.
 CPUS: Final = {
     "skylake-avx512": emulated_cpu.SKYLAKE_X,
     "cascadelake": emulated_cpu.ICE_LAKE,

@@ -1,4 +1,4 @@
-"""Every instruction that multiplies, as LLVM emits it, against what is said of it, to the bit."""
+"""Every multiplying instruction that LLVM emits agrees with its description bit for bit."""
 
 from dataclasses import replace
 from itertools import product

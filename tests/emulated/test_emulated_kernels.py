@@ -190,7 +190,7 @@ FLOATS = [
 
 
 def leading(workload, target):
-    """Return of each template that computes a workload the scheme with the best estimate."""
+    """Return the scheme with the best estimate of each template that computes a workload."""
     schemes = registry.schemes(workload, target)
     return list({scheme.template: scheme for scheme in reversed(schemes)}.values())
 
@@ -322,7 +322,7 @@ def test_a_cpu_has_no_more_than_it_has(compiled, executed, tmp_path, monkeypatch
 @pytest.mark.parametrize("cut", [0, -1])
 @pytest.mark.parametrize("cpu", [on("alderlake"), on("cortex-a76")])
 def test_tensors_end_where_memory_does(cut, cpu, tmp_path):
-    """An argument that is too short by a page is read, or written, beyond its end."""
+    """A kernel reads or writes beyond an argument that is a page too short."""
     target, workload = CPUS[cpu], replace(FEW[1], batch=12)
     (scheme,) = leading(workload, target)
     shapes = registry.argument_shapes(workload, scheme)

@@ -1,4 +1,4 @@
-"""Convolutions of float32 by tiles of bfloat16: what they err, and what becomes of odd numbers."""
+"""Convolutions of float32 by tiles of bfloat16: their errors, and infinities and NaN."""
 
 import numpy as np
 import pytest

@@ -34,7 +34,7 @@ SUMS = Numerics(data="uint8", weights="int8", sum="int32", output="int32")
 CPUS = ("znver4", "skylake-avx512", "haswell", "alderlake")
 #: Data and weights that each kernel gets.
 OPERANDS = 10
-#: Of all kernels, those of more channels than others have.
+#: The share of kernels with very many channels.
 MANY = 0.15
 Run = Callable[[Sequence[Argument]], float]
 
@@ -101,7 +101,7 @@ def main() -> int:
 def first_wrong(
     rng: random.Random, workload: Conv2dWorkload, scheme: WinogradScheme, run: Run
 ) -> str | None:
-    """Return what is wrong of some data and weights; None if all sums are equal."""
+    """Return the first wrong sum of some data and weights; None if all are right."""
     operands = random_operands(workload, 1)
     shape, dtype = template.argument_shapes(workload, scheme)[-1]
     for _ in range(OPERANDS):

@@ -1,4 +1,4 @@
-"""Arrays in a temporary file are what they were, and outlive it."""
+"""Arrays in a temporary file keep their values, and outlive it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes kept in a folder: found again, bounded, not believed when damaged, never in the way."""
+"""A cache in a folder: found again, bounded, checked for damage, never an obstacle."""
 
 import os
 import subprocess

@@ -82,7 +82,7 @@ def changed_owner(monkeypatch, path, owner):
 
 
 def test_a_file_that_another_has_put_there_hands_nothing_on(tmp_path, monkeypatch):
-    """Whoever owned the new file, or might write to it, could put other code into a model."""
+    """The owner of the new file, or another writer, could put other code into a model."""
     path = tmp_path / "out"
     path.write_text("a trap")
     path.chmod(0o666)
@@ -131,7 +131,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
 @pytest.mark.parametrize("step", ["link", "replace"])
 @pytest.mark.parametrize("made", [False, True])
 def test_an_interruption_beside_a_call_leaves_nothing(tmp_path, monkeypatch, step, made):
-    """Ctrl-C is handled between two instructions: before the call, or right behind it."""
+    """Ctrl-C is handled between two instructions: before the call, or right after it."""
     call = getattr(os, step)
 
     def interrupted(*arguments, **options):

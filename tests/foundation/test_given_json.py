@@ -1,4 +1,4 @@
-"""Whatever is in a file of JSON that a command is given, the message says one thing of it."""
+"""Any fault in a JSON file that a command reads gives one clear message."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""TVM beside PyTorch, and what is left of its import; a package of that name stands for PyTorch."""
+"""TVM is imported without PyTorch, for which a fake package stands in."""
 
 import os
 import subprocess

@@ -22,7 +22,7 @@ def test_cores_share_caches_and_memory():
 
 def test_cores_wait_for_lines_that_others_have():
     lines = replace(ZEN4, fork=0.0, fork_core=1.0)
-    # Those of a crew for one after another, and crews for each other: to begin and to end.
+    # Threads of a group wait for each other, and groups too: to begin and to end.
     waiting = {1: 0, 2: 2, 8: 8, 9: 10, 16: 10, 64: 22}
     assert {cores: lines.fork_seconds(cores) for cores in waiting} == waiting
 

@@ -1,4 +1,4 @@
-"""Names of somebody else's files on one line, with nothing that a terminal acts on."""
+"""Names of foreign files are printed on one line, without control sequences."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Packages that do not fit each other: what is said, and how it is mended."""
+"""Packages whose versions conflict are named, with the fix."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from neocpu.foundation.errors import DependencyError, dependency_error
 from neocpu.foundation.pinned_packages import pinned
 from neocpu.foundation.requirements import Misfit, find_misfits, mended
 
-#: As an environment does that another program brought protobuf 5.29.6 into.
+#: The failure of an environment into which another program brought protobuf 5.29.6.
 OLD_PROTOBUF = """
 from google.protobuf import runtime_version as runtime
 runtime.MAJOR, runtime.MINOR, runtime.PATCH = 5, 29, 6
@@ -23,7 +23,7 @@ PROTOBUF = "needs protobuf>=6.31.1,<8, and 5.29.6 is installed: pip install 'pro
 
 @pytest.fixture
 def plant(tmp_path):
-    """Return what puts a package into a folder, which is found before all others."""
+    """Return a function that puts a package where it is found before all others."""
 
     def put(name, version, *requires, source=None):
         info = tmp_path / f"{name}-{version}.dist-info"
@@ -40,7 +40,7 @@ def plant(tmp_path):
 
 @pytest.fixture
 def run(tmp_path):
-    """Return what runs neocpu where the planted packages are."""
+    """Return a function that runs neocpu with the planted packages."""
 
     def start(*command):
         paths = filter(None, (str(tmp_path), os.environ.get("PYTHONPATH")))
@@ -56,7 +56,7 @@ def run(tmp_path):
 
 
 def said(done):
-    """Return the line a command failed with, as an environment's fault."""
+    """Return the line of a command that failed by a fault of its environment."""
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
     return line.removeprefix("neocpu: error: ")
@@ -122,7 +122,7 @@ def test_a_package_of_a_wrong_version_is_named_where_it_cannot_be_imported(run, 
     ],
 )
 def test_another_ffi_of_tvm_is_named_before_it_is_imported(run, plant, arguments):
-    """It crashes then, and nobody could say why."""
+    """The import would crash without an explanation."""
     plant("tvm_ffi", "0.0", source="import os; os.abort()")
     plant("apache_tvm_ffi", "0.1.2")
     if arguments:

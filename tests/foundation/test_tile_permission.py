@@ -1,4 +1,4 @@
-"""Permission to use tiles: asked for in every process, and a refusal is a missing feature."""
+"""Every process asks for permission to use tiles; a refusal is a missing feature."""
 
 import subprocess
 import sys

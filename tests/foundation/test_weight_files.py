@@ -1,4 +1,4 @@
-"""Files beside a model that hold its weights: what it names, and of nothing else anything."""
+"""The external weight files that a model names; files of other kinds name none."""
 
 import os
 

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return what is asked for; `make` gives empty words where it is asked for nothing."""
+    """Parse the command line; `make` passes empty words for options that are not set."""
     parser = argparse.ArgumentParser("make fresh", description=__doc__)
     parser.add_argument("--suite", help=f"Debian's: {', '.join(SUITES)}")
     parser.add_argument("--with", dest="beside", help=f"one of {', '.join(ENVIRONMENTS)}")

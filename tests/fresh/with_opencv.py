@@ -1,4 +1,4 @@
-"""Pictures that OpenCV reads, for a module beside whose threads those of OpenCV work.
+"""A module reads pictures from OpenCV, whose threads work at the same time.
 
 Run it in the clone: `.venv/bin/python tests/fresh/with_opencv.py`.
 """

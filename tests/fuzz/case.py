@@ -40,7 +40,7 @@ class Case:
     def save(self, folder: Path) -> None:
         """Write the case into an existing folder."""
         (folder / "model.onnx").write_bytes(self.model.SerializeToString())
-        # Names are no file names, so they are kept apart.
+        # Names may not be file names, so they are kept separately.
         np.savez(folder / "feeds.npz", *self.feeds.values())
         about = {"names": list(self.feeds), "origin": self.origin}
         settings = {"options": dict(self.options), "extreme": self.extreme}
@@ -83,7 +83,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether somebody has to mend something."""
+        """Whether the outcome is a failure to fix."""
         return self.kind in FAILURES
 
     def to_json(self) -> str:

@@ -23,8 +23,8 @@ INT64: Final = np.dtype(np.int64)
 BOOL: Final = np.dtype(np.bool_)
 DTYPES: Final = [np.dtype(name) for name in ("float32 int64 int32 bool uint8 int8 float64").split()]
 _DTYPE_WEIGHTS: Final = [80, 6, 5, 4, 2, 1, 2]
-#: What nearly all extents of a case are, in those that have equal ones on purpose: less than a
-#: vector and more, whole ones and not, and one with whole groups of as many channels each.
+#: Extents for cases with equal ones on purpose: below and above a vector's length, multiples of it
+#: and others, and one with whole groups of as many channels each.
 ALIKE: Final = [3, 4, 8, 16, 17, 33, 64]
 EXTENTS: Final = [1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 17, 24, 31, 33]
 _EXTENT_WEIGHTS: Final = [8, 8, 9, 8, 6, 6, 7, 8, 5, 6, 3, 2, 2, 2]
@@ -124,8 +124,8 @@ class GraphBuilder:
     def array(self, shape: Sequence[int], dtype: np.dtype = FLOAT) -> np.ndarray:
         """Return random numbers that float32 adds and multiplies without rounding, a few times.
 
-        What compiled code and a reference then round differently is little, so that a comparison or
-        a floor behind it comes out the same.
+        Compiled code and a reference then round almost equally, so that a comparison or
+        a floor after it gives the same result.
         """
         draw = np.random.default_rng(self.rng.seed())
         if dtype == BOOL:

@@ -1,4 +1,4 @@
-"""Run cases through a zygote, and count what becomes of them."""
+"""Run cases through a zygote, and count their outcomes."""
 
 from __future__ import annotations
 

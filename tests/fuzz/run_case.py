@@ -1,4 +1,4 @@
-"""Compile one case, run it, and say whether all is as it should be."""
+"""Compile one case, run it, and judge the result."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _judge(model: onnx.ModelProto, feeds: Arrays, actual: Arrays, rows: list[lis
 def _agrees_in_float32(
     model: onnx.ModelProto, feeds: Arrays, actual: Arrays, rows: list[list[str]]
 ) -> bool:
-    """Whether ONNX Runtime says the same of a model with halves that is computed in float32."""
+    """Return whether ONNX Runtime agrees if a model with halves is computed in float32."""
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
     widen_halves(wide)
@@ -148,9 +148,9 @@ def _unclipped(theirs: np.ndarray, mine: np.ndarray | None) -> np.ndarray:
 def _hangs_on_rounding(
     model: onnx.ModelProto, feeds: Arrays, truth: Arrays, rows: list[list[str]]
 ) -> bool:
-    """Whether inputs or constants that differ by a rounding give another result.
+    """Return whether inputs or constants that differ by a rounding give another result.
 
-    As floors of sums do, and integers that are multiplied by the scale of a quantisation.
+    Examples are floors of sums, and integers multiplied by the scale of a quantisation.
     """
     if len([node for node in model.graph.node if node.op_type != "Constant"]) < 2:
         return False
@@ -193,9 +193,9 @@ def _moved(array: np.ndarray, factors: Sequence[float], rng: np.random.Generator
 def _difference(
     actual: Arrays, expected: Arrays, rows: list[list[str]], rounded: Arrays | None = None
 ) -> str:
-    """Return in what two sets of outputs differ, empty where they do not.
+    """Return the difference of two sets of outputs; empty if they agree.
 
-    ``rounded`` is what float32 makes of the expected ones.
+    ``rounded`` has the expected outputs as computed in float32.
     """
     if list(actual) != list(expected):
         return f"outputs {list(actual)} instead of {list(expected)}"

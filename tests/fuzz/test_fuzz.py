@@ -1,6 +1,6 @@
-"""Models that nobody wrote: compiled right, or refused in one line, and nothing else.
+"""Generated models are compiled right, or refused in one line.
 
-`make fuzz` runs as many more as one likes.
+`make fuzz` runs more of them.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def test_results_rounded_after_scaling_by_their_maximum_depend_on_rounding():
 
 
 def test_integers_at_the_middle_between_two_steps_hang_on_rounding():
-    """40 products of 0.05 and 0.05, in steps of 0.2, are half a step."""
+    """The sum of 40 products of 0.05 and 0.05 is half a step of 0.2."""
     constants = {"scale": np.float32(0.05), "step": np.float32(0.2), "zero": np.uint8(0)}
     weights = numpy_helper.from_array(np.ones((40, 1), np.uint8), "w")
     numbers = ["scale", "zero"]

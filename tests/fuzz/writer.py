@@ -87,7 +87,7 @@ Results = tuple[Value, ...] | None
 
 
 def recipe(write: Callable[[Writer], Value]) -> Callable[[GraphBuilder, str], Results]:
-    """Return a block as a recipe; one that comes to an end early leaves the nodes it has.
+    """Return a block as a recipe; one that ends early leaves the nodes it has.
 
     Its constants are none of the model's inputs: one of a dozen shapes would be.
     """

@@ -88,7 +88,7 @@ def _run(folder: Path) -> None:
 
 
 def _watch(child: int) -> dict[str, float | int | bool]:
-    """Wait for a child, end it when its time is up, and look for processes it left."""
+    """Wait for a child, end it at its time limit, and look for processes it left."""
     started = time.monotonic()
     descriptor = os.pidfd_open(child)
     ended, _, _ = select.select([descriptor], [], [], _WAITING_SECONDS)

@@ -42,7 +42,7 @@ def test_hot_loops_of_tiles_have_only_products_and_their_loads(workload):
 def test_hot_loops_of_pairs_have_fewer_instructions_than_dot_products(workload):
     _, loop = compiled_matrix(workload, PAIRS)
     assert not loop.spills
-    # A row of seven pixels, and columns that lie apart and are not copied, leave more to do.
+    # A row of seven pixels, and scattered columns that are not copied, leave more to do.
     few = workload.out_width == 7 or (workload.kernel == (1, 1) and workload.stride != (1, 1))
     _, other = compiled(workload, PAIRS)
     assert loop.per_product / 2 <= (0.85 if few else PAIRS_SHARE) * other.per_product

@@ -1,6 +1,6 @@
 """A program that uses neocpu and others: `python program.py FOLDER NAME...`, imported in order.
 
-Each is put to work when it is imported, so that it has its threads, and once more in the end.
+Each is used once when it is imported, so that it starts its threads, and once more at the end.
 Run by the Python of `neighbour_packages.py`.
 """
 

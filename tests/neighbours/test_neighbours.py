@@ -24,7 +24,7 @@ PROGRAM = Path(__file__).with_name("program.py")
 
 @pytest.fixture
 def run(tmp_path):
-    """Return what runs a command of the neighbours' environment."""
+    """Return a function that runs a command of the neighbours' environment."""
 
     def start(*command):
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

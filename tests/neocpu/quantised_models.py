@@ -1,4 +1,4 @@
-"""Small networks, and what ONNX Runtime's quantiser makes of them."""
+"""Small networks, and their forms by ONNX Runtime's quantiser."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def quantised(
 
 
 def run_onnxruntime(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    """Run a model as it is written: no fusion rounds otherwise than it says."""
+    """Run a model without fusion, so that values are rounded exactly where the model says so."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)

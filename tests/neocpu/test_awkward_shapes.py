@@ -125,7 +125,7 @@ EQUAL = {
 )
 @needs.one_in(2)
 def test_as_many_images_channels_rows_and_columns(algorithm, extent):
-    """Nothing is told apart by how much of it there is."""
+    """Axes of equal extents must not be confused."""
     kernel = {"pads": [0] * 4} if algorithm == "pointwise" else SAME
     group = {"group": extent} if algorithm == "depthwise" else {}
     convolution = extent, (1, 1) if algorithm == "pointwise" else (3, 3), {**kernel, **group}

@@ -174,7 +174,7 @@ def test_concatenations_of_all_steps(short, compiled):
     compare(model, module, {"x": normal(2, 16)})
 
 
-# A branch in a loop in a loop, behind which comes another loop; and a branch around a loop.
+# A branch in two nested loops, another loop after these, and a branch around a loop.
 NESTED = """
 g (float[4,3] x, bool c) => (float[3] y, float[4,5] sums, float[3] other) {
   four = Constant<value = int64 {4}>()

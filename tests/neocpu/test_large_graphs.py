@@ -86,7 +86,7 @@ def test_many_inputs_and_outputs(count):
 
 
 def chain(length: int, link) -> list[onnx.NodeProto]:
-    """``link(index, source, destination)`` from ``x`` to ``y``, one behind the other."""
+    """Return a chain of ``link(index, source, destination)`` from ``x`` to ``y``."""
     values = ["x", *names(length - 1, "t"), "y"]
     return [link(i, values[i], values[i + 1]) for i in range(length)]
 

@@ -74,7 +74,7 @@ def test_activations_alone():
 @pytest.mark.parametrize("algorithm", ["direct", "depthwise", "pointwise", "nchw"])
 @needs.one_in(2)
 def test_an_image_through_convolutions_and_their_activations(algorithm, channels):
-    """Each activation behind a convolution of its own, then one more convolution behind that."""
+    """Each activation has a convolution before it and another one after it."""
     size = 1 if algorithm == "pointwise" else 3
     groups = channels if algorithm == "depthwise" else 1
     shape = (channels, channels // groups, size, size)

@@ -27,7 +27,7 @@ from tests.neocpu.runtime.bundle.conftest import build
 
 @dataclass(frozen=True)
 class Case:
-    """A compiled model of bytes, an input, and what ONNX Runtime makes of it."""
+    """A compiled model of bytes, an input, and ONNX Runtime's output."""
 
     model: onnx.ModelProto
     artifact: Path

@@ -23,7 +23,7 @@ PICTURES = 479
 
 
 def processes(folder):
-    """Return the processes that write into a folder: whoever started them."""
+    """Return the processes that write into a folder."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:

@@ -41,7 +41,7 @@ class Site:
         subprocess.run([*pip, "--no-index", "--no-deps", str(wheel)], check=True)
 
     def link(self, requirements: Iterable[str]) -> list[Path]:
-        """Install distributions and what they need: by links, for nothing may be downloaded."""
+        """Install distributions and their requirements by links: nothing may be downloaded."""
         waiting, links = [Requirement(line) for line in requirements], list[Path]()
         seen = set()
         while waiting:

@@ -1,7 +1,7 @@
 """`python -m tests.onnx_backend.constants`: inputs of ONNX's tests as constants change nothing.
 
 Each test of an operator is run with some of its inputs, drawn by its name, as constants of the
-model: what it then ends as, and what it computes, is what it was with all of them as inputs.
+model: its outcome and its results have to stay those of the test with all inputs.
 With words, only tests whose names have one of them are run.
 """
 

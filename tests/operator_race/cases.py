@@ -222,7 +222,7 @@ def elementwise() -> Iterator[Case]:
 
 
 def reductions() -> Iterator[Case]:
-    """Yield reductions of all, of the last axes and of channels, and what is made of them."""
+    """Yield reductions of all axes, of the last ones and of channels, and what is built on them."""
     for kind, shape in itertools.product(REDUCED, SIZES):
         for axes in ((1,), (2, 3), (3,), (0, 1, 2, 3)):
             x = np.abs(normal(*shape)) * (1e-3 if kind in ("Prod", "Sum") else 1) + 1e-3

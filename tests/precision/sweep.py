@@ -103,7 +103,7 @@ class Layers:
 
 @dataclass(slots=True)
 class Case:
-    """One model: what came of it."""
+    """The result of one model."""
 
     network: str
     quantiser: str

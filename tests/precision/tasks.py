@@ -152,7 +152,7 @@ def boxes_alike(some: Sequence[Any], others: Sequence[Any]) -> float:
     if not some and not others:
         return 1.0
     overlaps = [_overlap(one, other) > 0.5 for one in some for other in others]
-    # Above a half, no box shares as much with two others that are apart.
+    # No box overlaps two disjoint others by more than half.
     return 2 * sum(overlaps) / (len(some) + len(others))
 
 

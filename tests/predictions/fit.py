@@ -24,9 +24,9 @@ from tests.predictions.measured import KernelTimes, Measurement
 STEPS = (1.3, 1.1, 1.03)
 # By how much less a fit must be off to be better.
 LEAST = 1e-5
-# What changing a rate counts, by its logarithm, beside one network that is off.
+# The weight of a rate's change, by its logarithm, against one network's error.
 CHANGE = 0.02
-# What a kernel that is off counts beside a network that is, and by which factor it is so at most.
+# The weight of a kernel's error against a network's, and the largest factor that counts.
 KERNELS, WORST = 0.4, 4.0
 # Of what a core could have of the last-level cache, what it gets amid its computing.
 BEYOND = 0.8

@@ -183,7 +183,7 @@ def call(
             for argument, one in zip(arguments, (*inputs, *outputs), strict=True)
         ]
         WORKSPACES.edge = edge
-        # numpy hands nobody bfloat16, and kernels do not look at types.
+        # Numpy cannot export bfloat16, and kernels do not check types.
         plain = (one.view(np.uint16) if one.dtype.kind == "V" else one for one in arrays)
         kernel(*map(tvm_ffi.from_dlpack, plain))
         strays = [argument.stray_write() for argument in arguments]

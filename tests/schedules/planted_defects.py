@@ -58,7 +58,7 @@ from tests.schedules.kernel_harness import (
 
 ONE = (1, 1, 1, 1)
 FOUND = 3
-"""Exit status of a child that finds that a kernel wrote, or used, what lies beside its tensors."""
+"""Exit status of a child whose kernel wrote or read memory beside its tensors."""
 WORKSPACE = -1
 STACK_BYTES = 1024
 """Allocations from here on are workspaces on the heap."""
@@ -321,7 +321,7 @@ def _with_one_more_turn(body: Any, turns: int) -> Any:
 
 
 def build(kernels: Sequence[Kernel]) -> Any:
-    """Compile each kernel three times: as it is, with its defect, and that for any alignment."""
+    """Compile each kernel unchanged, with its defect, and with its defect for any alignment."""
 
     def change(func: Any) -> Any:
         kind, _, number = str(func.attrs["global_symbol"]).rpartition("_")
@@ -340,7 +340,7 @@ def build(kernels: Sequence[Kernel]) -> Any:
 
 
 def call_with_room(function: Callable[..., Any], kernel: Kernel) -> None:
-    """Call a kernel as it is called in production, its arguments amid writable memory."""
+    """Call a kernel as in production, with its arguments amid writable memory."""
     arguments = []
     for array in (*kernel.inputs, *kernel.outputs):
         room = aligned_empty((array.nbytes + 2 * ROOM,), np.uint8)

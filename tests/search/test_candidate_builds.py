@@ -71,7 +71,7 @@ def test_weights_of_more_than_half_the_pool_are_at_two_places():
 def test_a_candidate_goes_on_in_the_pool_where_the_last_one_ended():
     turns = Turns()
     assert [turns.take(2, 64, 5) for _ in range(4)] == [0, 2, 4, 1]
-    # The next two calls would take bytes 192 to 320: larger weights begin behind those of the last.
+    # The next two calls would take bytes 192 to 320: larger weights begin after the last ones.
     assert turns.take(1, 128, 3) == 2
     assert turns.take(1, 128, 3) == 0
 

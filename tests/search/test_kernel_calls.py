@@ -1,4 +1,4 @@
-"""Single kernels on the threads that run artifacts, beside the same kernels on TVM's."""
+"""Single kernels on the threads that run artifacts agree with those on TVM's threads."""
 
 from __future__ import annotations
 

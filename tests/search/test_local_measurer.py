@@ -178,7 +178,7 @@ def test_an_abandoned_measurement_does_not_confuse_the_next():
     requests = [request(fake.GOOD, 100 + i) for i in range(100)]
     with ahead() as m:
         for _ in range(3):
-            next(iter(m.measure(requests)))  # a crew is left building
+            next(iter(m.measure(requests)))  # a group of children is still building
         results = list(m.measure(requests))
     assert {m.request: m.seconds[0] for m in results} == pytest.approx(
         {r: r.scheme.reg_n * 1e-6 for r in requests}

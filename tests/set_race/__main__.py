@@ -72,7 +72,7 @@ def raced(one: Path, other: Path, data: Any, asked: argparse.Namespace) -> tuple
 
 
 def switched(calls: dict[Shape, Callable[[], Any]], rounds: int) -> dict[Shape, float]:
-    """Return what the first call after another shape's takes, beside the median of the others."""
+    """Return the time of the first call after another shape's, relative to the others' median."""
     first: dict[Shape, list[float]] = {shape: [] for shape in calls}
     others: dict[Shape, list[float]] = {shape: [] for shape in calls}
     order = [*calls] * rounds
@@ -141,7 +141,7 @@ def main() -> None:
 
 
 def compare(asked: argparse.Namespace, shapes: list[Shape], of_all: Path) -> None:
-    """Print how a set is beside artifacts of each shape alone."""
+    """Compare a set with artifacts of each shape alone."""
     alone = {each: of_all.with_name(f"{number}.so") for number, each in enumerate(shapes)}
     for each, path in alone.items():
         compiled(asked.network, [each], asked.threads, path)

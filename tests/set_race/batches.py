@@ -1,4 +1,4 @@
-"""Batches of any size: how a module of a set does them, beside all ways that it could have.
+"""Batches of any size: a set's module compared with all the ways to compose them.
 
 A batch that there is a plan for may be done by others too. Each is run as the module does it, in
 turns with a batch of one row and with the composition that would be the fastest of all others, by
@@ -51,7 +51,7 @@ class Batch:
         return statistics.median(self.times[side])
 
     def beside(self, runs: Mapping[str, int]) -> float:
-        """Return what so many calls of sides took beside the module, the median of the rounds."""
+        """Return the sides' times for some calls, relative to the module's: medians of rounds."""
         rounds = zip(*(self.times[side] for side in runs), strict=True)
         sums = (sum(map(mul, runs.values(), took)) for took in rounds)
         return statistics.median(map(truediv, sums, self.times["own"]))

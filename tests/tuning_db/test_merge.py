@@ -53,7 +53,7 @@ def test_the_other_wins_in_any_order(tmp_path: Path, one: Record, other: Record,
 
 
 def test_in_one_file_the_later_line_counts_even_against_the_clock(tmp_path: Path):
-    """A scheme that failed, and worked when it was measured again by a clock that ran behind."""
+    """A scheme failed at first, and worked later by a clock that was slow."""
     source = write(tmp_path / "a.jsonl", at(NEW, WRONG), FAST_ONCE, at(OLD, record(5e-3)))
     merge(tmp_path / "all.jsonl", [source])
     assert set(open_store(tmp_path / "all.jsonl")) == {at(OLD, record(5e-3))}

@@ -1,4 +1,4 @@
-"""Relatives of a target: who is one, which is closest, and what the store lends of them."""
+"""Relatives of a target: which are close, and the records that the store lends."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def test_a_loop_of_links_is_named(database: Path):
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "file"])
 def test_files_beside_a_database_are_not_written_to(database: Path, kind: str):
-    """Whoever may write to the folder knows the names of files that are there for a moment."""
+    """Other users who may write to the folder know the names of its temporary files."""
     victim = database.with_name("victim")
     victim.write_text("precious")
     plant(database.with_name("records.jsonl.new"), kind, victim)

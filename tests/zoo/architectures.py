@@ -1,4 +1,4 @@
-"""Architectures that nobody here tuned for, by the package that has them.
+"""Architectures that neocpu was not tuned for, by package.
 
 A name is the package, a dot, and the package's own name of the architecture; of
 segmentation_models_pytorch the decoder, a dash and the encoder, of transformers the class.

@@ -34,7 +34,7 @@ class Tensors(torch.nn.Module):
 
 
 class Pair(torch.nn.Module):
-    """An optical flow's network, whose two images come behind each other in one tensor."""
+    """A network for optical flow that takes its two images in one tensor."""
 
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()

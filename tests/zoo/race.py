@@ -31,7 +31,7 @@ BOUND = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """One model beside other engines.
+    """The race of one model against other engines.
 
     Attributes
     ----------

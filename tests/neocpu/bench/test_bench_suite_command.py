@@ -1,4 +1,4 @@
-"""``neocpu bench`` over several models, with measurements that are made up."""
+"""``neocpu bench`` over several models, with fake measurements."""
 
 import json
 from pathlib import Path

@@ -112,7 +112,7 @@ def test_functions_of_the_standard_library_are_not_left_in_the_middle():
 
 
 def test_a_process_ends_although_a_pass_does_not():
-    """And although that holds the lock for which `concurrent.futures` waits when Python ends."""
+    """The pass also holds the lock for which `concurrent.futures` waits when Python ends."""
     script = """
 import concurrent.futures, concurrent.futures.thread, os, signal, threading
 from neocpu.building import deep_stack
@@ -138,7 +138,7 @@ except KeyboardInterrupt:
 
 
 def prove():
-    """Do to the handler of SIGINT what Z3 does."""
+    """Change the handler of SIGINT as Z3 does."""
     assert ctypes.CDLL(None).siginterrupt(signal.SIGINT, 0) == 0
 
 

@@ -62,7 +62,7 @@ LACK = Shortcoming(kind="gather", detail="neighbours lie apart")
 
 
 def lacking(network, name, kind, lack=LACK):
-    """Return the report of a kernel that lacks something, which its plan does not know."""
+    """Return the report of a kernel with a shortcoming that its plan does not know."""
     known = {name: KnownCalls(kind, (NetworkTime(1e-6, 0.0, kind, streamed=1e6),))}
     program = Program((), ((name, ()),) * CALLS, (), ())
     reports = kernel_reports(program, {name: (NEST,)}, known, network, 0, {name: (lack,)})
@@ -70,7 +70,7 @@ def lacking(network, name, kind, lack=LACK):
 
 
 def test_a_kernel_with_a_shortcoming_takes_the_time_of_its_loops(network):
-    """The plan took it for what it should be."""
+    """The plan assumed a kernel without the shortcoming."""
     report, _ = lacking(network, "relu_0", "relu")
     whole = CALLS * work_seconds((NEST,), network.warm, network.threads)
     assert report.seconds == pytest.approx(whole)

@@ -1,4 +1,4 @@
-"""Machine code that is kept: the same artifact to the last bit, found wherever it may be."""
+"""Cached machine code gives the same artifact bit for bit, from any process."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def _folder(tmp_path, monkeypatch):
 
 @pytest.fixture(name="generated")
 def _generated(monkeypatch, tmp_path):
-    """Return the names of the kernels whose code was generated since it was asked last."""
+    """Return the names of the kernels whose code was generated since the last call."""
     real, log = parallel_codegen._do, tmp_path / "generated"
     log.touch()
 
@@ -55,7 +55,7 @@ def _generated(monkeypatch, tmp_path):
 
 
 def model(names: str, channels: int = 8) -> onnx.ModelProto:
-    """A convolution, a pooling, and what has the generic schedule; of tensors with such names."""
+    """A convolution, a pooling and a generic kernel, on tensors with such names."""
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(channels, 3, 3, 3)).astype("float32")
     x, w, c, p, s, y = (f"{names}{number}" for number in range(6))

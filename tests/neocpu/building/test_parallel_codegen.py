@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("code_of_its_own")
 
 @pytest.fixture(autouse=True, name="others")
 def no_child_stays() -> Iterator[set[psutil.Process]]:
-    """Give the children of before: Python's own tracker of resources stays once it is there."""
+    """Yield the children from before: Python's own tracker of resources stays once started."""
     before = set(psutil.Process().children())
     yield before
     assert set(psutil.Process().children()) <= before
@@ -293,7 +293,7 @@ def test_an_error_in_the_next_plan_ends_the_children(monkeypatch, tmp_path):
 def test_taking_only_the_first_of_several_targets_ends_the_other_children(
     monkeypatch, tmp_path, others
 ):
-    """Whoever takes only the first ends the children that work on the second."""
+    """A caller may stop after the first target; the children of the second then end."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     compiled = each(chain(), "avx2", "avx512")
     with next(compiled) as first:

@@ -25,7 +25,7 @@ PATIENCE = 60.0
 
 
 class Page:
-    """One page, and what it complained of and asked for."""
+    """One page, with its errors and its requests."""
 
     def __init__(self, socket, loop):
         self._socket, self._loop, self._number = socket, loop, 0
@@ -74,7 +74,7 @@ class Page:
         )
 
     def look_well(self, width):
-        """Check that all parts of a page of a width are there, and that it asked for nothing."""
+        """Check that a page of a width has all its parts, and made no requests."""
         assert self.value("document.documentElement.scrollWidth") <= width
         assert self.value("document.querySelector('header').getBoundingClientRect().top") <= 0
         heights = self.value("[...document.querySelectorAll('section')].map((s) => s.clientHeight)")
@@ -117,7 +117,7 @@ class Page:
             )
 
     def picture(self, path, whole=True):
-        """Write what one sees, or all of the page."""
+        """Save a picture of the visible part, or of the whole page."""
         found = self.ask("Page.captureScreenshot", captureBeyondViewport=whole)
         Path(path).write_bytes(base64.b64decode(found["data"]))
 

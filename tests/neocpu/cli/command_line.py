@@ -40,9 +40,9 @@ def environment() -> dict[str, str]:
 
 
 def slow_environment(temporary: Path) -> dict[str, str]:
-    """Return that of a child to be interrupted: with a folder for its temporary files.
+    """Return the environment of a child to interrupt, with a folder for its temporary files.
 
-    It finds no code of an earlier compilation, and so works long enough to be interrupted at it.
+    It finds no code of an earlier compilation, and so works long enough to be interrupted.
     """
     return {**environment(), "TMPDIR": str(temporary), "NEOCPU_CACHE_DIR": "off"}
 

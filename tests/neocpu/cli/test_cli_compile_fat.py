@@ -81,7 +81,7 @@ def test_the_model_is_imported_and_the_truth_computed_once(
 
 @pytest.fixture
 def compiled(fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Take the parts of a file that is there instead of compiling; return the CPUs' names."""
+    """Take the parts of an existing file instead of compiling; return the CPUs' names."""
     parts = {each.header.target: each for each in ArtifactFile(fat).variants}
     calls: list[str] = []
 
@@ -191,7 +191,7 @@ def test_no_file_is_written_if_a_part_fails(cli: Cli, compiled: list[str]) -> No
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A quantised network, in numbers of each CPU's own."""
+    """A quantised network in the precision that suits each CPU."""
     needs.skip(needs.linker("aarch64"))
     path = tmp_path_factory.mktemp("mixed") / "mixed.so"
     cpus = ("host:fp32", f"{BASE}:fp32", "cascadelake:int8", "rpi5")
@@ -203,7 +203,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def convolutions(fat: Path) -> dict[str, set[str]]:
-    """Return what the convolutions of each part compute in."""
+    """Return the precisions of the convolutions of each part."""
     return {
         each.name: {op.precision for op in each.header.plan.ops if op.kind == "conv2d"}
         for each in ArtifactFile(fat).variants

@@ -31,7 +31,7 @@ def test_processing_is_shown_by_compile_explain_and_inspect(cli: Cli, onnx_file:
 
 @pytest.fixture
 def asked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return what `neocpu.compile` or `compile_calibrated` is asked for with some options."""
+    """Return the arguments of `neocpu.compile` or `compile_calibrated` for some options."""
 
     def ask(*words: str) -> dict[str, Any]:
         calls = []

@@ -1,4 +1,4 @@
-"""``neocpu db``: what each command says, writes and exits with."""
+"""``neocpu db``: the output, files and exit code of each command."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_check(cli: Cli, write: Write, shipped: Path) -> None:
 
 
 def test_absurd_numbers_are_named_and_left_out(cli: Cli, write: Write) -> None:
-    """They ended every compilation that read the database, and `check` found all good."""
+    """Such numbers would end every compilation that reads the database."""
     text, huge = record().to_line(), "1" + "0" * 400
     names = ("ic_bn", "oc_bn", "reg_n", "reg_oh", "threads")
     bad = [re.sub(rf'"{name}":\d+', f'"{name}":{huge}', text) for name in names]

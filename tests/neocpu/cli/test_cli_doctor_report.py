@@ -1,4 +1,4 @@
-"""``neocpu doctor --report``: all that a report of a bug needs, not whose machine it is."""
+"""``neocpu doctor --report``: the facts for a bug report, without the owner's identity."""
 
 import getpass
 import json
@@ -20,7 +20,7 @@ TOKEN = "tok-3kX9"
 
 @pytest.fixture
 def stranger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Somebody whose every name is known here; return their home."""
+    """A user whose names are known to the test; return their home."""
     home = tmp_path / "homes" / "marguerite"
     (home / "hush hush").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))

@@ -1,4 +1,4 @@
-"""``neocpu explain A.so B.so``: as text, as JSON and as a page, which say the same."""
+"""``neocpu explain A.so B.so``: as text, as JSON and as a page, with the same content."""
 
 import json
 from dataclasses import replace

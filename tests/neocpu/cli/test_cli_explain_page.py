@@ -1,4 +1,4 @@
-"""``neocpu explain --html``: the page has the figures of ``--json``, and nothing outside of it."""
+"""``neocpu explain --html``: the page has the figures of ``--json``, and loads nothing."""
 
 import json
 import re
@@ -65,7 +65,7 @@ def data_in(page: Path) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spare the seconds that measuring this machine's limits takes."""
+    """Replace the limits of this machine, whose measuring takes seconds."""
     monkeypatch.setattr(
         roofline,
         "measure_limits",
@@ -226,7 +226,7 @@ def test_a_run_in_time(cli: Cli, artifact: Path, linear: Any) -> None:
     given = ("--html", "page.html", "--profile", "--trace", "t.json", "--json")
     found = json.loads(cli("explain", artifact, *given).out)
     data = data_in(Path("page.html"))
-    # What is not in the plan stands beside it.
+    # Facts that the plan lacks are shown beside it.
     assert {key: found.pop(key) for key in ("profile", "trace")} == {
         key: data[key] for key in ("profile", "trace")
     }
@@ -306,7 +306,7 @@ def test_in_a_browser(cli: Cli, artifact: Path) -> None:
             page.value("document.querySelector('#table th button').focus()")
             page.press("Enter")
             assert page.value("document.activeElement.textContent") == "operator ▴"
-            # A picture's parts are picked by keyboard too, and said wherever one is.
+            # A picture's parts can be selected by keyboard too, and each is described.
             said = "document.getElementById('picked-text').textContent"
             page.value("document.querySelector('#flame svg').focus()")
             page.press("ArrowRight")

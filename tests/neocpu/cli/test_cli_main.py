@@ -209,7 +209,7 @@ class TestFailures:
     def test_an_end_that_nobody_meant(
         self, cli: Cli, failing: list[BaseException], raised: BaseException, words: str
     ) -> None:
-        """Code of others that ends the process does not make a command one that is done."""
+        """A command is not successful if foreign code ends the process."""
         failing.append(raised)
         outcome = cli("doctor")
         assert outcome.code == 1

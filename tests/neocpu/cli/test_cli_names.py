@@ -1,4 +1,4 @@
-"""Names in models and files are anybody's: no command prints one that acts on the terminal."""
+"""Names in models and files are untrusted: no command prints control sequences from them."""
 
 import json
 import logging
@@ -37,12 +37,12 @@ each = settings(
 
 
 def assert_plain(text: str) -> None:
-    """Nothing but lines of printable characters."""
+    """Check that a text has only lines of printable characters."""
     assert all(line.isprintable() for line in text.split("\n")), ascii(text)
 
 
 def renamed(toy: Any, name: str, path: Path) -> Path:
-    """Write a compiled model again under hostile names, as anybody may who can hash."""
+    """Write a compiled model again under hostile names, with valid hashes."""
     header = toy.header
     operator = small_operator(
         name,

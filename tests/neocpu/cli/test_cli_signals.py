@@ -1,4 +1,4 @@
-"""Commands that are asked to end, or killed: what they leave behind."""
+"""Commands that are asked to end, or killed, and the files they leave behind."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ def left(scratch: Path) -> list[str]:
 
 
 def wait_for_work(process: subprocess.Popen[str], scratch: Path) -> None:
-    """Wait for the compiler's own folder: Python tries beforehand whether it may write there."""
+    """Wait for the compiler's own folder; Python's test file comes before it."""
     wait_until(lambda: list(scratch.glob("neocpu-*")) or process.poll() is not None)
 
 

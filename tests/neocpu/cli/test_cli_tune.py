@@ -19,7 +19,7 @@ import neocpu
 from neocpu.foundation.errors import UsageError
 from neocpu.tuning_db.record import Record
 
-#: The learned cost model takes seconds to learn from all shipped records.
+#: Training the cost model on all shipped records takes seconds.
 UNLEARNED = ("--strategy", "random")
 
 

@@ -34,7 +34,7 @@ def _network(tmp_path_factory) -> Path:
 
 @pytest.fixture(name="place")
 def _place(tmp_path) -> Path:
-    """A folder with nothing in it but what a compilation leaves."""
+    """A folder that is empty before a compilation."""
     folder = tmp_path / "place"
     folder.mkdir()
     return folder

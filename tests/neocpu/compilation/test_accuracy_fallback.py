@@ -236,7 +236,7 @@ def test_a_model_that_every_plan_computes_wrongly_is_refused(monkeypatch, winogr
 
 
 def test_a_plan_is_not_compiled_twice(monkeypatch, builds):
-    """Few products and no tiles: all plans are one."""
+    """The model has few products and no tiles, so all plans are equal."""
     damage(monkeypatch, conv2d_direct, lambda weights, scheme: noisy(weights, 4e-4))
     with pytest.raises(AccuracyError, match="numpy in float32 by"):
         neocpu.compile(network(8), threads=1, algorithms=["direct"])
@@ -254,7 +254,7 @@ def test_failed_attempts_leave_nothing_behind(monkeypatch, tmp_path, winograd_fi
 
 
 def cancelling() -> onnx.ModelProto:
-    """Adds 64,000 and takes it away: float32 loses all but three digits."""
+    """A model that adds and subtracts 64,000: float32 keeps three digits."""
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (64, 64)) for name in "xy"]
     nodes = [
         helper.make_node("MatMul", ["x", "eye"], ["large"]),

@@ -1,4 +1,4 @@
-"""Float32 networks compiled with a limit on what their outputs err."""
+"""Float32 networks compiled with a limit on the error of their outputs."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_only_operators_that_are_named_may_be_narrow():
 
 
 def test_small_leaves_no_choice():
-    """Integers, or bfloat16, are then not beside float32 but in its place."""
+    """Integers or bfloat16 then replace float32 altogether."""
     for model, precision in ((network(), "bf16"), (quantised(network()), "int8")):
         options = CompileOptions.parse(precision=precision, small=True).plan
         convs = options.allowing(read_network(model), ZNVER4).convs

@@ -1,4 +1,4 @@
-"""Batches that a module of a set of shapes has no plan for."""
+"""Batches for which a module of a set of shapes has no plan."""
 
 import weakref
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Detections of batches that there is no plan for."""
+"""Detections of batches without a plan."""
 
 import numpy as np
 import pytest

@@ -59,7 +59,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def fill(store: Store, mcpu: str, threads: int) -> CpuTarget:
-    """Measure ``SECONDS`` and a failure on a CPU, and return what its key tells of it."""
+    """Record ``SECONDS`` and a failure of a CPU, and return the CPU that its key describes."""
     key = TargetKey.of(parse_target(f"llvm -mcpu={mcpu}"), threads)
     store.append([record(key, scheme, seconds) for scheme, seconds in SECONDS.items()])
     store.append([record(key, SCHEMES[5], None)])
@@ -173,7 +173,7 @@ def test_a_plan_prefers_what_was_fast_elsewhere(store: Store):
 
 
 def test_only_the_named_databases(tmp_path, monkeypatch):
-    """Neither the shipped records nor the user's own count, and nothing is written elsewhere."""
+    """Shipped records and the user's own do not count, and nothing is written elsewhere."""
     own = tmp_path / "own.jsonl"
     own.write_text("")
     monkeypatch.setattr("neocpu.compilation.network_tuning.default_database", lambda: own)
@@ -233,7 +233,7 @@ UNSOUND = (
 def test_schemes_that_become_no_kernel_are_left_out(
     store: Store, count: int, caplog: pytest.LogCaptureFixture
 ):
-    """TVM would refuse them when the plan is made already."""
+    """TVM would refuse them only after the plan is made."""
     fill(store, "znver4", 2)
     key = TargetKey.of(HERE, 2)
     broken = [DirectScheme(16, 16, reg_n=1 + n, unroll_ker=False, out_bn=24) for n in range(count)]
@@ -251,7 +251,7 @@ def test_schemes_that_become_no_kernel_are_left_out(
 def test_schemes_that_no_template_computes_are_left_out(
     store: Store, threads: int, scheme: Scheme, caplog: pytest.LogCaptureFixture
 ):
-    """They come from files that anybody may have written, and would be by far the fastest."""
+    """They come from untrusted files, and would be by far the fastest."""
     key = TargetKey.of(HERE, threads)
     store.append([record(key, scheme, 1e-9)])
     assert measured_schemes(store, HERE, 2, WORKLOAD).seconds == {}
@@ -264,7 +264,7 @@ def test_schemes_that_no_template_computes_are_left_out(
 
 
 def test_records_of_similar_workloads_are_borrowed_in_their_order(tmp_path: Path) -> None:
-    """And scaled by one factor, but for those that failed with steps of their own."""
+    """They are scaled by one factor, except for schemes that failed with an epilogue."""
     similar = dataclasses.replace(WORKLOAD, epilogue=(EpilogueOp("bias_add"), EpilogueOp("relu")))
     here = TargetKey.of(HERE, 2)
     store = open_store([tmp_path / "r.jsonl"], only=True, writing=True)

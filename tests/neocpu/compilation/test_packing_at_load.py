@@ -36,7 +36,7 @@ MUTANTS = 30
 
 @dataclass(frozen=True)
 class Sets:
-    """A model, as a set that packs when it is loaded, as one that does not, and parts alone."""
+    """A model as a set that packs at load, as one that does not, and as separate parts."""
 
     model: onnx.ModelProto
     path: Path
@@ -44,7 +44,7 @@ class Sets:
 
 
 def network() -> onnx.ModelProto:
-    """Convolutions whose weights are worth a kernel to pack them."""
+    """Convolutions whose weights are large enough for a packing kernel."""
     rng = np.random.default_rng(3)
     weights = {
         "w1": rng.normal(size=(80, 48, 3, 3)).astype("float32") / 20,
@@ -173,7 +173,7 @@ def test_prologues_in_c(sets: Sets, tmp_path):
 
 
 def arrays_of(weights: np.ndarray, *layouts: WeightLayout) -> list[PackedArray]:
-    """Return a weight in several packings; transformed ones are as large as they would be."""
+    """Return a weight in several packings; transformed ones have their real size."""
     found = []
     for layout in layouts:
         if isinstance(layout, KernelLayout):

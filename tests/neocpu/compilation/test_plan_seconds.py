@@ -12,7 +12,7 @@ def batches(plans, width=3):
 
 
 class Machine:
-    """A clock that calls move on, by their plan's seconds and how slow the machine is."""
+    """A clock that calls advance by their plan's seconds times the machine's slowness."""
 
     def __init__(self, monkeypatch, took, slowness=lambda now: 1.0):
         self.now, self.took, self.slowness, self.sizes = 0.0, took, slowness, []

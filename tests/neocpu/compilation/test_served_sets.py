@@ -1,4 +1,4 @@
-"""An artifact for a set of shapes, served: requests of any of them, alone and together."""
+"""An artifact for a set of shapes, served: requests of any shape, alone and in batches."""
 
 import asyncio
 

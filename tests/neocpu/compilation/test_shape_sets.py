@@ -1,4 +1,4 @@
-"""Artifacts for a set of shapes: what they compute, hold and say, and what is refused."""
+"""Artifacts for a set of shapes: results, contents, descriptions and refusals."""
 
 import gc
 import json

@@ -29,7 +29,7 @@ def select_model(
     constants: Mapping[str, np.ndarray] | None = None,
     select: Sequence[onnx.NodeProto] = (SELECT,),
 ) -> onnx.ModelProto:
-    """Return a model of `SELECT` and the nodes behind it, the types of its outputs inferred."""
+    """Return a model of `SELECT` and the nodes after it, with inferred types of its outputs."""
     graph = helper.make_graph(
         [*select, *nodes],
         "detector",

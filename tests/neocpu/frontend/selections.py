@@ -50,7 +50,7 @@ def selection_model(
     constants: Mapping[str, np.ndarray] | None = None,
     opset: int = 18,
 ) -> onnx.ModelProto:
-    """Return a model of `SELECTED` and nodes behind it."""
+    """Return a model of `SELECTED` and nodes after it."""
     graph = helper.make_graph(
         [*SELECTED, *nodes],
         "selection",

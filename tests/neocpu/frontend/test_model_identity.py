@@ -1,4 +1,4 @@
-"""Models are told apart by their operators and weights, and by nothing else."""
+"""Models are distinguished only by their operators and weights."""
 
 import numpy as np
 import onnx

@@ -1,4 +1,4 @@
-"""Quantised models compute what ONNX Runtime computes of them, to a step."""
+"""Quantised models agree with ONNX Runtime, up to one step."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_weights_are_packed_when_compiling():
 
 
 def test_directions_side_by_side_are_not_moved():
-    """PyTorch transposes and reshapes what ONNX has apart."""
+    """PyTorch transposes and reshapes the directions that ONNX separates."""
     model, _ = layer("LSTM", outputs=1, **BOTH)
     graph = model.graph
     graph.node[0].output[0] = "apart"

@@ -1,4 +1,4 @@
-"""Channel shuffles vanish in the weights around them, and only where nobody sees the order."""
+"""Channel shuffles vanish in the weights around them if no other reader sees the order."""
 
 import needs
 import numpy as np

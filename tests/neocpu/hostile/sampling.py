@@ -136,7 +136,7 @@ def grid_sample() -> Case:
 def grid_sample_anywhere(forms: Sequence[tuple[int, str, str]]) -> Case:
     """Samples of ``(dimensions, mode, padding mode)``.
 
-    Reflected from far away, a coordinate has no digits left: what comes of it is not compared.
+    A coordinate that is reflected from far away has no digits left; its result is not compared.
     """
     variants = [
         ("GridSample", (f"x{rank}", f"grid{rank}"), {"mode": mode, "padding_mode": padding})

@@ -9,7 +9,7 @@ from neocpu.lowering.memory.arena import ALIGN, Span, place
 
 
 def random_groups(rng, count, steps=40):
-    """Groups of one to four spans one behind the other, each with a time of its own."""
+    """Return groups of one to four consecutive spans, each with its own lifetime."""
     groups = []
     for _ in range(count):
         sizes = rng.integers(0, 5000, int(rng.integers(1, 5)))

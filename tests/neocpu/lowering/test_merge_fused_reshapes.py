@@ -1,4 +1,4 @@
-"""Reshapes that fusion put one behind another are views, as one is."""
+"""Consecutive reshapes within a fused function are views, as a single one is."""
 
 import numpy as np
 import onnx

@@ -36,7 +36,7 @@ def of_inputs(net, x):
 
 
 def read_elsewhere(net, x):
-    """Parts that others read before and behind the concatenation, and that are results."""
+    """Parts have readers before and after the concatenation, and are results."""
     y = exp(net, x)
     z = net.emit(relax.op.tanh(y))
     joined = concat(net, y, z)
@@ -54,7 +54,7 @@ def long_lived(net, x):
 
 
 def reshaped(net, x):
-    """The same bytes in another shape, before and behind."""
+    """The same bytes have another shape before and after the concatenation."""
     n, c, h, w = SHAPE
     flat = net.emit(relax.op.reshape(exp(net, x), (n, c * h * w)))
     soft = net.emit(relax.op.nn.softmax(flat, -1))

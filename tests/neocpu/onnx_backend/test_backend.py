@@ -1,4 +1,4 @@
-"""ONNX's interface to backends: what is taken as it is, as a constant, or apart."""
+"""ONNX's interface to backends: its models, constant inputs and separate plans."""
 
 from __future__ import annotations
 

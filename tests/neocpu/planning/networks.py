@@ -77,7 +77,7 @@ def executable(mod: tvm.IRModule) -> Built:
 
 
 def run(built: Built, *arguments: np.ndarray) -> list[np.ndarray]:
-    """Run what `executable` returned on inputs and weights: here all of them are inputs."""
+    """Run the module that `executable` returned; inputs and weights are all its inputs."""
     planned = built.planned
     specs = [(array.dtype.name, array.shape) for array in (*arguments, *planned.constants)]
     specs += [(one.dtype, one.shape) for one in planned.activations]

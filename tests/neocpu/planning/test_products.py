@@ -15,7 +15,7 @@ from tests.guarded_machine import legalized_machine
 
 
 def check(mod):
-    """Compile and run a module beside what TVM makes of it; return its products."""
+    """Compile and run a module, compare it with TVM's result, and return its products."""
     network = extract(mod)
     costs = cost_model()
     rewritten = apply_plan(mod, plan_layouts(network, costs, OptLevel.GLOBAL), costs)

@@ -15,7 +15,7 @@ from tests.guarded_machine import legalized_machine
 
 
 def check(mod):
-    """Compile and run a module beside what TVM makes of it; return what became of it."""
+    """Compile and run a module, compare it with TVM's result, and return the compiled module."""
     costs = cost_model()
     plan = plan_layouts(extract(mod), costs, OptLevel.GLOBAL)
     rewritten = apply_plan(mod, plan, costs)

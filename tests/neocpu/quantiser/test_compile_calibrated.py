@@ -192,7 +192,7 @@ def test_senseless_options_are_refused():
 
 
 def test_integers_of_a_float32_model_need_data(tmp_path):
-    """It would be computed in float32, and nobody would hear of it."""
+    """The model would silently be computed in float32 otherwise."""
     for compiling in (
         lambda: neocpu.compile(network(), precision="int8"),
         lambda: neocpu.compile(network(), precision="int8", shapes=[{}]),

@@ -30,7 +30,7 @@ def soak(request):
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path_factory, monkeypatch):
-    """A folder for temporary files in which nobody else works."""
+    """Use a folder for temporary files that no other process uses."""
     folder = tmp_path_factory.mktemp("temporary")
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setenv("TMPDIR", str(folder))

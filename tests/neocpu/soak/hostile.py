@@ -23,7 +23,7 @@ UNREAD: Final = "unread"
 SHAPE: Final = [4, 64]
 COUNT: Final = 256
 MUCH: Final = 1 << 19
-"""Bytes of what has no end: more than a server takes of it in one read."""
+"""The bytes of an endless request: more than a server reads at once."""
 PROMPT_SECONDS: Final = 0.3
 """The seconds that a client waits for an answer before it closes its sending side; a server takes
 a half-closed connection for a client that has gone, and does not compute for it."""

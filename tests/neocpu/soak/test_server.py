@@ -92,7 +92,7 @@ def test_clients_that_vanish(server, linear, soak):
 
 @pytest.mark.slow
 def test_hostile_mix(server, linear, soak):
-    """Every attack in random order, beside one good client: all its answers are right."""
+    """One good client gets only right answers during attacks of every kind in random order."""
     count, rounds = soak.count(200, 10_000), 10 if soak.full else 2
     good = GoodClient(server, linear)
     before = Footprint.of(server.process.pid)

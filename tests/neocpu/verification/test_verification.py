@@ -187,7 +187,7 @@ def test_rounding_at_random_moves_what_a_mean_was_subtracted_from_as_those_aroun
 
 @pytest.mark.parametrize("seed", [10, 16, 17, 24])
 def test_a_sum_beside_a_pole_may_err_as_float32_does(seed):
-    """Numpy errs there by so little, by chance, that nobody else could keep to a multiple of it."""
+    """Numpy's error is so small there by chance that no other engine stays within a multiple."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((1, 128)).astype("float32")
     weights = rng.standard_normal((128, 4096)).astype("float32")

@@ -331,7 +331,7 @@ def test_unfolding_a_fold_gives_the_scheme_back():
 
 @pytest.mark.parametrize(("oc_bn", "out_bn"), [(16, 64), (64, 16), (48, 16)])
 def test_folded_stores_are_whole_vectors(oc_bn, out_bn):
-    """No vector is scattered or taken apart, and nothing is divided that was not before."""
+    """No vector is scattered or split, and there is no new division."""
     cpu = parse_target("llvm -mcpu=skylake-avx512")
     workload = conv_workload(1, 64, 14, 14, 192, (3, 3), padding=(1, 1, 1, 1), epilogue=RESIDUAL)
     scheme = DirectScheme(16, oc_bn, reg_n=4, unroll_ker=False)

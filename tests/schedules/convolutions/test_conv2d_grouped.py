@@ -134,7 +134,7 @@ def test_folds(epilogue, blocks):
 
 
 def test_no_block_ends_within_a_group():
-    """A vector reads all channels of its group: none may lie behind the last block."""
+    """A vector reads all channels of its group: none may be beyond the last block."""
     workload = grouped(24, 5, 3, 3)
     assert {s.oc_bn for s in template.space(workload, HASWELL)} == {8}
     wide = DataLayout(16)

@@ -182,7 +182,7 @@ def test_padded_lanes_of_the_output_are_finite():
 def test_error_is_within_its_factor_of_direct_summation(tile, kernel, stride):
     """Norm-wise, of one vector of channels, where it is worst: direct summation has few terms."""
     workload = conv_workload(1, LANES, 30, 31, LANES, kernel, stride=stride)
-    # Non-negative inputs, as behind a ReLU, cancel least and round most.
+    # Non-negative inputs, as after a ReLU, cancel least and round most.
     x = np.maximum(normal(workload.input_shape, 1), 0)
     weights = normal(workload.kernel_shape, 2)
     expected = convolve(workload, x.astype(np.float64), weights)

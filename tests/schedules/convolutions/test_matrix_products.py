@@ -1,4 +1,4 @@
-"""Products of several pixels at once: where they apply, what they refuse, and plans of them."""
+"""Kernels that multiply several pixels at once: where they apply, and plans that use them."""
 
 import itertools
 import random

@@ -54,7 +54,7 @@ def test_the_slowest_part_hides_most_of_the_others():
 
 
 def test_a_board_waits_longer_for_memory():
-    """So that Winograd's many weights are worth it where they are few, as they are on a server."""
+    """Winograd's many weights thus pay off on servers, where each core reads few of them."""
     board = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
     assert with_memory(0, 0, 1e6, board) > 4 * with_memory(0, 0, 1e6, SERVER)
     assert stream_seconds(1 << 24, board, 4) > 4 * stream_seconds(1 << 24, SERVER, 4)

@@ -136,7 +136,7 @@ def test_feature_maps_come_from_the_cores_that_had_them_last():
     fetched = (2 << 20) / 2 / (2 * MACHINE.peer_core)  # half of them, each core half of that
     assert _only(maps, 2) == {"other cores": pytest.approx(fetched)}
     assert _only(maps, 1) == {}
-    # Beside long computing most of it is hidden, and of larger ones nothing is in any L2.
+    # Long computing hides most of the traffic, and larger maps are in no L2.
     hidden = _only(_run(_call(640, 1e-3, others=2 << 20)), 2)
     assert hidden == {"other cores": pytest.approx(EXPOSED * fetched)}
     assert "other cores" not in _only(_run(_call(640, 1e-3, others=3 << 20)), 2)
@@ -153,7 +153,7 @@ def test_images_of_a_batch_stay_with_the_threads_that_had_them():
         run = _run(*(_call(640, 1e-6, others=16 << 20, images=each) for each in images))
         return predict_run(run, MACHINE, 64).calls[-2].lost["other cores"]
 
-    # Four threads share an image, all of one L3; whoever had it before is one of them.
+    # Four threads of one L3 share an image, and one of them had it before.
     assert fetched(16, 16) == pytest.approx((16 << 20) * 0.75 / (64 * MACHINE.peer_core))
     assert fetched(64, 64) == 0.0
     # Where one of the two calls goes another way, they come from anywhere.

@@ -63,7 +63,7 @@ def test_a_run_with_a_launch():
         assert [each.seconds for each in found.calls[::3]] == pytest.approx(
             [each.seconds for each in apart.calls[::3]]
         )
-    # On 16, twelve tasks of equal length at once, of which the longer loop has two thirds.
+    # On 16 threads, twelve equal tasks run at once; the longer loop has two thirds of them.
     assert [each.seconds for each in found.calls[1:3]] == pytest.approx([110e-6 / 3, 220e-6 / 3])
     assert found.calls[1].lost["few tasks"] == pytest.approx(100e-6 / 3 - 25e-6)
     assert predict_run(together, MACHINE, 1).seconds == pytest.approx(run.seconds)

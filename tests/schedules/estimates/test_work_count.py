@@ -132,7 +132,7 @@ def test_loops_whose_tasks_go_through_images_in_order():
     assert [nest.images for nest in counted(x, topi.nn.relu(x))] == [16]
     one = te.placeholder((1, 128, 14, 14), name="x")
     assert [nest.images for nest in counted(one, topi.nn.relu(one))] == [1]
-    # Tasks of channels, or what makes another number of images of them.
+    # Tasks that go through channels, or whose number of images changes.
     turned = te.compute((8, 16, 14, 14), lambda c, n, h, w: x[n, c, h, w], name="y")
     assert {nest.images for nest in counted(x, turned)} == {1}
 

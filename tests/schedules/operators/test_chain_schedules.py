@@ -20,7 +20,7 @@ from neocpu.schedules.operators.quantised.quantise import dequantise, quantise
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, STEP_KINDS
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 
-#: Of rows so long that what is done once for each of them is next to nothing.
+#: Rows are so long that work done once per row is negligible.
 SHAPE = (1, 8, 28, 36, 16)
 TARGETS = {
     "znver4": "llvm -mcpu=znver4",

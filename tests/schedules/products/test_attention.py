@@ -17,7 +17,7 @@ from neocpu.schedules.vocabulary.target import parse_target
 
 
 def contiguous(batch, queries, keys, depth, width=None, scale=None, biases=(), zeros=False):
-    """Return a workload whose tensors lie as they are; biases are shapes that broadcast."""
+    """Return a workload of contiguous tensors; biases are shapes that broadcast."""
     width = width or depth
     matrices = (*batch, queries, keys)
     views = [StridedView.of(bias).broadcast(matrices) for bias in biases]

@@ -41,7 +41,7 @@ WORKLOADS = [
     conv_workload(1, 32, 14, 14, 32, (3, 3), padding=ONE, groups=4),
     conv_workload(1, 32, 14, 14, 32, (3, 3), padding=ONE, groups=32),
 ]
-# Of data and weights: alike, far apart, and other ones for each input channel.
+# Ranges of data and weights: similar, very different, and different for each input channel.
 MAGNITUDES = [(1.0, 1.0), (1e30, 1e-30), (1e-30, 1e30), (1e15, 1e15), (None, None)]
 
 

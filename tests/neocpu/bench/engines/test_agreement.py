@@ -1,4 +1,4 @@
-"""Whether outputs are the same, and how the difference is named."""
+"""Outputs are compared, and a difference is named."""
 
 import math
 

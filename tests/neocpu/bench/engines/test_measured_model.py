@@ -43,7 +43,7 @@ def test_a_model_is_quantised_for_all_engines(tmp_path):
 
 
 def test_openvino_also_runs_the_model_that_nncf_quantised(tmp_path, monkeypatch, caplog):
-    """NNCF stands in a process of its own, and may fail without ending the benchmark."""
+    """NNCF runs in a separate process, and may fail without ending the benchmark."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "nncf.py").write_text(_NNCF)

@@ -1,4 +1,4 @@
-"""ncnn as a contender: conversion, float32, batches, and what it cannot run."""
+"""ncnn as a contender: conversion, float32, batches, and models that it cannot run."""
 
 import importlib.util
 import stat

@@ -1,4 +1,4 @@
-"""The kernels that measure 8-bit instructions: they are what the template emits, and exact."""
+"""The kernels that measure 8-bit instructions equal the template's code, and are exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""8-bit convolutions beside the peak of their instructions."""
+"""8-bit convolutions compared with the peak rate of their instructions."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_plan_names_the_multiplying_instruction():
 
 
 def sequence(template, numerics, **parameters):
-    """Return what multiplies in a convolution."""
+    """Return the multiplying instructions of a convolution."""
     stored = numerics and fields_from_json(PlannedNumerics, numerics.to_json()["numerics"])
     scheme = PlannedScheme(template=template, parameters=parameters)
     op = small_operator("conv2d_0", kernel="k", scheme=scheme, numerics=stored)

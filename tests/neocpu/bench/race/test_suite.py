@@ -20,7 +20,7 @@ REQUEST = Request(peers=("onnxruntime",), threads=(2,), rounds=2)
 
 @pytest.fixture
 def fake(monkeypatch):
-    """Compile and measure nothing; keep what was asked for."""
+    """Replace compiling and measuring, and keep the requests."""
     asked = SimpleNamespace(folders=[], broken={}, report=latency(10, 20), cold_start=None)
 
     def find_model(model, folder, **_):

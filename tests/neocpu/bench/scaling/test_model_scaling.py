@@ -69,7 +69,7 @@ def test_an_artifact_that_does_not_run_is_named(tmp_path):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Make compiling and measuring up: a call of 32 tasks, and one that has none."""
+    """Fake compiling and measuring: a call of 32 tasks, and one without tasks."""
     made = []
 
     def compile_in_child(source, artifact, *, threads, target, **_):

@@ -8,7 +8,7 @@ from neocpu.bench.served.counted_requests import Request, counted
 
 
 def answered_in_batches(clients, rows, took, stop, *, lanes=1, begin=0.0):
-    """The requests of clients who ask until ``stop``; each lane answers ``rows`` at a time."""
+    """The requests of clients until ``stop``; each worker answers ``rows`` at a time."""
     asked = [begin] * clients
     found = [[] for _ in range(clients)]
     waiting = [*range(clients)]

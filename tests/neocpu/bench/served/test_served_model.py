@@ -66,7 +66,7 @@ def test_calls_are_tried_on_streams(linear, tmp_path):
 
 
 def test_the_fastest_modes_are_tried_again_in_turns(linear, tmp_path, monkeypatch):
-    """The fastest at first is not in the end; what was far from it is not tried again."""
+    """The mode that was fastest at first loses in the end; distant ones are not tried again."""
     seconds = {
         1: [1.0, *5 * [1.01]],
         2: [1.1, 0.9, 3, 1, 1, 1],
@@ -94,7 +94,7 @@ def test_the_fastest_modes_are_tried_again_in_turns(linear, tmp_path, monkeypatc
 
 
 def test_the_fastest_mode_of_each_number_of_streams_is_tried_again(linear, tmp_path, monkeypatch):
-    """Or one try decides how many instances there are; what is far from the fastest is not."""
+    """Otherwise one try would decide the number of instances; distant modes are not tried."""
     first = {(1, 1): 1.0, (1, 2): 1.1, (2, 1): 1.3, (2, 2): 1.2, (4, 1): 1.4, (4, 2): 1.3}
     again = []
 
@@ -227,7 +227,7 @@ def test_figures_of_batches():
 
 @pytest.fixture
 def canned():
-    """A server that answers with what it is given, one answer after another."""
+    """A server that gives prepared answers, one after another."""
     answers = []
 
     def work(listener):

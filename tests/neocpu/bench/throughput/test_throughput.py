@@ -1,4 +1,4 @@
-"""``neocpu bench throughput``: what is measured, and what that says."""
+"""``neocpu bench throughput``: its modes, and its report."""
 
 import json
 from dataclasses import replace

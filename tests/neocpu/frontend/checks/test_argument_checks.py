@@ -182,7 +182,7 @@ def test_constants_have_one_value(given):
     ("op", "operand"), [("Tile", [1, 1, -1, 1]), ("TopK", [9]), ("Reshape", [5, -1])]
 )
 def test_constants_that_are_wrong_are_not_blamed_on_data(op, operand):
-    """They were: "the shape of output 'y' depends on the data"."""
+    """The message once was: "the shape of output 'y' depends on the data"."""
     outputs = ["y", "z"] if op == "TopK" else ["y"]
     said = refusal(model([helper.make_node(op, ["x", "k"], outputs)], [("k", np.array(operand))]))
     assert "depends on the data" not in said

@@ -1,4 +1,4 @@
-"""Image sizes that a network cannot take: the node is named, and sizes that it can."""
+"""Image sizes that a network cannot take: the message names the node and possible sizes."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_dynamic_batch_whose_graph_is_for_one_image():
 
 
 def test_a_shape_that_is_written_into_the_graph():
-    """ONNX infers it whatever it is of."""
+    """ONNX infers such a shape for any input."""
     nodes = [
         helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
         helper.make_node("Reshape", ["p", "s"], ["y"], "flat"),

@@ -1,4 +1,4 @@
-"""A few bytes that ask for any amount of work are refused, in one line, before it is done."""
+"""Small models that ask for unbounded work are refused, in one line, before it begins."""
 
 import numpy as np
 import onnx

@@ -15,7 +15,7 @@ from neocpu.frontend.load import load_model
 from neocpu.verification.reference.runner import run_reference
 
 _FAMILIES = "if_|if$|loop1|scan_|scan9|sequence_|split_to_sequence|identity_sequence"
-#: Of optional inputs and outputs, or of more than which of two tensors data decide.
+#: Cases with optional inputs or outputs, or where data decide more than one of two tensors.
 _EXCLUDED = {"test_if_opt", "test_loop16_seq_none"}
 
 

@@ -176,7 +176,7 @@ class Size:
 def size_of(mod: tvm.IRModule, *, planned: bool = False) -> Size:
     """Return how many operators are called, multiply-adds, bytes written, and constants read.
 
-    And of what is planned of it kernels, those that TVM schedules, and bytes of feature maps that
+    Of its plan it has the kernels, those that TVM schedules, and bytes of feature maps that
     must be as the model has them.
     """
     values = [each.value for each in bindings(mod["main"]) if op_name(each.value) is not None]

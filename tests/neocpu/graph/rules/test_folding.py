@@ -19,7 +19,7 @@ RULE = {rule.name: rule for rule in RULES}
 
 
 def scaled(bb, x, *shape, shift=True):
-    """Emit a batch normalisation in front of something, as it is imported and folded."""
+    """Emit an imported and folded batch normalisation before an operator."""
     y = bb.emit(R.multiply(bb.emit(R.sin(x)), const(RNG, *shape)))
     return bb.emit(R.add(y, const(RNG, *shape))) if shift else y
 
@@ -207,7 +207,7 @@ def test_scale_stays_after_a_slice_that_runs_backwards():
 
 
 def mixed(bb, x, *, activation=False, read_twice=False, axis=1):
-    """Convolutions beside each other, of another size each, and one scale and shift of all."""
+    """Parallel convolutions have different sizes, and one scale and shift for all."""
     maps = [
         bb.emit(R.nn.conv2d(x, const(RNG, 8 - size, 3, size, size), padding=size // 2))
         for size in (1, 3, 5)

@@ -125,7 +125,7 @@ CROP = {"begin": ints(0, 0), "end": ints(6, 6), "axes": ints(1, 2)}
 POOL = {"kernel_shape": [1, 1], "strides": [1, 1]}
 SHUFFLE = {"blocksize": 2, "mode": "CRD"}
 FACES = {"w": random(4, 8, 1, 1), "order": ints(1, -1, 1)}
-"""The ends of YuNet: scores of all pixels, one behind the other."""
+"""The ends of YuNet: scores of all pixels in one row."""
 
 # The nodes and constants, the shape of x, and rules that they fire.
 BLOCKS = {

@@ -97,13 +97,13 @@ def test_parts_that_are_no_models():
     assert whole.part([2], "part") is None  # of what type "z" is nobody knows
     assert whole.part([3], "part") is None  # nobody reads it
     assert whole.part([], "part") is None
-    # Indices that nobody reads are no output.
+    # Indices without a reader are no output.
     assert [value.name for value in whole.part([0], "part").model.graph.output] == ["y"]
     assert whole.part([0, 1], "part").operators == ("MaxPool", "Unknown")
 
 
 def _node_with_author(op, *rest, **attributes):
-    """Return a node that tells who wrote it."""
+    """Return a node whose metadata name its author."""
     node = helper.make_node(op, *rest, doc_string="File /home/me/secret.py", **attributes)
     node.metadata_props.add(key="trace", value="/home/me/secret.py")
     return node
