@@ -16,7 +16,7 @@ def shapes(model):
 
 
 def parameters(model):
-    """Trained numbers: what layers with weights read, but for batch norms' statistics."""
+    """Return the trained numbers that layers read, without batch norms' statistics."""
     layers = ("Conv", "ConvTranspose", "Gemm", "BatchNormalization")
     read = {name for node in model.graph.node if node.op_type in layers for name in node.input}
     return sum(

@@ -126,7 +126,7 @@ def sliced_network() -> onnx.ModelProto:
 
 
 def split_network() -> onnx.ModelProto:
-    """Return the same of a split, and with padding before the last convolution."""
+    """Return `sliced_network` with a split, and with padding before the last convolution."""
     model = sliced_network()
     model.graph.initializer.extend(
         numpy_helper.from_array(np.array(values, np.int64), name)
@@ -174,7 +174,7 @@ def quantised(
     form: QuantFormat = QuantFormat.QDQ,
     **options: object,
 ) -> onnx.ModelProto:
-    """Return what ONNX Runtime's static quantisation makes of a model."""
+    """Return a model after ONNX Runtime's static quantisation."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "quantised.onnx"
         quantize_static(
@@ -198,7 +198,7 @@ def run_onnxruntime(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
 
 
 def last_step(model: onnx.ModelProto) -> float:
-    """Return the scale of what a model returns."""
+    """Return the scale of a model's output."""
     arrays = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
     (last,) = (each for each in model.graph.node if each.output[0] == model.graph.output[0].name)
     return float(arrays[last.input[1]])

@@ -36,7 +36,7 @@ def watched(log):
 
 
 def worker_on(node, log):
-    """Return a process of a node, or of any, once it has scored a batch and begun the next."""
+    """Return a process of one or any node once it has scored a batch and begun the next."""
     while True:
         for line in log.read_text().splitlines():
             process, place, _ = line.split()
@@ -47,7 +47,7 @@ def worker_on(node, log):
 
 
 def kill(victim, cluster, node, folder):
-    """Kill a worker, or all that is on a node, in the middle of a batch."""
+    """Kill a worker, or everything on a node, in the middle of a batch."""
     process = worker_on(node.node_id if victim == "node" else None, folder / "log")
     if victim == "worker":
         os.kill(process, signal.SIGKILL)

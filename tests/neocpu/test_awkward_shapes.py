@@ -1,4 +1,4 @@
-"""Shapes that fill no block and no tile: every template computes them, for both vector widths."""
+"""Every template computes shapes that fill no block or tile, for both vector widths."""
 
 import needs
 import numpy as np
@@ -77,7 +77,7 @@ def test_images_of_few_channels(channels):
 @pytest.mark.parametrize("algorithm", CONVOLUTIONS)
 @needs.one_in(2)
 def test_wider_vectors_than_channels(algorithm):
-    """Code for 16 lanes is generated wherever the tests run, and verified where it runs."""
+    """Code for 16 lanes is generated on any machine, and verified if the machine can run it."""
     made = model((1, 17, 5, 2), CONVOLUTIONS[algorithm])
     target = "llvm -mcpu=skylake-avx512"
     with neocpu.compile(made, threads=2, algorithms=[algorithm], target=target) as compiled:

@@ -1,4 +1,4 @@
-"""Columns of data sets in, columns out; the model in between is called as it was compiled."""
+"""Columns of data sets become columns of results; the model runs as it was compiled."""
 
 import io
 import os
@@ -41,7 +41,7 @@ def objects(*elements):
 
 @pytest.fixture
 def fake(monkeypatch):
-    """Have a predictor call a function, of inputs and outputs as these."""
+    """Return a predictor that calls a function with these inputs and outputs."""
 
     def made(inputs, outputs, run, others=(), mixed=None, **options):
         plan = SimpleNamespace(rows_mixed=mixed, row_function="f")
@@ -129,7 +129,7 @@ def test_columns_of_other_lengths_are_refused(fake):
 
 
 def test_an_output_that_is_not_rows(fake):
-    """A model of one row may have any: of a detector as many boxes as are found."""
+    """A model of one row may have any outputs, such as a detector's boxes."""
     inputs = [TensorSpec("x", "float32", (1, 2))]
     outputs = [
         TensorSpec("boxes", "float32", (9, 4), bounded=True),
@@ -152,7 +152,7 @@ def test_an_output_that_is_not_rows(fake):
 
 
 def test_of_several_batches_one_row_is_taken_where_boxes_are_found(fake):
-    """Whichever of them is the first."""
+    """The order of the batches does not matter."""
 
     def run(named):
         (x,) = named["x"]

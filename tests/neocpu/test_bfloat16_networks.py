@@ -178,7 +178,7 @@ def test_code_for_other_cpus_has_their_instruction(tmp_path):
 
 
 def perceptron(rows, k, hidden, *, activation="Gelu", residual=True):
-    """Return two dense layers with what lies between and after them."""
+    """Return two dense layers with the operators between and after them."""
     rng = np.random.default_rng(0)
     arrays = {
         "w": rng.normal(size=(k, hidden)) / k**0.5,
@@ -215,7 +215,7 @@ AWKWARD_ROWS = [((5,), 32, 64), ((197,), 96, 384), ((2, 49), 64, 102), ((3, 7, 1
 @pytest.mark.parametrize(("rows", "k", "hidden"), AWKWARD_ROWS)
 @needs.one_in(3)
 def test_dense_layers_err_as_bfloat16_does(rows, k, hidden, activation, residual):
-    """Whatever the rows and columns: those that are no whole vectors, and odd depths, too."""
+    """This holds for any rows and columns: partial vectors and odd depths, too."""
     model = perceptron(rows, k, hidden, activation=activation, residual=residual)
     x = np.random.default_rng(1).normal(size=(*rows, k)).astype("float32")
     with neocpu.compile(model, precision="bf16", threads=2) as compiled:

@@ -1,4 +1,4 @@
-"""A template and an operator that live in one file each are known everywhere: see toy_operators."""
+"""A template and an operator in one file each are known everywhere: see toy_operators."""
 
 from pathlib import Path
 

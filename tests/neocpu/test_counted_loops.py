@@ -1,4 +1,4 @@
-"""Loops whose bodies are compiled once compute, repeated by the runtime, what they say."""
+"""Loops whose bodies are compiled once, and repeated by the runtime, compute right results."""
 
 import itertools
 
@@ -22,7 +22,7 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture
 def short(monkeypatch):
-    """Have loops of any length counted."""
+    """Compile loops of any length as counted loops."""
     monkeypatch.setattr(counted, "COUNTED_FROM", 1)
 
 
@@ -39,7 +39,7 @@ def compiled(tmp_path):
 
 
 def loops_of(header):
-    """Return how often each loop runs at most."""
+    """Return the most iterations of each loop."""
     return [repeat.limit for repeat in header.repeats if repeat.index is not None]
 
 

@@ -1,4 +1,4 @@
-"""docs/deploy.md and the examples for Docker and Kubernetes say what is so."""
+"""docs/deploy.md and the examples for Docker and Kubernetes are right."""
 
 import ast
 import json
@@ -192,7 +192,7 @@ class TestDocument:
 
 
 def _strings(path: Path) -> str:
-    """Return the constant parts of a file's strings, as they are joined in messages."""
+    """Return the constant parts of a file's strings, joined as in messages."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.JoinedStr):

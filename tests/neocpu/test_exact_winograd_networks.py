@@ -1,4 +1,4 @@
-"""Networks of integers by Winograd's algorithm: to the bit what direct convolution makes."""
+"""Integer networks by Winograd's algorithm equal direct convolution bit for bit."""
 
 import needs
 import numpy as np
@@ -15,7 +15,7 @@ AVX2 = "llvm -mcpu=haswell"
 
 
 def outputs(model, algorithms):
-    """Return what a model makes of two batches, and its plan."""
+    """Return a model's outputs for two batches, and its plan."""
     how = {"precision": "int8", "small": True, "target": AVX2}
     with neocpu.compile(model, algorithms=algorithms, threads=2, **how) as compiled:
         module = compiled.module()

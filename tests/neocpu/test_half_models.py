@@ -1,4 +1,4 @@
-"""Models in float16 and bfloat16, from the file to the arrays that a module takes and gives."""
+"""Models in float16 and bfloat16, from the file to a module's inputs and outputs."""
 
 from __future__ import annotations
 

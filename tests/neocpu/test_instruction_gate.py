@@ -1,4 +1,4 @@
-"""Code for VNNI, BF16 and the like is refused by name where a CPU lacks it, and not run."""
+"""Code for VNNI, BF16 and the like is refused by name on CPUs that lack them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from neocpu.schedules.vocabulary.target import missing_on_host, parse_target
 from tests.neocpu.quantised_models import image, network, quantised, run_onnxruntime
 
 ON_AVX2 = "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell"
-#: Targets that differ from what nearly every host has by one instruction set of interest.
+#: Targets that differ from nearly every host by one instruction set.
 TARGETS = {
     "avxvnni": f"{ON_AVX2} -mattr=+avxvnni",
     "avx512vnni": "llvm -mtriple=x86_64-linux-gnu -mcpu=cascadelake",
@@ -111,7 +111,7 @@ def test_code_that_may_not_use_instructions_does_not_demand_them() -> None:
 
 
 def test_every_instruction_that_multiplies_is_gated() -> None:
-    """A kind of products whose feature no loader asks for would end processes there."""
+    """Instructions whose feature no loader checks would kill processes on other CPUs."""
     features = {feature for each in INSTRUCTIONS for feature in each.features}
     assert len(features) > 8
     assert features <= KNOWN_FEATURES

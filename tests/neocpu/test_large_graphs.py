@@ -1,4 +1,4 @@
-"""Graphs that are wide, long or deep compile, and compute what ONNX Runtime does."""
+"""Wide, long or deep graphs compile, and agree with ONNX Runtime."""
 
 import functools
 import itertools

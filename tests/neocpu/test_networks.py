@@ -1,6 +1,6 @@
 """Every built-in network, at batch 2 and an unusual image size, against ONNX Runtime.
 
-The usual sizes are what ``neocpu bench --suite all --vs onnxruntime`` compares.
+``neocpu bench --suite all --vs onnxruntime`` compares the usual sizes.
 """
 
 import needs

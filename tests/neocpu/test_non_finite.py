@@ -1,4 +1,4 @@
-"""NaN and infinities, in images and in weights: where the reference has them, so do we."""
+"""NaN and infinities in images and weights appear exactly where the reference has them."""
 
 import needs
 import numpy as np
@@ -52,7 +52,7 @@ def check(made: ModelProto, x: np.ndarray, **options) -> set[str]:
 
 
 def activations(source: str, prefix: str) -> tuple[list, list[str]]:
-    """Every activation of ``source``, and what they are called."""
+    """Return every activation of ``source``, and their names."""
     names = [f"{prefix}_{kind}" for kind in ACTIVATIONS]
     nodes = []
     for kind, name in zip(ACTIVATIONS, names, strict=True):

@@ -40,7 +40,7 @@ def test_reductions(op):
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize(("op", "sign"), [("ReduceMax", -1), ("ReduceMin", 1)])
 def test_extrema_of_infinities(op, sign, axis, width):
-    """Masked attention asks whether a row is all infinite, and what it is then not."""
+    """Masked attention asks whether a row is entirely infinite."""
     most = np.finfo(np.float32).max
     rows = [[INF] * 3, [most] * 3, [INF, most, INF], [INF, 1, -INF]]
     x = sign * np.array([row + row[:1] * (width - 3) for row in rows], np.float32)

@@ -152,7 +152,7 @@ def test_runs_or_is_refused_in_one_line(what):
 
 
 def views(rng: np.random.Generator, shape: tuple[int, ...]):
-    """Yield what moves elements: as NumPy does it, and as a node's operator, inputs, attributes."""
+    """Yield views by NumPy, and the operator, inputs and attributes of their nodes."""
     factors = (2, 3, 3, 4, 5)
     for _ in range(rng.integers(2, 5)):
         kind = rng.integers(3)
@@ -207,7 +207,7 @@ def test_views_of_views(seed):
 
 
 def test_windows_of_more_channels_than_there_are():
-    """A size of 2^31 - 1 sums over all channels at once, and takes no time for those not there."""
+    """A size of 2^31 - 1 sums over all channels, and takes no time for missing ones."""
     node = helper.make_node("LRN", ["x"], ["y"], size=2**31 - 1, alpha=1e9, bias=1.0)
     with neocpu.compile(make([node], shape=(2, 3, 4, 5))) as compiled:
         assert compiled.verification.ok

@@ -1,4 +1,4 @@
-"""Networks that shuffle pixels stay in blocked layouts, and compute what ONNX says."""
+"""Networks that shuffle pixels stay in blocked layouts, and agree with ONNX."""
 
 import numpy as np
 import onnxruntime
@@ -105,7 +105,7 @@ def test_transposed_convolutions(kernel, attrs):
 
 
 def test_shuffles_with_other_readers_or_too_many_parts_stay():
-    """A shuffle whose parts something else reads, and one of too many parts."""
+    """The parts of one shuffle have another reader, and the other shuffle has too many parts."""
     side = int(MAX_PARTS**0.5) + 1
     x = random(1, 8, 3, 4)
     constants = {

@@ -1,4 +1,4 @@
-"""Predictions of a run: every kernel has one, whatever made it."""
+"""Predictions of a run: every kernel has one, whatever its source."""
 
 from __future__ import annotations
 

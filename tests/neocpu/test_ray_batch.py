@@ -44,7 +44,7 @@ def short():
 
 @pytest.fixture
 def play(short, tmp_path):
-    """Play the scene; nothing is left of it afterwards."""
+    """Play the scene, and check that it leaves nothing behind."""
 
     def played(*arguments):
         environment = {

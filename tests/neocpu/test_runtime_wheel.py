@@ -1,4 +1,4 @@
-"""The distribution ``neocpu-runtime``, installed where there is nothing but numpy."""
+"""The distribution ``neocpu-runtime``, installed in an environment with only numpy."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Networks over volumes keep to frames in blocked layouts, and compute what ONNX says."""
+"""Networks over volumes stay in depth slices in blocked layouts, and agree with ONNX."""
 
 import needs
 import numpy as np
@@ -205,7 +205,7 @@ def test_weights_that_are_an_input_stay_with_generic_loops():
 
 
 def test_stored_weights_within_frames_stay_stored():
-    """Quantised convolutions that reach no other frame are ones of images, in integers too."""
+    """Quantised convolutions within one depth slice are convolutions of images, in integers."""
     x = random(1, 16, 3, 6, 5)
     rng = np.random.default_rng(1)
     constants = {
@@ -235,7 +235,7 @@ def test_stored_weights_within_frames_stay_stored():
 
 @pytest.mark.parametrize("zero", [0, 131])
 def test_bytes_across_frames(zero):
-    """Around a volume are frames of what stands for zero."""
+    """A volume is padded by depth slices of the zero point."""
     x = random(2, 8, 4, 5, 6)
     rng = np.random.default_rng(2)
     constants = {

@@ -66,7 +66,7 @@ def selection_model(
 
 
 def selections() -> list[dict[str, np.ndarray]]:
-    """Return inputs that select some rows, none, all, and those of one side alone."""
+    """Return inputs that select some rows, no rows, all rows, and rows of one side only."""
     rng = np.random.default_rng(0)
     feeds = []
     for keep, take in ((0.6, 0.6), (0, 0), (1, 1), (0.4, 0), (0, 0.4)):
@@ -134,7 +134,7 @@ class NonMaxSuppression(detection.NonMaxSuppression):
 
 
 def run_bounded(loaded: LoadedModel, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Run the model of upper bounds in numpy, and cut off what does not count."""
+    """Run the model of upper bounds in numpy, and cut off rows that do not count."""
     ours = [NonZero, TopK, RoiAlign, NonMaxSuppression]
     names = ("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND")
     safe = [getattr(lookup, name) for name in names]
@@ -151,7 +151,7 @@ def run_bounded(loaded: LoadedModel, given: Mapping[str, np.ndarray]) -> dict[st
 def assert_as_onnxruntime(
     model: onnx.ModelProto, feeds: Sequence[Mapping[str, np.ndarray]]
 ) -> LoadedModel:
-    """Compare what counts of every output, for each of several inputs."""
+    """Compare the rows of every output that count, for each of several inputs."""
     loaded = load_model(model)
     for given in feeds:
         expected = run_onnxruntime(model, given)

@@ -1,4 +1,4 @@
-"""Models of one image that get a batch compute the same for each of its images."""
+"""Models that are changed from one image to a batch compute the same for each image."""
 
 from __future__ import annotations
 

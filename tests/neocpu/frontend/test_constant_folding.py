@@ -83,7 +83,7 @@ def test_all_outputs_of_a_node_are_folded():
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_pads_that_become_attributes_change_nothing(data):
-    """Whatever the other attributes of the convolution or the pooling are."""
+    """This holds for any other attributes of the convolution or the pooling."""
     draw, pair = data.draw, st.tuples(st.integers(0, 2), st.integers(0, 2))
     op = draw(st.sampled_from(["AveragePool", "Conv"]))
     kernel = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))

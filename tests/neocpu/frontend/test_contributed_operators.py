@@ -1,4 +1,4 @@
-"""ONNX Runtime's own operators, written in standard ones, compute what it computes."""
+"""ONNX Runtime's own operators, rewritten in standard ones, agree with it."""
 
 import numpy as np
 import onnx.version_converter
@@ -171,7 +171,7 @@ def test_within_functions():
 
 
 def test_models_are_upgraded_without_their_large_weights(monkeypatch):
-    """Or a model of 2 GB could not be: protobuf serialises no more."""
+    """Models above 2 GB could not be upgraded otherwise: protobuf cannot serialise them."""
     sizes, convert = [], onnx.version_converter.convert_version
 
     def converted(proto, target):

@@ -1,4 +1,4 @@
-"""Inputs of unknown shapes are refused with shapes that work, whatever of them is unknown."""
+"""Inputs of unknown shapes are refused, and the message suggests shapes that work."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ FLOAT = TensorProto.FLOAT
 
 
 def model(nodes, inputs, **constants):
-    """A model of inputs of such dimensions (None: of unknown rank), to ``y``."""
+    """A model of inputs with these dimensions (None: unknown rank), and an output ``y``."""
     values = [helper.make_tensor_value_info(name, FLOAT, dims) for name, dims in inputs.items()]
     output = helper.make_tensor_value_info("y", FLOAT, [])
     output.type.tensor_type.shape.dim.add().dim_param = "rows"
@@ -37,7 +37,7 @@ def model(nodes, inputs, **constants):
 
 
 def suggested(made, error=ModelError, shapes=None):
-    """Return the shapes that a refusal tells of, having tried them."""
+    """Return the shapes that a refusal suggests, after trying them."""
     with pytest.raises(error) as refused:
         load_model(made, shapes)
     text = str(refused.value)

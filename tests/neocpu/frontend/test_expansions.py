@@ -1,4 +1,4 @@
-"""Operators that are written in others compute what ONNX Runtime, or ONNX itself, says."""
+"""Operators that are expanded into others agree with ONNX Runtime, or ONNX itself."""
 
 from __future__ import annotations
 

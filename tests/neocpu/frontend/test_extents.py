@@ -86,7 +86,7 @@ def test_a_kernel_that_its_weights_contradict(operator, kernel):
 
 
 def test_a_convolution_whose_shape_alone_is_read_is_checked_too():
-    """Nothing would be left of the convolution once that is computed."""
+    """The convolution would disappear when its shape is folded."""
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], name="odd", kernel_shape=[2, 3]),
         helper.make_node("Shape", ["c"], ["y"]),
@@ -147,7 +147,7 @@ def test_the_largest_tensor_loads():
     ],
 )
 def test_huge_inputs_are_refused_before_anything_is_inferred(kind, shape, nodes):
-    """Inference would write down as many dimensions."""
+    """Shape inference would write that many dimensions."""
     model = onnx.parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": 9]>
         g (float[1, 3, 1] x, {kind}[{shape}] s) => (float[a, b, c] y) {{ {nodes} }}"""

@@ -60,7 +60,7 @@ OTHERS = {
 
 
 def simplified(monkeypatch, nodes, folds=None) -> tuple[bytes, int]:
-    """Return the simplified model, and how often it was folded: if ``folds``, or as it needs."""
+    """Return the simplified model and the number of foldings, forced by ``folds``."""
     calls, real = [], simplify_onnx._fold_constants
 
     def fold(*arguments):

@@ -81,7 +81,7 @@ def test_division_by_a_constant_zero(op):
     ],
 )
 def test_shapes_that_data_decides(op, feeds):
-    """Also where the shape of the output is known."""
+    """They are refused even if the shape of the output is known."""
     nodes = [
         helper.make_node(op, list(feeds), ["z"]),
         helper.make_node("ReduceSum", ["z"], ["y"], keepdims=0),

@@ -1,4 +1,4 @@
-"""Operators of integers compute exactly, in float32 where that holds their sums."""
+"""Integer operators compute exactly, in float32 if that holds their sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading, checking and freezing: what goes in, and every way it can be wrong."""
+"""Reading, checking and freezing models, and every way they can be wrong."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ class TestExternalData:
         assert "external data" in failure(ModelError, external)
 
     def test_more_than_there_is_memory_for(self, external):
-        """A file with holes takes no disk, and a tensor without a length all of it."""
+        """A sparse file takes no disk, and a tensor without a length takes the whole file."""
         os.truncate(external.parent / "net.data", 1 << 43)
         model = onnx.load(external, load_external_data=False)
         entries = model.graph.initializer[0].external_data
@@ -277,7 +277,7 @@ class TestExternalData:
         assert "external data" in failure(ModelError, moved)
 
     def test_a_name_up_to_its_zero(self, external):
-        """It is not the name."""
+        """A name with a zero byte is not the file name before that byte."""
         self.relocate(external, "net.data\0x")
         assert r"'net.data\x00x', whose name has characters" in failure(ModelError, external)
 

@@ -77,7 +77,7 @@ def test_tensors_with_another_number_of_elements(kind, dims, raw, as_node):
 
 @pytest.mark.parametrize("op", ["DequantizeLinear", "QLinearConv"])
 def test_scales_with_another_number_of_elements(op):
-    """They are looked at before the model is checked as a whole."""
+    """Scales are read before the model is checked as a whole."""
     scale = numpy_helper.from_array(np.ones(1, np.float32), "s")
     scale.dims[:] = [0]
     zero = numpy_helper.from_array(np.zeros((), np.uint8), "z")
@@ -131,7 +131,7 @@ def test_a_function_called_with_too_few_inputs_is_refused():
 
 @pytest.mark.parametrize("operator", ["Hardmax", "LogSoftmax", "Softmax"])
 def test_an_old_softmax_with_an_axis_after_the_last_is_refused(operator):
-    """It is good for the Flatten that the old ones are made of."""
+    """The Flatten that an old softmax expands to would accept the axis."""
     proto = parser.parse_model(
         '<ir_version: 3, opset_import: ["": 6]> g (float[2, 3] x) => (float[2, 3] y) '
         f"{{ a = Neg (x) y = {operator} <axis = 2> (a) }}"
@@ -284,7 +284,7 @@ def test_nodes_whose_only_input_is_left_out(operator):
 @pytest.mark.parametrize("inputs", [[], ["x"], ["x", "x", ""]], ids=len)
 @needs.one_in(3)
 def test_operators_of_other_domains_with_standard_names_are_refused(inputs):
-    """Nothing is known of their inputs and attributes."""
+    """The inputs and attributes of such operators are unknown."""
     names = {schema.name for schema in onnx.defs.get_all_schemas()}
     attributes = ("pads", "auto_pad", "dilations", "strides", "kernel_shape", "axis", "value", "to")
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 3, 4])
@@ -337,7 +337,7 @@ def test_a_weight_named_by_a_space():
 
 
 def test_an_output_declared_with_another_type_than_its_constant_is_refused():
-    """A constant takes the place of Shape before types are compared."""
+    """A constant replaces Shape before types are compared."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 2])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
     graph = helper.make_graph([helper.make_node("Shape", ["x"], ["y"])], "shape", [x], [y])
@@ -378,7 +378,7 @@ def test_reductions_of_losses_that_there_are_not(loss):
     ],
 )
 def test_attributes_that_only_the_importer_can_check_are_refused(text, said):
-    """Inference keeps what is declared where it cannot tell."""
+    """Shape inference keeps declared shapes that it cannot check."""
     model = parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]>'
         f"g (float[2,8,4,4] x) => (float[2,2,8,8] y) <int64[2] parts = {{1, 3}}> {{ {text} }}"

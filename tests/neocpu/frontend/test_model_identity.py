@@ -15,7 +15,7 @@ from neocpu.quantiser.quantise import quantize
 
 
 def model_with_branches(left: float = 1.0, right: str = "Relu") -> onnx.ModelProto:
-    """Return one whose weights are an attribute, in a branch."""
+    """Return a model whose weights are an attribute in a branch."""
     value = helper.make_tensor("value", TensorProto.FLOAT, [2], [left, 2.0])
     branches = [
         helper.make_graph(
@@ -72,7 +72,7 @@ def test_branches_count() -> None:
 
 
 def model_with_sparse_weights(first: float) -> onnx.ModelProto:
-    """Return one whose weights are stored sparsely."""
+    """Return a model whose weights are stored sparsely."""
     model = conv_model()
     dense = numpy_helper.to_array(model.graph.initializer[0])
     del model.graph.initializer[0]

@@ -116,7 +116,7 @@ def test_shrink_and_sign_of_every_type(dtype):
 
 
 def test_equality_of_booleans():
-    """Vectors of them, which LLVM does not compare as numbers."""
+    """LLVM does not compare vectors of booleans as numbers."""
     a, b = random(16, 6, 5, 24) > 0, random(16, 1, 5, 24, seed=1) > 0
     model = make_model([helper.make_node("Equal", ["a", "b"], ["y"])], {"a": a, "b": b})
     with neocpu.compile(model, threads=1) as compiled, compiled.module() as module:
@@ -226,7 +226,7 @@ def test_batch_normalization(opset):
 
 
 def test_group_normalization():
-    """Its shape must survive, which ONNX does not infer: the Shape node would stay otherwise."""
+    """ONNX does not infer its shape; without it, the Shape node would stay."""
     nodes = [
         helper.make_node("GroupNormalization", ["x", "a", "b"], ["n"], num_groups=3),
         helper.make_node("Shape", ["n"], ["s"]),

@@ -74,7 +74,7 @@ def test_directions_side_by_side_are_not_moved():
 
 
 def test_a_compiled_network():
-    """Threads, LLVM's optimisation and the check against the reference."""
+    """The network runs with threads and LLVM's optimisation, and is verified."""
     model, feeds = layer("LSTM", steps=20, batch=9, hidden=50, features=40, given="bhc", **BOTH)
     with neocpu.compile(model) as compiled:
         found = compiled.module()(*feeds.values())
@@ -114,7 +114,7 @@ def test_unsupported_attributes_are_refused(arguments, message):
 
 
 def test_a_network_that_reads_text():
-    """Columns of feature maps as steps, in the words of PyTorch's exporter, two layers deep."""
+    """Two layers read columns of feature maps as steps, as PyTorch exports them."""
     random = np.random.default_rng(0)
     hidden, ways = 9, 2
     weights = {

@@ -1,4 +1,4 @@
-"""GridSample and Col2Im in all their forms, as ONNX Runtime or the reference has them."""
+"""GridSample and Col2Im in all their forms agree with ONNX Runtime or the reference."""
 
 import itertools
 

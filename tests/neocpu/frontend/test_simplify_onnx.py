@@ -142,7 +142,7 @@ def test_zero_padding_goes_into_the_average(attrs):
 
 
 def rounded(model: onnx.ModelProto, *zeros: int, scale: float = 0.05) -> onnx.ModelProto:
-    """Round what the last node reads first, to integers by the first zero, back by the last."""
+    """Insert a QuantizeLinear and DequantizeLinear, by two zero points, before the last node."""
     names = [f"z{zero}" for zero in zeros] or [""]
     *above, last = model.graph.node
     between = [

@@ -1,4 +1,4 @@
-"""Scatters that write one slice are joins, however many elements that is; others stay."""
+"""Scatters that write one slice become concatenations; other scatters stay."""
 
 import numpy as np
 import pytest

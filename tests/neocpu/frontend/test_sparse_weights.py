@@ -1,4 +1,4 @@
-"""Weights that are stored sparsely are those that they stand for."""
+"""Sparsely stored weights are read as the dense weights they represent."""
 
 from __future__ import annotations
 

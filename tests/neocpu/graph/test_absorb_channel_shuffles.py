@@ -167,7 +167,7 @@ def test_an_order_that_something_else_reads_stays(body):
 
 
 def test_the_order_of_an_output_that_no_tuple_holds_stays():
-    """A function may return what it makes, and shuffle it as well."""
+    """A function may return a tensor, and also shuffle it."""
     bb, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((1, 8, 4, 4), "float32"))
     with bb.function("main", [x]):
         with bb.dataflow():
@@ -196,7 +196,7 @@ def kept_in_a_concatenation(bb, x):
 
 
 def shuffled_again(bb, x):
-    """The second shuffle is seen, and stays."""
+    """Emit a second shuffle whose order is visible, so that it stays."""
     x = shuffle(bb, conv(bb, x, 8), 2)
     return bb.emit(R.concat([conv(bb, x, 4), shuffle(bb, x, 2)], 1))
 

@@ -1,4 +1,4 @@
-"""Constant folding agrees with what TVM computes when it runs the same operators."""
+"""Constant folding agrees with TVM's own results of the same operators."""
 
 import numpy as np
 import pytest

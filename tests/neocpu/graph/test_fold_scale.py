@@ -1,4 +1,4 @@
-"""Scale and bias chains fold into each other and into weights, and nothing else does."""
+"""Only chains of scales and biases fold into each other and into weights."""
 
 import numpy as np
 import pytest

@@ -104,7 +104,7 @@ def test_slopes_along_the_last_axis_stay():
 
 
 def network():
-    """Convolutions over one dimension, with all that comes between them."""
+    """A network of 1D convolutions, with the operators between them."""
     x = random(2, 5, 19)
     weights = {
         "w0": random(7, 5, 3) / 4,
@@ -127,7 +127,7 @@ def network():
 
 
 def test_a_network_over_one_dimension():
-    """It is expanded once, and squeezed once; its normalisation is in a convolution's weights."""
+    """The input is expanded once, the output squeezed once, and normalisation is folded."""
     model, feeds = network()
     found = names(simplify(import_relax(load_model(model))))
     assert [found.count(each) for each in ("nn.conv2d", "reshape", "nn.batch_norm")] == [3, 2, 0]

@@ -1,8 +1,8 @@
 """ONNX's own example of every operator, side by side in a few models, run on extreme values.
 
 ``python -m tests.neocpu.hostile.extreme_values`` is for ``NEOCPU_GUARD=1``: no kernel may die, or
-step out of its tensors. And what is no number is what ONNX Runtime makes none of, but where inputs
-are about as small as denormal ones, which here count as zero, or where `UNDECIDED` says why.
+access memory outside its tensors. NaN and infinities must be where ONNX Runtime has them, except
+for inputs that are nearly denormal, which count as zero here, and for operators in `UNDECIDED`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ UNDECIDED: dict[str, str] = {
 
 
 def extremes(dtype: np.dtype) -> NDArray:
-    """Return values that arithmetic and indexing are most likely to stumble over."""
+    """Return values that are most likely to break arithmetic and indexing."""
     if dtype.kind == "b":
         return np.array([False, True])
     if dtype.kind in "iu":
@@ -74,7 +74,7 @@ def feeds(inputs: Sequence[neocpu.TensorSpec]) -> Iterator[list[NDArray]]:
 
 
 def cases() -> list[onnx.ModelProto]:
-    """Return the first of ONNX's examples of each operator that we take."""
+    """Return the first suitable example of each operator from ONNX."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = collect_testcases(None)
@@ -111,7 +111,7 @@ def prepared(case: TestCase) -> onnx.ModelProto:
 
 
 def side_by_side(models: Sequence[onnx.ModelProto]) -> onnx.ModelProto:
-    """Return one model of several, which share nothing."""
+    """Return one model of several independent ones."""
     parts = [compose.add_prefix(model, f"m{n}_").graph for n, model in enumerate(models)]
     graph = helper.make_graph(
         [node for part in parts for node in part.node],
@@ -177,7 +177,7 @@ def _opset(model: onnx.ModelProto) -> int:
 
 
 def main(one_in: int = 1, start: int = 0) -> None:
-    """Compile and run one in so many of them, beginning with a number."""
+    """Compile and run every n-th case, beginning with a number."""
     by_opset: dict[int, list[onnx.ModelProto]] = {}
     for model in cases()[start::one_in]:
         by_opset.setdefault(_opset(model), []).append(model)

@@ -49,7 +49,7 @@ class Case:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def model(self) -> onnx.ModelProto:
-        """Return the model, with all results of its nodes as outputs that nothing else reads."""
+        """Return the model; all results of its nodes are outputs."""
         read = {name for node in self.nodes for name in node.input}
         made = [name for node in self.nodes for name in node.output if name not in read]
         graph = helper.make_graph(
@@ -103,5 +103,5 @@ def named(prefix: str, variants: Sequence[tuple[str, Sequence[str], dict[str, An
 
 
 def nothing_expected(model, feeds) -> Mapping[str, np.ndarray]:
-    """Expect that it ends: for results that depend on how arithmetic treats what is no number."""
+    """Expect only that the model ends, because its results depend on the treatment of NaN."""
     return {}

@@ -1,4 +1,4 @@
-"""Operators that read or write where data says."""
+"""Operators that read or write at places that data gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that rank, or that sample images where data says."""
+"""Operators that rank, or that sample images at places that data gives."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def suppression() -> Case:
 def onnxruntime_of(
     prepare: Mapping[str, Callable[[np.ndarray], np.ndarray]],
 ) -> Callable[..., Mapping[str, np.ndarray]]:
-    """Expect what ONNX Runtime gives for inputs that are prepared as is documented."""
+    """Expect ONNX Runtime's results for inputs that are prepared as documented."""
 
     def expected(model, feeds):
         import onnxruntime

@@ -1,4 +1,4 @@
-"""Operators that other packages add: found, inferred, compiled, checked; and what of them fails."""
+"""Operators that other packages add: found, inferred, compiled, checked, and their failures."""
 
 import importlib.util
 import runpy
@@ -24,7 +24,7 @@ X = np.random.default_rng(0).standard_normal((1, 3, 5, 7)).astype(np.float32)
 
 @pytest.fixture(autouse=True)
 def no_cache(monkeypatch):
-    """Nothing is registered, or found to be installed; return what looks for it."""
+    """Start without registered or installed operators; return the function that finds them."""
     look = registry._installed.__wrapped__
     monkeypatch.setattr(registry, "_REGISTERED", {})
     monkeypatch.setattr(registry, "_installed", dict)
@@ -249,7 +249,7 @@ def test_a_module_without_operators_is_refused(tmp_path, monkeypatch, text, name
 
 
 def test_a_folder_that_nobody_named_is_no_package(tmp_path, monkeypatch):
-    """Such as a virtual environment ``torch``, which TVM would take for PyTorch."""
+    """An example is a virtual environment ``torch``, which TVM would take for PyTorch."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     Path("environment", "bin").mkdir(parents=True)
@@ -262,7 +262,7 @@ def test_a_folder_that_nobody_named_is_no_package(tmp_path, monkeypatch):
 
 
 def test_the_example(tmp_path, monkeypatch, no_cache):
-    """Named by --operators from its own folder, and found by its entry point once installed."""
+    """The example is named by --operators in its folder, and found by its entry point."""
     source = shutil.copytree(EXAMPLE, tmp_path / "source")
     monkeypatch.chdir(source)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])

@@ -1,4 +1,4 @@
-"""Places in the arena: nothing busy at one time overlaps, and little is wasted."""
+"""Places in the arena: live tensors do not overlap, and little memory is wasted."""
 
 import itertools
 
@@ -48,7 +48,7 @@ def test_the_arena_is_little_larger_than_its_live_tensors(seed):
 
 
 def test_a_part_keeps_its_place_free_until_it_is_written():
-    """The second half of a long-lived concatenation is written late: others work there before."""
+    """The second half of a long-lived concatenation is written late; others use it before."""
     joined = (Span(0, 1024, 0, 9), Span(1024, 1024, 8, 9))
     early = (Span(0, 1024, 3, 5),)
     arena = place([joined, early])

@@ -1,4 +1,4 @@
-"""Skipping calls changes nothing that is looked at."""
+"""Skipped calls do not change any result that is read."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Calls that are launched together, compiled for many threads and run on a few."""
+"""Calls that are launched jointly, compiled for many threads and run on a few."""
 
 import itertools
 
@@ -43,7 +43,7 @@ def inception(batch=1):
 
 
 def expand():
-    """The pair of SqueezeNet, and what reads both."""
+    """SqueezeNet's pair of convolutions, and the reader of both."""
     net = NetworkBuilder("expand", (2, 48, 13, 13), seed=3)
     x = net.relu(net.conv(net.input, "squeeze", 16, 1), "s")
     one, three = net.conv(x, "one", 64, 1), net.conv(x, "three", 64, 3, padding=1)
@@ -70,7 +70,7 @@ NETWORKS = {each.__name__: each for each in (inception, expand, heads)}
 
 @pytest.fixture(scope="module", params=NETWORKS)
 def artifacts(request, tmp_path_factory):
-    """One with launches and one without, of the same kernels, and their headers."""
+    """An artifact with launches and one without, of the same kernels, and their headers."""
     folder = tmp_path_factory.mktemp("launches")
     model = NETWORKS[request.param]()
     headers, paths = [], []

@@ -1,4 +1,4 @@
-"""Calls that do not need each other are launched together, and none is in another's memory."""
+"""Independent calls are launched jointly, and do not share memory."""
 
 import itertools
 import zlib

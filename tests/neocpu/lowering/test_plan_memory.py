@@ -1,4 +1,4 @@
-"""Every tensor has a place, concatenations have no kernel, and results stay what they were."""
+"""Every tensor has a place, concatenations need no kernel, and results stay the same."""
 
 import math
 import zlib
@@ -180,7 +180,7 @@ def test_elements_that_modules_do_not_hold_stay_with_the_machine():
 
 
 def test_no_more_memory_than_tvm_plans():
-    """And less where the sizes differ: TVM reuses whole tensors."""
+    """The plan takes less memory if sizes differ, because TVM reuses whole tensors."""
 
     def pyramid(net, x):
         y = x
@@ -202,7 +202,7 @@ def test_no_more_memory_than_tvm_plans():
 
 
 def random_network(seed):
-    """Tensors that are joined, reshaped, read late and returned, in any order."""
+    """Tensors that are concatenated, reshaped, read late and returned, in any order."""
     rng = np.random.default_rng(seed)
 
     def body(net, x):

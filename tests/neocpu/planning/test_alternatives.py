@@ -18,12 +18,12 @@ from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry
 from neocpu.search.solver.solver_limits import SearchLimits
 
-#: At this price of a byte, weights decide here and there.
+#: At this price of a byte, weights decide some choices.
 PRICE = 1e-11
 
 
 def dearer(plan, node, choice):
-    """Return what the whole plan costs more with another choice of the graph's."""
+    """Return the additional cost of the whole plan with another choice of the graph."""
     graph, picked = plan.offer.graph, list(plan.search.choices)
     before = graph.cost(picked)
     picked[node] = choice

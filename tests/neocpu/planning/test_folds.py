@@ -1,4 +1,4 @@
-"""Folded layout transforms: what they cost, and at which levels a plan has them."""
+"""Folded layout transforms: their costs, and the levels at which plans have them."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Ways to run a convolution are found again for what they were found for, and nothing else."""
+"""Choices for a convolution are reused for the same settings only."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ RECORDS = Measured({SCHEMES[1]: 1e-3 / 3, SCHEMES[2]: None})
 
 @pytest.fixture(name="keep")
 def _keep():
-    """Return what keeps in memory, as JSON brings it back."""
+    """Return a function that keeps results in memory as JSON."""
     kept = {}
 
     def keep(key, make):

@@ -1,4 +1,4 @@
-"""Costs of transforms and joins: classes, their canonical workloads, and what records change."""
+"""Costs of transforms and concats: classes, canonical workloads, and the effect of records."""
 
 import itertools
 import math
@@ -176,7 +176,7 @@ def test_measured_workloads_of_a_network_cover_its_plan(name, opt):
 
 
 def test_records_change_the_plan():
-    """A network of two convolutions around a concat: dear transforms are avoided."""
+    """Expensive transforms are avoided between two convolutions and a concat."""
     mod, network = network_of("inception")
     kinds = (MemoryClass.PACK, MemoryClass.UNPACK, MemoryClass.WIDEN, MemoryClass.NARROW)
 

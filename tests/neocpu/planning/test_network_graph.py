@@ -1,4 +1,4 @@
-"""The layout graph charges what the rewritten network does, no more and no less."""
+"""The layout graph charges exactly the operators of the rewritten network."""
 
 import itertools
 import math
@@ -49,7 +49,7 @@ class MadeUpCosts:
 
 
 def random_network(rng, size):
-    """Operators that read one to three feature maps, inputs and results alike, some twice."""
+    """Operators that read one to three feature maps, inputs or results, some of them twice."""
     variables = [Named("x0"), Named("x1")]
     ops = []
     for index in range(size):
@@ -234,7 +234,7 @@ def test_a_join_may_take_either_inputs_layout_or_neither(join, prefer):
 
 @pytest.mark.parametrize("own", BLOCKS)
 def test_a_residual_may_be_transformed_to_the_sum_or_the_sum_to_it(own):
-    """The add is in the second convolution's epilogue, in whichever layout that writes."""
+    """The second convolution's epilogue adds in the layout that it writes."""
     network = extract(build(NETWORKS["projection"][0], IMAGE))
     assert network.ops[1].reads[1].in_output_layout
     choices = [

@@ -26,7 +26,7 @@ BATCHES = (1, 2, 8)
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3)])
 @pytest.mark.parametrize("groups", [1, 2, 24])
 def test_schemes_of_one_packing_read_the_same_bytes(kernel, groups):
-    """Whatever the batch and the size of the image."""
+    """This holds for any batch and size of the image."""
     weights = np.random.default_rng(0).standard_normal((24, 24 // groups, *kernel))
     packed = {}
     for batch, size in ((1, 14), (4, 7)):

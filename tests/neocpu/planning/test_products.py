@@ -1,4 +1,4 @@
-"""Attention and products of activations: found, with what surrounds them, and computed."""
+"""Attention and products of activations are recognised with their surroundings, and right."""
 
 import numpy as np
 import pytest
@@ -92,7 +92,7 @@ def test_a_projections_heads_are_read_and_written_in_place(split, scaled):
 
 
 def test_windows_with_biases_and_masks():
-    """Swin's: a bias of each head, and a mask of each window, which is added in another shape."""
+    """Swin adds a bias to each head, and a mask of another shape to each window."""
 
     def body(net, q, k, v, mask):
         scores = net.emit(relax.op.matmul(q, transposed(net, k)))
@@ -168,7 +168,7 @@ def test_keys_and_values_that_heads_share():
 
 @pytest.mark.parametrize("again", [False, True])
 def test_masks_that_may_hide_all_keys(again):
-    """PyTorch's, of booleans: what is no number becomes zero."""
+    """PyTorch's boolean masks make NaN, which becomes zero."""
 
     def body(net, q, k, v, mask):
         scores = net.emit(relax.op.matmul(q, transposed(net, k)))
@@ -265,7 +265,7 @@ def test_sums_of_a_value_and_itself_are_looked_at_once():
 
 
 def talking(before, after, *, kernel=1, batch=2):
-    """Attention whose scores are mixed across heads, as two transposes and a layer leave it."""
+    """Attention whose scores are mixed across heads by two transposes and a layer."""
 
     def body(net, x):
         q, k, v = (heads_of(net, x, 4, part, split="take") for part in range(3))

@@ -1,4 +1,4 @@
-"""The fastest plan within a limit on bytes, against all plans there are."""
+"""The fastest plan within a limit on bytes, compared with all possible plans."""
 
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -157,7 +157,7 @@ def test_weights_as_the_model_gives_them():
 
 
 def layer(number, workload, forms):
-    """Return a convolution whose packed weights are to take 1000 bytes."""
+    """Return a convolution whose packed weights count as 1000 bytes."""
     weights = np.zeros(workload.kernel_shape, np.float32)
     result = relax.Var(f"x{number}")
     found = (f"conv2d_{number}", result, workload.output_shape, "float32", (), frozenset())
@@ -166,7 +166,7 @@ def layer(number, workload, forms):
 
 @pytest.mark.parametrize("in_integers", [3, 2, 0])
 def test_integers_may_keep_a_share_of_what_float32_does(in_integers):
-    """Convolutions in float32 keep what they have: those of integers do not make up for it."""
+    """Float32 convolutions keep their share; integer ones do not make up for it."""
     plain = conv_workload(1, 64, 14, 14, 64, (3, 3), padding=(1, 1, 1, 1))
     whole = replace(
         plain, numerics=Numerics(data="uint8", weights="int8", sum="int32", output="uint8")

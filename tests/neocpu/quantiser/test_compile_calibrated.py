@@ -1,4 +1,4 @@
-"""Mixed precision: layers in integers where that is faster, within a budget that is measured."""
+"""Mixed precision: faster layers run in integers, within a measured error budget."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_integers_keep_the_limit_or_are_refused():
 @pytest.mark.parametrize("faster", [True, False])
 @needs.one_in(2)
 def test_the_faster_one_is_returned(monkeypatch, faster):
-    """Whatever this machine is faster in."""
+    """The result depends on what is faster on this machine."""
     everything = choices(**dict.fromkeys(NAMES, 0.0))
     monkeypatch.setattr(module, "faster_in_integers", lambda *_: everything)
     monkeypatch.setattr(module, "_race", lambda *_: (1.0 if faster else 3.0, 2.0))
@@ -216,7 +216,7 @@ def test_integers_of_a_float32_model_need_data(tmp_path):
     ],
 )
 def test_any_operator_on_quantised_numbers_makes_a_quantised_model(op_type, domain):
-    """Those in branches count too."""
+    """Operators in branches count too."""
     assert not is_quantised(network())
     inner = onnx.helper.make_node(op_type, ["a"], ["b"], domain=domain)
     branch = onnx.helper.make_graph([inner], "branch", [], [])
@@ -227,7 +227,7 @@ def test_any_operator_on_quantised_numbers_makes_a_quantised_model(op_type, doma
 
 @needs.everything()
 def test_the_example_of_a_classifier(tmp_path, capsys):
-    """It runs as it is written, on pictures."""
+    """The example runs unchanged, on pictures."""
     image_module = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     example = runpy.run_path(str(ROOT / "examples" / "quantize_classifier.py"))
     onnx.save(network(), tmp_path / "net.onnx")

@@ -1,4 +1,4 @@
-"""Quantised models are standard ONNX, near the model they were made of, in every engine."""
+"""Quantised models are standard ONNX, and close to the original in every engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def of_network(**options):
 
 
 def quantise(model=None, **options):
-    """Quantise a model; what comes of the usual one is shared by all that ask the same."""
+    """Quantise a model; results of the usual model are shared among tests."""
     if model is None:
         return of_network(**options)
     return neocpu.quantize(model, DATA, QuantiseOptions(**options), threads=2)
@@ -350,7 +350,7 @@ def detector() -> onnx.ModelProto:
 
 
 def test_layers_before_selected_rows_are_quantised():
-    """And is compared by what rows are selected by: how many they are is for the data to say."""
+    """The tensors that select rows are compared, because data decides the number of rows."""
     made = quantise_small(detector())
     onnx.checker.check_model(made.proto, full_check=True)
     assert set(made.report.outputs) == {"b", "t"}

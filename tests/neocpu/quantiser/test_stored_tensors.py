@@ -40,7 +40,7 @@ def test_sums_fit_16_bits(shape, per_channel, products):
 @pytest.mark.parametrize("shape", [(9, 1, 3, 3), (7, 3, 3, 3), (5, 5, 1, 3)], ids=str)
 @pytest.mark.parametrize("per_channel", [True, False])
 def test_pairs_that_belong_to_two_places_fit_16_bits(shape, per_channel):
-    """ONNX Runtime's rows of an odd number of input channels: a pair crosses places."""
+    """A pair may cross two taps in ONNX Runtime's rows of an odd number of channels."""
     given = weights(shape)
     given[:, -1, 0, 0] = given[:, 0, 0, 1] = 50.0
 

@@ -1,6 +1,6 @@
 """Compile tiny models, ROUNDS times in this process after WARMUP, and check that nothing grows.
 
-A process of its own: what tests before have taken and given back hides what compilations take.
+It needs a separate process, because memory of earlier tests would hide growth.
 """
 
 import sys
@@ -13,7 +13,7 @@ import neocpu
 from tests.neocpu.soak.flat import MEMORY_SLACK, check_flat
 
 KINDS = 13 * 17
-"""Models that differ: after one round of each, caches by workload are full."""
+"""The number of different models; after one round of each, caches by workload are full."""
 
 KEPT_BYTES = 48 << 20
 """Resident memory that TVM and the heap take for the first `KINDS` and never release."""

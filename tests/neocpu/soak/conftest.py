@@ -7,7 +7,7 @@ import pytest
 
 
 class Soak:
-    """Chooses counts, and prints what came of them."""
+    """Chooses counts, and prints the results."""
 
     def __init__(self, name: str) -> None:
         self.full = os.environ.get("NEOCPU_SOAK") == "full"

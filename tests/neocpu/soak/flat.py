@@ -15,7 +15,7 @@ ENDING_SECONDS: Final = 20.0
 """The most seconds that ending threads may take: TVM's threads spin before they notice."""
 
 MEMORY_SLACK: Final = 16 << 20
-"""Bytes of resident memory that an allocator may keep more of, whatever the number of rounds."""
+"""Bytes by which an allocator may grow over any number of rounds."""
 
 _MAPS_SLACK: Final = 8  # the allocator's own come and go
 
@@ -32,7 +32,7 @@ class Footprint:
 
     @classmethod
     def of(cls, process: int | None = None) -> Footprint:
-        """Read that of a process, by default this one."""
+        """Read the footprint of a process, by default this one."""
         here = Path("/proc") / str(process or os.getpid())
         pages = int((here / "statm").read_text().split()[1])
         return cls(
@@ -44,14 +44,14 @@ class Footprint:
         )
 
     def growth_over(self, before: Footprint, memory: int = MEMORY_SLACK) -> list[str]:
-        """Say of what there is more than before."""
+        """Return a line for each resource that has grown."""
         slack = {"maps": _MAPS_SLACK, "resident": memory}
         pairs = ((f.name, getattr(before, f.name), getattr(self, f.name)) for f in fields(self))
         return [f"{name}: {a} -> {b}" for name, a, b in pairs if b > a + slack.get(name, 0)]
 
 
 def temporary_files() -> int:
-    """Count what is called like ours in the folder for temporary files."""
+    """Count the files with neocpu's names in the folder for temporary files."""
     names = os.listdir(tempfile.gettempdir())
     return sum("neocpu" in name for name in names)
 

@@ -1,7 +1,7 @@
-"""Requests that mean harm, in random order: ``python hostile.py HOST PORT MODEL SEED COUNT RATE``.
+"""Hostile requests in random order: ``python hostile.py HOST PORT MODEL SEED COUNT RATE``.
 
-Prints, as JSON, how often each attack got which status; null stands for no answer to a client that
-reads, `UNREAD` for the clients that do not.
+It prints as JSON how often each attack got each status; null means that a reading client got no
+answer, and `UNREAD` stands for clients that do not read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Target:
         self.path = f"/v2/models/{model}/infer"
 
     def post(self, content: bytes, *lines: str, path: str | None = None) -> bytes:
-        """Return a request with a body, and with more lines in its head."""
+        """Return a request with a body, and with further header lines."""
         length = (
             ()
             if any("ength" in line or "oding" in line for line in lines)
@@ -51,7 +51,7 @@ class Target:
 
 
 def good(**changes: object) -> bytes:
-    """Return a right body, but for the changes."""
+    """Return a valid body with some changes."""
     entry = {"name": "x", "datatype": "FP32", "shape": SHAPE, "data": [0.5] * COUNT}
     return json.dumps({"inputs": [{**entry, **changes}]}).encode()
 
@@ -235,7 +235,7 @@ WAYS: Final = ("read", "read", "read", "vanish", "reset", "half", "slow", "deaf"
 
 
 def send(target: Target, data: bytes, way: str, rng: Random) -> int | None:
-    """Send a request in one of `WAYS`; return the status of what came back."""
+    """Send a request in one of `WAYS`; return the status of the answer."""
     with socket.create_connection(target.address, timeout=10) as client:
         try:
             if way == "read":
@@ -272,7 +272,7 @@ def _read(client: socket.socket, data: bytes) -> int | None:
 
 
 def attack(target: Target, seed: int, count: int, rate: float) -> dict[str, dict[str, int]]:
-    """Send ``count`` requests, about ``rate`` a second; return how often what was answered."""
+    """Send ``count`` requests, about ``rate`` a second; return the number of each answer."""
     found: Counter[tuple[str, int | str | None]] = Counter()
     numbers = iter(range(count))
     lock = threading.Lock()

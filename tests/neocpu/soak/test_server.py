@@ -1,4 +1,4 @@
-"""A server among clients that mean harm: it lives, holds nothing, and serves the good one."""
+"""A server among hostile clients survives, keeps no resources, and serves the good client."""
 
 import json
 import subprocess

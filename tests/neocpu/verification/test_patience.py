@@ -1,4 +1,4 @@
-"""Verification takes no longer than what it verifies, and refuses nothing in a hurry."""
+"""Verification is not slower than its limit, and never refuses a model by a quick check."""
 
 import numpy as np
 import pytest

@@ -45,7 +45,7 @@ def sums_of_products(constants, *nodes):
 
 
 def verify(model, inputs, actual, level):
-    """Return how a run compares with ``model``; raise why if it is refused."""
+    """Return how a run compares with ``model``; raise an error if it is refused."""
     verifier = Verifier(model, inputs, level)
     verdict = verifier.judge(actual)
     if not verdict.kept:
@@ -98,7 +98,7 @@ def test_the_references_own_rounding_does_not_count():
 
 
 def test_overflow_of_float32_is_the_models():
-    """``exp(60)`` squared is infinite in float32 alone, and its reciprocal zero."""
+    """``exp(60)`` squared is infinite only in float32, and its reciprocal is zero."""
     nodes = [
         helper.make_node("Exp", ["x"], ["e"]),
         helper.make_node("Mul", ["e", "e"], ["y"]),
@@ -110,7 +110,7 @@ def test_overflow_of_float32_is_the_models():
 
 
 def test_outputs_below_float32s_range_may_be_zero():
-    """Float64 has ``exp(-100)`` and less, float32 has not."""
+    """Float64 can represent ``exp(-100)``, and float32 cannot."""
     nodes = [
         helper.make_node("Constant", [], ["factor"], value_float=-100.0),
         helper.make_node("Mul", ["x", "factor"], ["product"]),
@@ -122,7 +122,7 @@ def test_outputs_below_float32s_range_may_be_zero():
 
 
 def test_a_decision_that_rounding_takes_either_way_is_right_either_way():
-    """Half of the sums are zero but for rounding, and the next layer asks for their sign."""
+    """Half of the sums are zero up to rounding, and the next layer takes their sign."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1, 256)).astype("float32")
     weights = rng.standard_normal((256, 64))
@@ -201,7 +201,7 @@ def test_a_sum_beside_a_pole_may_err_as_float32_does(seed):
 
 @pytest.mark.parametrize(("size", "accepted"), [(1.2e38, True), (1e36, False)])
 def test_a_part_of_a_sum_may_overflow_where_sums_are_nearly_that_large(size, accepted):
-    """Infinity plus what would have brought it back; numpy adds the products in another order."""
+    """A partial sum overflows in one order of additions, and not in numpy's."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1, 256)).astype("float32")
     weights = (rng.standard_normal((256, 64)) * size / 16).astype("float32")
@@ -228,7 +228,7 @@ def test_the_reference_computes_in_float64_throughout():
 
 
 def measured(workload):
-    """Say of every scheme that it was measured, Winograd's as by far the fastest."""
+    """Return measurements of every scheme; Winograd's is by far the fastest."""
     return Measured(
         {
             scheme: 1e-6 if isinstance(scheme, WinogradScheme) else 1e-3

@@ -1,4 +1,4 @@
-"""ONNX's own tests of control flow and sequences, their lists made of tensors within the model."""
+"""ONNX's own tests of control flow and sequences; lists are built from tensors in the model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXCLUDED = {"test_if_opt", "test_loop16_seq_none"}
 
 
 def of_tensors(case: TestCase):
-    """Return a case's model over tensors, what to feed it, and what comes out."""
+    """Return a case's model over tensors, its inputs, and the expected outputs."""
     model, (inputs, outputs) = onnx.ModelProto(), case.data_sets[0]
     model.CopyFrom(case.model)
     graph, feeds, expected = model.graph, {}, {}

@@ -12,7 +12,7 @@ SHAPE = (2, 8, 9, 12)
 
 
 def _finish(layer, shape=SHAPE):
-    """Return the model of one layer and what the builder takes its output's shape for."""
+    """Return the model of one layer, and the builder's shape of its output."""
     net = NetworkBuilder("layer", shape, seed=0)
     value = layer(net, net.input)
     return net.finish(value), value.shape

@@ -1,4 +1,4 @@
-"""Values that are called otherwise, in the graph and in those inside it."""
+"""Values are renamed in a graph and in its inner graphs."""
 
 import numpy as np
 import onnx

@@ -26,7 +26,7 @@ def identity(shape=(1, 3, 20, 24), dtype="float32"):
 
 
 def run(model, inputs, shapes=NO_SHAPES, **asked):
-    """Return what a compiled model makes, and what its standard form does by onnx's evaluator."""
+    """Return a compiled model's outputs, and those of its standard form by onnx's evaluator."""
     processing = Processing.parse(**asked)
     loaded = load_processed(model, shapes, processing)
     onnx.checker.check_model(loaded.original)
@@ -40,7 +40,7 @@ def run(model, inputs, shapes=NO_SHAPES, **asked):
 
 
 def by_pillow(fit, bgr):
-    """Return what a network should see of `PICTURE`, resized by Pillow to 20x24."""
+    """Return a network's input for `PICTURE`, resized by Pillow to 20x24."""
     image = pytest.importorskip("PIL.Image")
     picture = image.fromarray(PICTURE[0])
     bilinear = image.Resampling.BILINEAR
@@ -190,7 +190,7 @@ def test_pictures_that_no_kernel_can_count(monkeypatch):
 
 
 def test_a_file_has_no_operators_of_ours():
-    """Their constants are not checked: a kernel would read where they say."""
+    """Constants of our own operators are not checked: a kernel would read out of bounds."""
     model = identity()
     model.graph.node[0].domain = "neocpu"
     model.graph.node[0].op_type = "PreparePicture"

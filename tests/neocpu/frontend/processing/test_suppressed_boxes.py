@@ -18,7 +18,7 @@ SCORE, OVERLAP = 0.25, 0.45
 
 
 def head(is_v8, boxes=189):
-    """Return what a head says of any picture: centres, sizes and scores."""
+    """Return a head's output: centres, sizes and scores."""
     rng = np.random.default_rng(1)
     places = np.concatenate(
         [rng.uniform(0, SIDE, (boxes, 2)), rng.uniform(8, 60, (boxes, 2))], axis=1
@@ -49,7 +49,7 @@ def intersection_over_union(a, b):
 
 
 def suppressed(made, is_v8):
-    """Return boxes, scores and classes that are left, by class and falling score."""
+    """Return the remaining boxes, scores and classes, by class and falling score."""
     rows = made[0].T if is_v8 else made[0]
     scores = rows[:, 4:] if is_v8 else rows[:, 5:] * rows[:, 4:5]
     corners = np.concatenate(

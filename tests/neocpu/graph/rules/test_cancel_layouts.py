@@ -37,7 +37,7 @@ def sums(bb, x):
 
 
 def shared(bb, x):
-    """The first transpose stays, for something else reads it: one of two goes."""
+    """Emit two transposes; the first has another reader, so that one of them stays."""
     moved = bb.emit(to_last(x))
     return bb.emit(to_first(bb.emit(R.exp(moved)))), bb.emit(R.nn.softmax(moved, -1))
 
@@ -125,7 +125,7 @@ def shared_and_new(bb, x):
 
 
 def mixed_rows(bb, x):
-    """The rows' product is none of channels."""
+    """Emit a product of rows, which is no product of channels."""
     y = bb.emit(R.matmul(bb.emit(R.permute_dims(x, [0, 1, 3, 2])), const(RNG, 4, 6)))
     return bb.emit(R.permute_dims(y, [0, 1, 3, 2]))
 

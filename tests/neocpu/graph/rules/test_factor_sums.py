@@ -64,7 +64,7 @@ def another_map(bb, x):
 
 
 def larger(bb, x):
-    """The sum has elements that the map has not."""
+    """Emit a sum with more elements than the map."""
     small = bb.emit(R.mean(x, [2, 3], keepdims=True))
     return bb.emit(R.add(small, bb.emit(R.multiply(small, x))))
 

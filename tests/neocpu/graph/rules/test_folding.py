@@ -1,4 +1,4 @@
-"""Constants vanish in the weights before and after them, wherever they may."""
+"""Constants are folded into the weights before or after them."""
 
 import numpy as np
 import pytest
@@ -115,7 +115,7 @@ def batch_norm(channels):
 
 
 def folded(node, weights, x, extra=()):
-    """Return what is left of ``node`` and a batch normalisation, which computes the same."""
+    """Return the folded form of ``node`` and a batch normalisation; results must agree."""
     norm, values = batch_norm(4)
     model = make_model([node, *extra, norm], {"x": x}, {**values, **weights})
     imported = import_relax(load_model(model))

@@ -1,4 +1,4 @@
-"""Normalisations are found in what exporters write; what only looks like them stays."""
+"""Normalisations are recognised in exporters' graphs; similar graphs stay."""
 
 from functools import partial
 
@@ -80,7 +80,7 @@ def less_one(bb, x):
 
 
 def dynamo(bb, x):
-    """The same of channels, as PyTorch's newer exporter has it: with the axis put back late."""
+    """Normalise channels as PyTorch's newer exporter does: the axis returns late."""
     y = centred(bb, x, (1,))
     variance = bb.emit(R.mean(bb.emit(R.multiply(y, y)), [1]))
     variance = bb.emit(R.multiply(variance, number(5 / 4)))
@@ -89,7 +89,7 @@ def dynamo(bb, x):
 
 
 def one_pass(bb, x):
-    """Flax: the variance is no less than zero."""
+    """Flax clips the variance at zero."""
     mean = bb.emit(R.mean(x, [-1], keepdims=True))
     variance = bb.emit(R.subtract(squares(bb, x, [-1]), bb.emit(R.multiply(mean, mean))))
     total = bb.emit(R.add(bb.emit(R.nn.relu(variance)), number(1e-3)))
@@ -136,7 +136,7 @@ def lp(bb, x):
 
 
 def deviation(bb, x):
-    """Epsilon is added to the root, as MeanVarianceNormalization does it."""
+    """MeanVarianceNormalization adds epsilon to the root."""
     y = centred(bb, x, (1, 2))
     return bb.emit(
         R.divide(y, bb.emit(R.add(bb.emit(R.sqrt(squares(bb, y, [1, 2]))), number(0.1))))

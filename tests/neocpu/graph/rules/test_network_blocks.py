@@ -1,6 +1,6 @@
 """Blocks of networks, written as exporters write them, fire the rules that docs/passes.md names.
 
-They are why rules stay that no built-in network needs.
+They justify rules that no built-in network needs.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ STATISTICS = [np.abs(random(channels)) + np.float32(0.5) for channels in (8, 16,
 
 
 def batch_norm(source, target, channels):
-    """Return a batch normalisation and the initializer that all of its numbers are."""
+    """Return a batch normalisation, and the initializer with all its numbers."""
     values = next(each for each in STATISTICS if each.size == channels)
     return node("BatchNormalization", [source, *["bn"] * 4], [target]), {"bn": values}
 

@@ -1,4 +1,4 @@
-"""The page of all rules is what they say of themselves, and its figures are true."""
+"""The page of all rules equals their descriptions, and its figures are right."""
 
 import pytest
 

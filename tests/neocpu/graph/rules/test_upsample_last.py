@@ -1,4 +1,4 @@
-"""Small maps are convolved before they are enlarged, in a row or to be concatenated."""
+"""Small maps are convolved before they are enlarged, alone or in a concatenation."""
 
 import numpy as np
 import pytest

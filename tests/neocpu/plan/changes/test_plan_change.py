@@ -1,4 +1,4 @@
-"""Two plans: which operator is which, what changed, and that all that was bought adds up."""
+"""Two plans: their operators are matched, changes are listed, and gains add up."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The page of a network of hundreds of operators that is nowhere as narrow as one tensor."""
+"""The page of a network of hundreds of operators, whose graph is nowhere a single tensor."""
 
 from types import SimpleNamespace
 from typing import Any

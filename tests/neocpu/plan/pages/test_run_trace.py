@@ -1,4 +1,4 @@
-"""A run in time, out of timelines."""
+"""The trace of a run, from timelines."""
 
 import json
 from dataclasses import replace

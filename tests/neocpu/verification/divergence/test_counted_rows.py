@@ -81,7 +81,7 @@ def test_counted_rows_of_two_artifacts_are_compared(folder: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["w_first", "w_last", "iou"])
 def test_tensors_computed_from_selected_rows_are_compared(tmp_path: Path, wrong: str) -> None:
-    """The operator among them that is wrong is named, or the one that selects them."""
+    """The wrong operator among them is named, or the operator that selects the rows."""
     model = detector()
     for names, output in ((("boxes", "w_first"), "stage"), (("turned", "w_last"), "refined")):
         model.graph.node.append(helper.make_node("MatMul", names, [output]))

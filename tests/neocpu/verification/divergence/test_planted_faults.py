@@ -1,4 +1,4 @@
-"""One thing is wrong in an artifact: the comparison names the operator that it is wrong in."""
+"""One fault is planted in an artifact, and the comparison names its operator."""
 
 from collections.abc import Callable
 from pathlib import Path

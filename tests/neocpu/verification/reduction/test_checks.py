@@ -1,4 +1,4 @@
-"""Our own checks, and commands."""
+"""The built-in checks, and commands as checks."""
 
 import json
 import time

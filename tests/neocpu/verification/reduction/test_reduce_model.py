@@ -1,4 +1,4 @@
-"""Models with planted faults become a few nodes."""
+"""Models with planted faults are reduced to a few nodes."""
 
 import needs
 import numpy as np

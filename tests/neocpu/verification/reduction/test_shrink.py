@@ -7,7 +7,7 @@ from neocpu.verification.reduction.shrink import shrink
 
 
 def last(whole, fails):
-    """Return the smallest part, every part having been seen to fail, and how often was asked."""
+    """Return the smallest failing part, and the number of attempts."""
     asked = []
 
     def counted(part):
@@ -33,7 +33,7 @@ def test_needed_elements_are_kept(count, data):
 
 @given(st.integers(1, 60), st.integers(0, 2**32))
 def test_no_element_can_be_left_out(count, seed):
-    """Whatever fails, and be it by chance."""
+    """This holds for any failure, even a random one."""
     whole = tuple(range(count))
 
     def fails(part):

@@ -1,4 +1,4 @@
-"""The reference's own loop: what it drops is not needed any more, what it is asked for is there."""
+"""The reference's own loop drops only unneeded values, and keeps the requested ones."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Operators that onnx's evaluator lacks or gets wrong: as ONNX Runtime computes them."""
+"""Operators that onnx's evaluator lacks or gets wrong agree with ONNX Runtime."""
 
 import itertools
 
@@ -167,7 +167,7 @@ def test_roi_align(opset, mode, ratio):
 
 
 def of_any_shape() -> list[str]:
-    """Return the operators that take one tensor of numbers, or two, of whatever shape."""
+    """Return the operators that take one or two tensors of numbers of any shape."""
     found = []
     for op in sorted(set(onnx_frontend._get_convert_map()) | set(CONVERTERS)):
         if onnx.defs.has(op, OPSET, ""):

@@ -1,4 +1,4 @@
-"""Recurrent layers of the reference: as ONNX Runtime computes them, in either layout."""
+"""Recurrent layers of the reference agree with ONNX Runtime, in either layout."""
 
 import numpy as np
 import pytest

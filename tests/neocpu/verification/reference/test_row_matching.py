@@ -1,4 +1,4 @@
-"""Comparing what two implementations selected, where rounding decides about order and existence."""
+"""Selections of two implementations are compared, though rounding may reorder or drop rows."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_rows_with_nan_are_matched():
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("name", ["boxes", "labels"])
 def test_a_row_with_one_wrong_number_is_wrong(name, swapped):
-    """Few enough rows have no partner, but this one is the same detection with another number."""
+    """Few rows lack a partner, but this one is the same detection with a wrong number."""
     expected = detections()
     actual = rows(expected, np.arange(200)[::-1] if swapped else np.arange(200))
     actual[name] = actual[name].copy()

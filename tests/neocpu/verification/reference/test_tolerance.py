@@ -73,7 +73,7 @@ tensors = st.builds(
 
 
 def rounded(values: Array, seed: int) -> Array:
-    """Return what a float32 computation makes of values: sums of a hundred products or so."""
+    """Return values with the error of float32 sums of about a hundred products."""
     noise = np.random.default_rng(seed).standard_normal(values.shape)
     return (values + 2e-6 * noise * (np.abs(values) + scale(values))).astype(np.float32)
 
@@ -156,7 +156,7 @@ def test_an_outlier_hides_nothing_elsewhere():
 
 
 def evaluate(chain: list[str], values: Array, parts: int) -> Array:
-    """Run random layers in the dtype of ``values``; sums are added up of so many parts."""
+    """Run random layers in the dtype of ``values``; sums have a number of parts."""
     rng = np.random.default_rng(1)
     for layer in ["dense", *chain]:
         width = values.shape[1]
@@ -188,7 +188,7 @@ def test_random_layers_in_another_order_of_sums_are_accepted(chain, seed, power)
 
 
 def test_elements_cut_off_by_relu_have_the_tolerance_of_float32():
-    """A channel in which one of a thousand pixels is not negative, and that one barely."""
+    """One channel has a single pixel of a thousand that is slightly positive."""
     rng = np.random.default_rng(0)
     before = rng.standard_normal((1, 8, 32, 32))
     before[0, 5] -= 10

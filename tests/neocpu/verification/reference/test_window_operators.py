@@ -1,4 +1,4 @@
-"""Operators that look at windows: as onnx's loops, PyTorch or ONNX Runtime compute them."""
+"""Operators on windows agree with onnx's loops, PyTorch or ONNX Runtime."""
 
 import itertools
 
