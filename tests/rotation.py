@@ -16,7 +16,7 @@ from typing import Final
 VARIABLE: Final = "NEOCPU_TESTS_OFFSET"
 """The environment variable that fixes the offset, in order to repeat a run."""
 LARGEST: Final = 10_000
-"""Offsets are smaller than that."""
+"""Offsets are smaller than this number."""
 
 
 def offset(checkout: Path, environment: MutableMapping[str, str] = os.environ) -> int:

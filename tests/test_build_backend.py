@@ -1,4 +1,4 @@
-"""Building and installing leaves nothing in the checkout, and forgets nothing."""
+"""Building and installing leaves nothing in the checkout, and omits no file."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ IGNORED = shutil.ignore_patterns("__pycache__", "*.so")
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A copy of what an installation is made of."""
+    """A copy of the files that an installation needs."""
     folder = tmp_path / "checkout"
     folder.mkdir()
     for name in INGREDIENTS:

@@ -1,4 +1,4 @@
-"""A run of the tests that leaves something in the checkout fails, and says what."""
+"""A run of the tests that leaves files in the checkout fails, and names them."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ TESTS = Path(__file__).parent
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A checkout with the house's rules and a module, which is imported."""
+    """A checkout with the project's test settings, and an imported module."""
     (tmp_path / "tests").mkdir()
     for name in ("conftest.py", "checkout_tree.py"):
         shutil.copy(TESTS / name, tmp_path / "tests")

@@ -1,4 +1,4 @@
-"""All checks run in turn, whatever fails, and one table says what became of each."""
+"""All checks run in turn, whatever fails, and one table has all outcomes."""
 
 import sys
 

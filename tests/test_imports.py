@@ -1,4 +1,4 @@
-"""Imports go down, from the roof to the foundation and from room to room, and in no circle.
+"""Imports go downwards, from the command line to the foundation, and never in a circle.
 
 Imports within functions count, and so do those for type checkers alone; names in strings do not.
 """
@@ -65,7 +65,7 @@ NAMES = {name for name, _ in modules()}
 
 
 def needed(path: Path) -> set[str]:
-    """Return our modules that a file imports: of packages, what it takes from them."""
+    """Return our modules that a file imports, including those it takes from packages."""
     found = set(imports_of(path, FOLDERS)) & NAMES
     return {n for n in found if not any(m.startswith(f"{n}.") for m in found)} - {"neocpu"}
 
@@ -83,7 +83,7 @@ IMPORTS: Graph = {name: needed(path) for name, path in modules()}
 
 
 def rank(module: str) -> int | None:
-    """Return where in the order a module is, or None of the packages that hold rooms."""
+    """Return a module's place in the order, or None for packages of packages."""
     rooms = [room for room in ORDER if f"{module}.".startswith(f"{room}.")]
     return ORDER.index(max(rooms, key=len)) if rooms else None
 
@@ -146,7 +146,7 @@ def test_a_circle_is_found():
 
 
 def test_tools_and_tests_import_existing_modules():
-    """Few tools are run by tests: that a module has moved is found out when one is needed."""
+    """Tests run few tools, and a moved module would break the others unnoticed."""
     root = Path(__file__).parents[1]
     missing = {
         f"{path.relative_to(root)} imports {name}"

@@ -1,4 +1,4 @@
-"""Every case runs at some commit, and the same ones at the same commit."""
+"""Every case runs at some commit, and a commit always runs the same cases."""
 
 import subprocess
 import sys

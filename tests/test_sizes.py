@@ -1,4 +1,4 @@
-"""Rooms, files and functions stay of a size that one can take in."""
+"""Folders, files and functions stay small enough to understand."""
 
 import ast
 import statistics

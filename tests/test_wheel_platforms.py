@@ -1,4 +1,4 @@
-"""The runtime's library for a platform, and what it really needs of one."""
+"""The runtime's library for a platform, and its real requirements."""
 
 import importlib.util
 import os
@@ -29,7 +29,7 @@ def libraries_of(path: Path) -> set[str]:
 
 
 def glibc_of(path: Path) -> int:
-    """Return the minor version of the newest glibc that a library has symbols of."""
+    """Return the minor version of the newest glibc whose symbols a library needs."""
     listing = subprocess.check_output([needs.program("readelf"), "-VW", path], text=True)
     return max(int(minor) for minor in re.findall(r"Name: GLIBC_2\.(\d+)", listing))
 

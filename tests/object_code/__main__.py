@@ -2,7 +2,7 @@
 
 ``OLD`` and ``NEW`` are the ``neocpu`` commands of two trees, each installed in an environment of
 its own. Every network is compiled by both for every CPU, at two threads and without records, and
-their functions are compared, apart from addresses of what lies elsewhere.
+their functions are compared, without addresses of other code and data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Machine code is the same wherever it is linked to, and not if one constant of it is another."""
+"""Machine code compares equal at any address, and different if one constant differs."""
 
 from __future__ import annotations
 

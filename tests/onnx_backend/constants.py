@@ -41,7 +41,7 @@ def operator_tests() -> dict[str, Any]:
 
 
 def subsets(name: str) -> Iterator[tuple[int, ...]]:
-    """Yield the numbers of inputs to be constants: of all but one, and of another some."""
+    """Yield the numbers of inputs that become constants: all but one, and some others."""
     count = len(operator_tests()[name].data_sets[0][0])
     draw = random.Random(name)
     left = draw.randrange(count)
@@ -86,7 +86,7 @@ def run_with(name: str, constants: tuple[int, ...]) -> Result:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is a tensor of numbers, and no sequence, text or nothing."""
+    """Return whether a value is a tensor of numbers, not a sequence, text or None."""
     if not isinstance(value, np.ndarray | np.generic):
         return False
     return np.asarray(value).dtype.kind in "biuf" or np.asarray(value).dtype.name == "bfloat16"

@@ -25,7 +25,7 @@ THREADS = 2
 TURN, FEWEST = 0.004, 3
 """Seconds, and calls, of a turn at least."""
 REST = 0.005
-"""Seconds before a turn: until then the other's threads may wait busily for its next call."""
+"""Seconds before a turn, in which the other side's threads may still spin."""
 NEGLIGIBLE = 2e-6
 """The least seconds of an operator: shorter times vanish in the cost of calls."""
 LEAST = 0.8
@@ -64,7 +64,7 @@ def aligned(array: Array) -> Array:
 
 
 def seconds(call: Call, least: float) -> float:
-    """Return the median time of calls, of all that ``least`` seconds are enough for."""
+    """Return the median time of as many calls as take ``least`` seconds."""
     time.sleep(REST)
     call()
     times, end = [], time.perf_counter() + least
@@ -76,14 +76,14 @@ def seconds(call: Call, least: float) -> float:
 
 
 def idle(inputs: int, rounds: int) -> list[float]:
-    """Return what calls take of a model that does nothing with so many inputs."""
+    """Return the time of calls of a model that does nothing with a number of inputs."""
     names = [f"x{number}" for number in range(inputs)]
     feeds = {name: np.zeros(1, "f") for name in names}
     return times_of(Case("nothing", [node("Identity", names[0])], feeds), rounds)
 
 
 def times_of(case: Case, rounds: int) -> list[float]:
-    """Return what a call takes here, and in ONNX Runtime: medians of rounds, in turns."""
+    """Return the times of a call here and in ONNX Runtime: medians of rounds, in turns."""
     with both(case) as pair:
         times: tuple[list[float], list[float]] = ([], [])
         for turn in range(rounds):
@@ -94,7 +94,7 @@ def times_of(case: Case, rounds: int) -> list[float]:
 
 
 def ratio(case: Case, rounds: int, calls: list[float]) -> float:
-    """Return how many times as fast neocpu is as ONNX Runtime, but for what calls take."""
+    """Return neocpu's speed relative to ONNX Runtime's, without the cost of calls."""
     own, other = (
         max(taken - spent, NEGLIGIBLE)
         for taken, spent in zip(times_of(case, rounds), calls, strict=True)
@@ -103,7 +103,7 @@ def ratio(case: Case, rounds: int, calls: list[float]) -> float:
 
 
 def main() -> None:
-    """Print a line for each operator, then what they come to."""
+    """Print a line for each operator, then a summary."""
     parser = argparse.ArgumentParser(prog="tests.operator_race", description=__doc__)
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--rounds", type=int, default=7, metavar="N")

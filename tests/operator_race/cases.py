@@ -87,7 +87,7 @@ def transposed() -> Iterator[Case]:
 
 
 def indexing() -> Iterator[Case]:
-    """Yield operators that look up, write where indices say, or rank."""
+    """Yield operators that read or write by indices, or rank."""
     table, rows = normal(256, 1000), whole(1000, 256, 1000)
     yield Case("GatherElements", [node("GatherElements", "x i", axis=1)], {"x": table, "i": rows})
     order = np.argsort(table, 1)
@@ -111,7 +111,7 @@ def indexing() -> Iterator[Case]:
 
 
 def products() -> Iterator[Case]:
-    """Yield products whose weights are given, or made of integers."""
+    """Yield products whose weights are constants, or are computed from integers."""
     filters = {"x": normal(1, 64, 28, 28), "w": normal(64, 64, 3, 3)}
     yield Case("Conv, weights given", [node("Conv", "x w", pads=[1] * 4)], filters)
     made = [
@@ -163,7 +163,7 @@ def maps() -> Iterator[Case]:
 
 
 SIZES = ((1, 16, 56, 56), (1, 16, 112, 112), (1, 64, 112, 112))
-"""50, 200 and 800 thousand elements: fewer take less than a call does."""
+"""50, 200 and 800 thousand elements: fewer take less time than the call itself."""
 
 UNARY = (
     "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Cos Cosh Elu Erf Exp Floor Gelu "

@@ -76,7 +76,7 @@ SPEECH = (
     _silero("silero_vad_openvino_16k", _BLOCK, _STATE),
     _silero("silero_vad_16k_sequence", {"input": (20, 576)}, {"h": "hn", "c": "cn"}),
 )
-"""Whether somebody speaks in a block of 32 ms, of 16 000 samples a second."""
+"""Models that detect speech in blocks of 32 ms, at 16 000 samples a second."""
 
 FACES = PackagedModel("", "", str(needs.FACE_DETECTOR), {})
 MODELS = (*SPEECH, FACES)
@@ -108,6 +108,6 @@ def compare(model: PackagedModel, calls: int = 5) -> float:
 
 
 def signal(rng: np.random.Generator, shape: Sequence[int], call: int) -> np.ndarray:
-    """Return something that is neither silence nor noise alone: a tone that grows in noise."""
+    """Return a signal between silence and noise: a tone that grows in noise."""
     tone = np.sin(np.arange(np.prod(shape)) * (0.05 + 0.02 * call)).reshape(shape)
     return (tone * 0.2 * call + rng.normal(size=shape) * 0.05).astype(np.float32)

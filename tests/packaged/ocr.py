@@ -1,7 +1,7 @@
-"""Real text, read by PP-OCR with modules of ours in the place of ONNX Runtime's sessions.
+"""Real text, read by PP-OCR with neocpu's modules in place of ONNX Runtime's sessions.
 
 The models, and the code around them, are those of ``rapidocr-onnxruntime``: one finds lines, one
-says which are upside down, and one reads them. Its pictures' sizes decide the shapes.
+finds those that are upside down, and one reads them. The pictures' sizes decide the shapes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Session:
 
 
 def replace_sessions(read: Any) -> dict[str, Session]:
-    """Put modules of ours into a reader, and return them by its parts."""
+    """Replace a reader's sessions by neocpu's modules, and return these by its parts."""
     sessions = {}
     for part, (attribute, file) in PARTS.items():
         inner = getattr(getattr(read, part), attribute)

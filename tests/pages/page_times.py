@@ -13,7 +13,7 @@ new MutationObserver(() => {
   }
 }).observe(document, { attributes: true, childList: true, subtree: true });
 """
-"""Notes when a page says that its first part is there, and all of it."""
+"""A script that notes when a page reports its first part, and all parts."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class PageTimes:
 
 
 def page_times(page: Page, path: Path) -> PageTimes:
-    """Open a page and return what that took; a page with complaints is none."""
+    """Open a page and return its times; a page with errors fails."""
     noted = page.ask("Page.addScriptToEvaluateOnNewDocument", source=NOTED)
     page.open(path)
     page.ask("Page.removeScriptToEvaluateOnNewDocument", identifier=noted["identifier"])

@@ -1,4 +1,4 @@
-"""A page that exists, drawn by today's scripts: what it shows stays as it was measured."""
+"""An existing page, drawn by today's scripts with its old measurements."""
 
 import html
 import json

@@ -41,7 +41,7 @@ Call = Callable[[], Any]
 
 
 def resizings(threads: int) -> Mapping[str, Resizing]:
-    """Return the libraries that are here."""
+    """Return the installed libraries."""
     found: dict[str, Resizing] = {}
     try:
         from PIL import Image
@@ -65,7 +65,7 @@ def resizings(threads: int) -> Mapping[str, Resizing]:
 
 
 def peers(model: Path, threads: int, inputs: Mapping[str, np.ndarray]) -> dict[str, Session]:
-    """Return the network in the other engines that are here, in float32."""
+    """Return the network in the other installed engines, in float32."""
     found = {}
     for engine, load in ((ONNXRUNTIME, load_onnxruntime), (OPENVINO, load_openvino)):
         if installed(engine):
@@ -76,7 +76,7 @@ def peers(model: Path, threads: int, inputs: Mapping[str, np.ndarray]) -> dict[s
 
 
 def prepare(pixels: np.ndarray, resize: Resizing, out: np.ndarray) -> np.ndarray:
-    """Write what a network takes of a picture, in as few steps of numpy as there can be."""
+    """Write a network's input for a picture, in as few steps of numpy as possible."""
     scaled = resize(pixels, out.shape[2:]).astype(np.float32)
     scaled *= FACTORS
     scaled += OFFSETS
@@ -87,14 +87,14 @@ def prepare(pixels: np.ndarray, resize: Resizing, out: np.ndarray) -> np.ndarray
 def contests(
     alone: Call, whole: Call, prepared: Call, plain: neocpu.Module, others: Mapping[str, Session]
 ) -> dict[str, tuple[Call, Call]]:
-    """Return what is raced against what.
+    """Return the pairs to race.
 
     Parameters
     ----------
     alone, whole : callable
         Prepare a picture in the artifact, and run the network on it too.
     prepared : callable
-        Prepares it before, and returns it.
+        Prepares a picture outside the artifact, and returns it.
     plain : neocpu.Module
         The network.
     others : mapping of str to Session
@@ -115,7 +115,7 @@ def contests(
 
 
 def passing(name: str, shape: tuple[int, ...]) -> onnx.ModelProto:
-    """Return a model that returns its input: what is left is the preparation."""
+    """Return a model that returns its input, so that only the preparation takes time."""
     values = [
         helper.make_tensor_value_info(each, TensorProto.FLOAT, shape) for each in (name, "same")
     ]

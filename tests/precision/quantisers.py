@@ -46,7 +46,7 @@ class _Reader(CalibrationDataReader):
 
 
 def _built(name: str, images: Images, opset: int = 17) -> onnx.ModelProto:
-    """Return a network of ours, or torchvision's where its name begins so, in ``opset``."""
+    """Return a built-in network, or torchvision's by its prefix, in ``opset``."""
     if name.startswith(TORCHVISION):
         return _exported(_torch_network(name).eval(), images, opset)
     model = models.build(name, image=images[0].shape[2:])
@@ -55,7 +55,7 @@ def _built(name: str, images: Images, opset: int = 17) -> onnx.ModelProto:
 
 
 def _prepared(name: str, images: Images, opset: int, folder: Path) -> Path:
-    """Return the network with batch normalisation in the weights."""
+    """Return the network with batch normalisation folded into the weights."""
     given, path = folder / "given.onnx", folder / "prepared.onnx"
     onnx.save(_built(name, images, opset), given)
     quant_pre_process(given, path, skip_symbolic_shape=True)
@@ -108,7 +108,7 @@ def _torch_network(name: str) -> Any:
 
 
 def _exported(network: Any, images: Images, opset: int = 17) -> onnx.ModelProto:
-    """Return what PyTorch's older exporter, which knows fake quantisation, makes of a network."""
+    """Export a network by PyTorch's older exporter, which supports fake quantisation."""
     import torch
 
     stream, example = io.BytesIO(), (torch.from_numpy(images[0]),)
@@ -119,7 +119,7 @@ def _exported(network: Any, images: Images, opset: int = 17) -> onnx.ModelProto:
 
 
 def _exported_graph(quantiser: str) -> Maker:
-    """PyTorch's quantisation of exported graphs, as ``quantiser`` of torchao wants it."""
+    """Quantise exported graphs by PyTorch, with a ``quantiser`` of torchao."""
 
     def make(name: str, images: Images) -> onnx.ModelProto:
         import importlib
@@ -146,7 +146,7 @@ def _exported_graph(quantiser: str) -> Maker:
 
 
 def _fake_quantised(per_channel: bool) -> Maker:
-    """Fake quantisation in the modules, as training with it leaves them; the older exporter."""
+    """Quantise by fake quantisation in the modules, as after training, and the older exporter."""
 
     def make(name: str, images: Images) -> onnx.ModelProto:
         import torch

@@ -1,4 +1,4 @@
-"""Quantise networks in many ways, and hold what is compiled of each to ONNX Runtime.
+"""Quantise networks in many ways, and compare each compiled model with ONNX Runtime.
 
     pip install nncf torch torchvision torchao
     python -m tests.precision.sweep [--networks A,B] [--quantisers A,B] [--image 64]
@@ -9,15 +9,15 @@ The reference is ONNX Runtime without its optimisations, which computes what ONN
 things are compared:
 
 layers
-    Every quantised tensor, in steps of its scale, where all layers compute from the integers that
-    the reference found (see `tests.precision.visible_layers`), with ``--precision int8``. Of each
-    tensor 99.9 % of the elements are to be within one step, and none further off than two. How many
-    are a step off is printed, and how many of these are no ties: ONNX Runtime's own real number is
+    Every quantised tensor, in steps of its scale, with ``--precision int8``. All layers compute
+    from the integers that the reference found (see `tests.precision.visible_layers`). 99.9 % of a
+    tensor's elements have to be within one step, and all within two. The sweep prints the elements
+    that are one step off, and how many of these are no ties: ONNX Runtime's own real number is
     further than a fiftieth of a step from the middle between two integers.
 network
-    The outputs of the model as it is, compiled as a user would: with the check, and precision auto.
+    The outputs of the unchanged model, compiled as by a user: verified, and with precision auto.
 
-A model is refused where compiling says so in one line; anything else that is raised is a failure.
+A model counts as refused if compiling says so in one line; any other error is a failure.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Layers:
 
     @property
     def agree(self) -> bool:
-        """Whether each tensor is as near as is asked for."""
+        """Whether each tensor is within the bounds."""
         return self.worst_share <= 1e-3 and self.furthest <= 2.5
 
 
@@ -127,7 +127,7 @@ def reference(model: onnx.ModelProto, feeds: Feeds) -> dict[str, np.ndarray]:
 
 
 def images(size: int, count: int, seed: int) -> list[np.ndarray]:
-    """Return smooth noise, as pictures are: neighbours are alike."""
+    """Return smooth noise, in which neighbours are similar as in pictures."""
     rng = np.random.default_rng(seed)
     coarse = rng.standard_normal((count, 3, size // 4, size // 4)).repeat(4, 2).repeat(4, 3)
     noise = 0.3 * rng.standard_normal((count, 3, size, size))
@@ -152,7 +152,7 @@ def compare_layers(model: onnx.ModelProto, feeds: Feeds, precision: str) -> tupl
 
 
 def compare_outputs(model: onnx.ModelProto, feeds: Feeds) -> tuple[float, Plan]:
-    """Return how much the outputs of the whole differ, relative to their norm, and the plan."""
+    """Return the difference of the network's outputs, relative to their norm, and the plan."""
     wanted = reference(model, feeds)
     with neocpu.compile(with_shapes(model, wanted), precision="auto") as compiled:
         got = compiled.module().run(dict(feeds))
@@ -204,7 +204,7 @@ def _line(case: Case) -> str:
 
 
 def totals(cases: Sequence[Mapping[str, Any]]) -> str:
-    """Return what lines of ``--results`` add up to."""
+    """Return the totals of the lines of ``--results``."""
     outcomes = Counter(case["outcome"] for case in cases)
     layers = [case["layers"] for case in cases]
     tensors, elements, one, more, no_ties = (
@@ -220,7 +220,7 @@ def totals(cases: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the cases that ``--results`` does not hold yet."""
+    """Run the cases that ``--results`` lacks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--networks", default=NETWORKS)
     parser.add_argument("--quantisers", default="")

@@ -1,9 +1,9 @@
 """A quantised model whose tensors are visible, whole or cut where they are quantised.
 
-What rounds to integers may round a tie either way, for sums in float32 depend on their order, and
-one step more or less goes through all layers below. So layers are compared by themselves: `cut`
-makes each quantised tensor an input as well, so that every layer computes from the integers that
-the reference has found, and nothing of what it rounds otherwise reaches another layer.
+Rounding to integers may break a tie either way, because float32 sums depend on their order, and a
+step of difference goes through all later layers. So layers are compared separately: `cut` makes
+each quantised tensor an input as well. Every layer then computes from the reference's integers, and
+no difference reaches another layer.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def constants(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 
 def make_visible(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Quantised]]:
-    """Return a copy that returns, after its own outputs, what each quantised tensor stands for."""
+    """Return a copy with further outputs: the real numbers of each quantised tensor."""
     seen = onnx.ModelProto()
     seen.CopyFrom(model)
     values, tensors = constants(model), []
@@ -139,7 +139,7 @@ def cut(
 
 
 def with_shapes(model: onnx.ModelProto, found: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """Return a copy that says what shapes its outputs have, as onnx's checker wants it."""
+    """Return a copy that states the shapes of its outputs, as onnx's checker requires."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
     for value in made.graph.output:

@@ -1,18 +1,18 @@
-"""Predicted against measured latency of many models, untuned, and where a prediction is off.
+"""Compare predicted with measured latencies of many untuned models, and list large errors.
 
     python -m tests.predictions MODEL [MODEL ...] [-o results.jsonl]
     python -m tests.predictions --zoo PYTHON [--only WORD] [-o results.jsonl]
     python -m tests.predictions --own --fit [-o results.jsonl]
 
 MODEL is an ONNX file or the name of a built-in network. ``--zoo`` exports architectures of other
-packages in another environment's PYTHON, as `tests.zoo` does. What OUT already has is not measured
-again. At the end: the median and the worst error, and the errors by kind of kernel. On a machine
-that others use, ``--alone`` compares the sums of kernels, each of its fastest rounds.
+packages in another environment's PYTHON, as `tests.zoo` does. Models in the results file are not
+measured again. A summary follows: the median and the worst error, and the errors by kind of kernel.
+On a shared machine ``--alone`` compares the sums of kernels, each by its fastest rounds.
 
-``--fit`` finds what this CPU does in networks, by all that OUT then has, and writes it to
+``--fit`` fits this CPU's rates to all results in the file, and writes them to
 ``foundation/network_rates.py``: ``--own`` measures built-in networks, with and without records, and
-transformers, also in 8 and in 16 bits, on a quiet machine in twenty minutes. Of a CPU that is not
-there yet, the rates of its caches and its memory are measured first.
+transformers, also in 8 and in 16 bits, on a quiet machine in twenty minutes. The rates of a new
+CPU's caches and memory are measured first.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ NARROW = (
     *("resnet18", "resnet50", "densenet121", "inception_v3", "vgg11", "mobilenet_v1"),
     *("mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "unet", "shufflenet_v2_x1_0"),
 )
-"""Those which are also measured in 8 and in 16 bits."""
+"""Networks that are also measured in 8 and in 16 bits."""
 ON_RECORD = ("resnet50", "mobilenet_v2", "densenet121", "shufflenet_v2_x1_0")
-"""Those which are also measured with the records that ship."""
+"""Networks that are also measured with the shipped records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class MeasuredModel:
 
 
 def measured(one: MeasuredModel, threads: int, rounds: int) -> Measurement:
-    """Compile and measure one model in a process that may die of it."""
+    """Compile and measure one model in a child process, which may crash."""
     name, command = one.name, [sys.executable, "-m", "tests.predictions.measured", one.model]
     command += [str(threads), str(rounds), one.precision, *["--estimated"] * one.estimated]
     try:
@@ -80,7 +80,7 @@ def measured(one: MeasuredModel, threads: int, rounds: int) -> Measurement:
 
 
 def zoo(python: str, only: str, done: set[str]) -> Iterator[MeasuredModel]:
-    """Export architectures; yield each while its file is there."""
+    """Export architectures; yield each while its file exists."""
     left = [each for each in ARCHITECTURES if only in each.name and each.name not in done]
     for name, path, _ in exports(python, "torchscript", left):
         if path is not None:
@@ -104,7 +104,7 @@ def own_networks(folder: Path) -> Iterator[MeasuredModel]:
 
 
 def fit(found: list[Measurement], target: CpuTarget, threads: int, *, alone: bool) -> None:
-    """Find what a CPU does in networks, write it, and say how far off predictions then are."""
+    """Fit the rates of a CPU, write them, and print the errors of predictions with them."""
     rates, done = NETWORK_RATES[target.mcpu], [each for each in found if not each.failure]
     together = 1.0 if alone else company(done)
     fitting = Fit(done, target, threads, together)
@@ -118,7 +118,7 @@ def fit(found: list[Measurement], target: CpuTarget, threads: int, *, alone: boo
 
 
 def main() -> None:
-    """Do what the module's text says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.predictions")
     parser.add_argument("models", nargs="*")
     parser.add_argument("--zoo", metavar="PYTHON")

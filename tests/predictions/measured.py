@@ -40,7 +40,7 @@ class KernelTimes:
     Attributes
     ----------
     kind : str
-        See `neocpu.building.kernel_report.KernelReport`, as of ``pace``, ``computing``, ``moving``,
+        See `neocpu.building.kernel_report.KernelReport`, for ``pace``, ``computing``, ``moving``,
         ``forks``, ``work`` and ``streamed``.
     predicted, took : float
         Seconds; measured times are those of the fastest round of each call.
@@ -60,12 +60,12 @@ class KernelTimes:
     streamed: float = 0.0
 
     def loops(self) -> KernelWork:
-        """Return what its loops do."""
+        """Return the work of the kernel's loops."""
         return tuple(map(LoopWork.of_json, self.work))
 
     @property
     def label(self) -> str:
-        """The kind, of convolutions their pace."""
+        """The kind, or the pace of a convolution."""
         return self.pace if self.kind == "conv2d" else self.kind
 
 
@@ -97,17 +97,17 @@ class Measurement:
 
     @property
     def took(self) -> float:
-        """Seconds of all kernels, each of its fastest rounds."""
+        """Seconds of all kernels, each by its fastest rounds."""
         return sum(each.took for each in self.kernels)
 
     def error(self, *, alone: bool) -> float:
-        """Return by how much the prediction is off, of what was measured.
+        """Return the error of the prediction, relative to the measured time.
 
         Parameters
         ----------
         alone : bool
-            Whether to compare the kernels' sums, each of its fastest rounds: others who use the
-            machine make a whole run slower far more often than a kernel.
+            Whether to compare the sums of kernels, each by its fastest rounds: other load slows
+            down a whole run far more often than a kernel.
         """
         if not alone:
             return self.predicted / self.median - 1
@@ -127,7 +127,7 @@ class Measurement:
 
 
 def kernels_of(compiled: CompiledModule, found: dict) -> list[KernelTimes]:
-    """Return each kernel, with what its calls were predicted to take and took."""
+    """Return each kernel with the predicted and measured times of its calls."""
     # A trace begins within the call from Python.
     took: dict[str, float] = defaultdict(float, {RUNTIME: found["between"] + RUN_SECONDS})
     for kernel, _, least, *_ in found["calls"]:
@@ -189,7 +189,7 @@ def measure(
 
 
 def table(found: list[Measurement], *, alone: bool) -> str:
-    """Return the errors over all models, of the worst ones, and by kind of kernel."""
+    """Return the errors over all models, the worst ones, and the errors by kind of kernel."""
     done = [each for each in found if not each.failure]
     if not done:
         return "nothing was measured"

@@ -1,4 +1,4 @@
-"""Rates are found that networks were run at, and written as the code that they are read from."""
+"""Fitting recovers the rates of simulated networks, and writes them as code."""
 
 from dataclasses import replace
 from pathlib import Path

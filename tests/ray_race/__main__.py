@@ -28,7 +28,7 @@ import neocpu.batch
 from neocpu.frontend.models import build
 
 BATCH = 16
-"""Rows of a call of a worker."""
+"""The rows of a worker's call."""
 
 
 def pictures(batch: dict[str, Any], shape: list[int]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def pictures(batch: dict[str, Any], shape: list[int]) -> dict[str, Any]:
 
 
 class Timed(neocpu.batch.Predictor):
-    """A predictor that says when it scored what; how it got ready is not what is asked for."""
+    """A predictor that reports when it scored each batch, without its start."""
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return a batch's columns, and when scoring began and ended."""

@@ -47,7 +47,7 @@ def check_template(
 def check_exact(
     template, workload: Conv2dWorkload, scheme, threads: int, target: CpuTarget
 ) -> None:
-    """Run one scheme of a convolution of integers, which may not err, on a CPU of any kind."""
+    """Run one scheme of an integer convolution, which must be exact, on any CPU."""
     operands = random_operands(workload, 1)
     weights = template.pack_weights(operands.weights, workload, scheme)
     arguments = kernel_arguments(workload, scheme, operands, weights)

@@ -1,4 +1,4 @@
-"""Convolutions drawn for Winograd's algorithm in integers, and schemes of any kind for them."""
+"""Random convolutions for Winograd's algorithm in integers, with random schemes."""
 
 from __future__ import annotations
 

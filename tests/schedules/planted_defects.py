@@ -1,7 +1,7 @@
 """Kernels with an index or a loop that is off by one, run between inaccessible pages.
 
-``python -m tests.schedules.planted_defects`` runs each kernel as it is and with its defect, in
-children of its own, and prints a line of JSON for each.
+``python -m tests.schedules.planted_defects`` runs each kernel unchanged and with its defect in
+separate children, and prints a line of JSON for each.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ def _numbers_of(body: Any) -> dict[Var, int]:
 
 
 def _with_one_more_turn(body: Any, turns: int) -> Any:
-    """Return ``body`` whose first loop, an outermost one, makes so many more turns."""
+    """Return ``body`` with more iterations of its first outermost loop."""
     loops: list[Any] = []
     tvm_ffi.structural_walk(body, (tirx.For, loops.append), order="pre")
 
@@ -352,7 +352,7 @@ def call_with_room(function: Callable[..., Any], kernel: Kernel) -> None:
 
 
 def outcome(function: Callable[[], object]) -> int:
-    """Return how a child ends that calls ``function``: 0, minus its signal, or `FOUND`."""
+    """Return the exit of a child that calls ``function``: 0, minus its signal, or `FOUND`."""
     child = os.fork()
     if child == 0:
         faulthandler.disable()

@@ -70,7 +70,7 @@ def curve(workload: Workload, scheme, target):
 
 
 def check(curve_):
-    """Finite and positive; another thread costs no more than the loops it forks."""
+    """Check that estimates are finite and positive, and that a thread adds at most its forks."""
     assert all(math.isfinite(seconds) and seconds > 0 for seconds in curve_)
     for fewer, more in pairwise(curve_):
         assert more <= fewer * 1.0001 + 2 * fork_seconds(2, TARGETS[0])
@@ -94,7 +94,7 @@ def test_estimates_grow_with_images_and_epilogues(workload):
 
 
 def products_saved(workload, scheme):
-    """Products of direct convolution for each one of the scheme."""
+    """Return the products of direct convolution divided by those of the scheme."""
     dilated = isinstance(scheme, DirectScheme) and workload.dilation != (1, 1)
     if dilated or isinstance(scheme, GroupScheme):
         return 1 / math.prod(map(share_of_pixels, (workload,) * 2, (0, 1)))
@@ -120,7 +120,7 @@ def share_of_pixels(workload, axis):
 
 
 def unit_of(workload, scheme, target):
-    """Return what multiplies in a kernel."""
+    """Return the multiplying unit of a kernel."""
     if isinstance(scheme, SplitScheme):
         return target.find_matrix_unit(BFLOAT16_PRODUCTS)
     if isinstance(scheme, MatrixScheme):
@@ -130,7 +130,7 @@ def unit_of(workload, scheme, target):
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_no_kernel_beats_the_machine(target):
-    """Multiply-adds at full width and clock, on every thread."""
+    """The limit is multiply-adds at full width and clock, on every thread."""
     for workload in CONVOLUTIONS:
         for scheme in of_each_template(workload, target):
             fewer, unit = products_saved(workload, scheme), unit_of(workload, scheme, target)

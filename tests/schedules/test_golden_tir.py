@@ -1,6 +1,6 @@
-"""The TIR of one scheme of each template, for an x86 and a NEON target, as it was reviewed.
+"""The TIR of one scheme of each template, for an x86 and a NEON target, equals reviewed files.
 
-A difference is looked at, and if it is meant, written anew: ``pytest --update-golden
+Review a difference, and if it is intended, update the files: ``pytest --update-golden
 tests/schedules/test_golden_tir.py``. Each file begins with the scheme, so that the order in which
 schemes are tried may change.
 """
@@ -98,7 +98,7 @@ def golden(name: str, target: str) -> Path:
 
 
 def scheme_of(name: str, target: str, *, updating: bool):
-    """Return the scheme that was reviewed; the one tried first where there is none to be had."""
+    """Return the reviewed scheme, or the first one if there is none."""
     path = golden(name, target)
     if path.exists():
         try:

@@ -1,4 +1,4 @@
-"""Kernels that are off by one somewhere: between inaccessible pages, each is found."""
+"""Every kernel with an off-by-one defect is found between inaccessible pages."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_kernels_without_defects_pass(outcomes):
 
 
 def test_most_defects_do_not_show_without_guards(outcomes):
-    """Amid memory that may be touched they end as if nothing were wrong, as a rule.
+    """Kernels usually end normally if all surrounding memory is accessible.
 
-    Not always: what is read from a workspace that nothing was written to may be used as an index.
+    An exception is an index that is read from an unwritten workspace.
     """
     assert sum(one["unguarded"] == 0 for one in outcomes) >= 20

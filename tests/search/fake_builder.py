@@ -1,4 +1,4 @@
-"""A builder for `LocalMeasurer` without TVM: each candidate's ``reg_oc`` says how it behaves."""
+"""A builder for `LocalMeasurer` without TVM: a candidate's ``reg_oc`` selects its behaviour."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOG, BUILDS = "FAKE_BUILDER_LOG", "FAKE_BUILDER_BUILDS"
 
 
 def request(behaviour: int, microseconds: int = 100, workload=WORKLOAD) -> Request:
-    """A candidate of that behaviour; a good one takes ``microseconds``."""
+    """Return a candidate of that behaviour; a good one takes ``microseconds``."""
     return Request(workload, NchwScheme(behaviour, microseconds))
 
 
@@ -49,12 +49,12 @@ def crash(deadly: signal.Signals = signal.SIGSEGV) -> None:
 
 
 def fill_memory() -> None:
-    """Ask for as much as this process may hold in all."""
+    """Allocate all memory that this process may have."""
     bytearray(resource.getrlimit(resource.RLIMIT_DATA)[0])
 
 
 class FakeBuilder:
-    """Builds a candidate to itself."""
+    """A builder that returns the candidate itself."""
 
     def __init__(self, target: CpuTarget, threads: int) -> None:
         self.threads = threads
@@ -113,7 +113,7 @@ class FakeBuilder:
 
 
 class BrokenBuilder:
-    """Cannot even be created."""
+    """A builder that cannot even be created."""
 
     def __init__(self, target: CpuTarget, threads: int) -> None:
         raise OSError("no compiler here")

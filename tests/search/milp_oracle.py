@@ -31,7 +31,7 @@ class MilpResult:
     cost : float
         The cost of its best plan, as the layout graph counts it; ``inf`` if it found none.
     bound : float
-        A cost below which no plan is.
+        A lower bound on the cost of every plan.
     proven : bool
         Whether it finished.
     seconds : float

@@ -31,7 +31,7 @@ TARGET = host_target()
 
 
 def noting(calls: list[tuple[int, ...]]) -> Kernel:
-    """A kernel that does nothing but note where its arguments are."""
+    """A kernel that only notes the addresses of its arguments."""
     return kernel_of(lambda addresses: calls.append(addresses) or 0)
 
 
@@ -133,7 +133,7 @@ def test_transforms_are_timed_at_places_that_the_cores_caches_do_not_hold():
 
 
 def corrupt(kernel: Kernel) -> Kernel:
-    """A kernel that adds one to the first number of what another one writes."""
+    """A kernel that adds one to the first number of another kernel's output."""
 
     def spoil(addresses):
         ctypes.c_float.from_address(addresses[-1]).value += 1

@@ -1,4 +1,4 @@
-"""The options that name a fleet, and what is wrong with them."""
+"""The options that name a fleet, and mistakes in them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ SIZES = 1 << 16
 
 
 def on_tvm(function, arrays, folder: Path):
-    """Return what a function computes on TVM's threads, in a process of its own."""
+    """Return a function's result on TVM's threads, in a separate process."""
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     library = folder / "main.so"
     tvm.tirx.build(module, TARGET.to_tvm(), pipeline=PIPELINE).export_library(str(library))
@@ -82,7 +82,7 @@ def test_kernels_compute_the_same_as_on_tvms_threads(workload, threads, tmp_path
 
 
 def doubling(extent: int, workspace: bool = False):
-    """A kernel whose parallel loop doubles rows, by way of a workspace of each task if asked."""
+    """A kernel whose parallel loop doubles rows, with a workspace for each task if asked for."""
 
     def body(data, output):
         with T.parallel(extent) as row:

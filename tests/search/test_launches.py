@@ -31,7 +31,7 @@ def _random(seed):
 
 
 def _best(nodes, cost, most):
-    """Return the least cost of all orders, by trying each."""
+    """Return the least cost of all orders by trying each."""
     everything = frozenset(range(len(nodes)))
     known = {everything: 0.0}
 
@@ -72,7 +72,7 @@ def test_no_other_order_is_cheaper(seed):
 
 
 def _chains(count, length):
-    """Return chains of calls that begin at one and end at one, in the order of the chains."""
+    """Return chains of calls with a common first and last call, chain by chain."""
     nodes = [CallNode(frozenset())]
     ends = []
     for _ in range(count):
@@ -97,7 +97,7 @@ def test_branches_become_neighbours():
 
 
 def test_many_branches_are_launched_jointly():
-    """More than every set is tried of, and longer than a stretch may be."""
+    """There are too many branches to try every set, and the program exceeds a stretch."""
     nodes = _chains(10, 8)
     assert len(nodes) > LONGEST
     steps = [step for stretch in plan_launches(nodes, _equal, 8) for step in stretch]

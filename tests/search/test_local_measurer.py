@@ -1,4 +1,4 @@
-"""Candidates that crash, hang, raise and lie must cost only themselves."""
+"""Candidates that crash, hang, raise or lie affect no others."""
 
 from __future__ import annotations
 

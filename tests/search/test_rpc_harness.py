@@ -55,7 +55,7 @@ tensors = [tvm_ffi.from_dlpack(a) for a in (pool, pool, output)]
 def run(
     folder: Path, script: str, body: str = "", seconds: float = 10, loop: str = ""
 ) -> tuple[int, str]:
-    """Run ``script`` with a kernel that does ``body`` loaded; return exit code and output.
+    """Run ``script`` with a loaded kernel that does ``body``; return exit code and output.
 
     Each task of the kernel's parallel loop does ``loop``.
     """

@@ -1,4 +1,4 @@
-"""Servers die, hang or cannot run the code, candidates crash them, and nothing is lost."""
+"""No result is lost if servers die, hang, crash or cannot run the code."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from neocpu.search.measuring.measure import Measurement, Request
 from neocpu.search.measuring.rpc_measurer import RpcMeasurer
 from neocpu.search.measuring.rpc_tracker import Address
 
-#: Seconds after which a server counts as lost: so many that on a busy machine none does, or so few
-#: that a test need not wait for one that is.
+#: Seconds after which a server counts as lost: enough for a busy machine, or few enough that a test
+#: does not wait long for a lost server.
 LONG, SHORT = 60.0, 1.0
 
 
@@ -109,7 +109,7 @@ def test_a_bad_candidate_costs_only_itself(measurer, two_servers, behaviour: int
 
 
 def test_a_server_that_survives_its_candidate_is_not_called_lost(measurer, two_servers, caplog):
-    """Though the other one, which is free, takes its place."""
+    """It counts as alive though the other free server takes its place."""
     bad = request(fake.CRASHES)
     with measurer(two_servers, parallel=1) as m:
         assert by_request(m.measure([bad]))[bad].error == "crashed: the server's process ended"

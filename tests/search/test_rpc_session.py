@@ -43,7 +43,7 @@ class Calls(list):
 
 
 def loaded(session: Session, workload: Workload):
-    """Load the first scheme of ``workload``; return its request, what runs it, and its calls."""
+    """Load the first scheme of ``workload``; return its request, its runner and its calls."""
     request = Request(workload, registry.schemes(workload, TARGET)[0])
     calls = Calls()
     library = {"fill": lambda tensor: None, "run": calls}

@@ -214,7 +214,7 @@ def too_wide() -> LayoutGraph:
 
 
 def ticking(step: float = 1.0) -> Callable[[], float]:
-    """A clock that is ``step`` seconds later every time it is looked at."""
+    """A clock that advances ``step`` seconds every time it is read."""
     ticks = itertools.count()
     return lambda: step * next(ticks)
 
@@ -309,7 +309,7 @@ def test_reductions_of_nodes_with_many_choices_take_little_memory(size: int):
 
 
 class Watch:
-    """A clock that stands at 0 until it was looked at so often, and then is past any limit."""
+    """A clock that stays at 0 for a number of reads, and then is past any limit."""
 
     def __init__(self, looks: float) -> None:
         self.left = looks
@@ -366,7 +366,7 @@ def test_an_elimination_that_is_out_of_time_changes_nothing():
 
 
 def test_costs_below_zero():
-    """Improving a plan must end though a cost below zero times nearly one is larger."""
+    """Improving a plan must end, though a negative cost grows when it is scaled down."""
     rng = np.random.default_rng(0)
     nodes = tuple(LayoutNode("n", tuple("abc"), tuple(rng.random(3) - 5)) for _ in range(6))
     ends = itertools.combinations(range(6), 2)

@@ -1,4 +1,4 @@
-"""Strategies by replay of made-up measurements: no clocks, no kernels."""
+"""Strategies by replay of simulated measurements: no clocks, no kernels."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def run(strategy, database: Path, trials=None, space=SPACE, measurements=RECORDE
 
 
 def cost(report) -> float:
-    """Seconds of all convolutions, with the best schemes found."""
+    """Return the seconds of all convolutions with the best schemes found."""
     return sum(task.task.count * task.best.result.best for task in report.tasks)
 
 
@@ -173,7 +173,7 @@ def test_failures_are_no_end_and_teach_nothing_wrong(tmp_path: Path, grid):
 
 
 def test_a_workload_that_never_works_is_no_end_either():
-    """Its scheme of all that are left is nowhere: the others' gains are measured by estimates."""
+    """The workload has no best scheme, so gains of the others are measured by estimates."""
     dead, *others = states()
     failed = {s: failure(dead.workload, s) for s in dead.candidates}
     dead = dataclasses.replace(dead, candidates=(), records=failed)
@@ -186,7 +186,7 @@ def failure(workload, scheme) -> Record:
 
 
 def test_each_of_several_networks_comes_near_its_own_grid(tmp_path: Path, grid):
-    """A network of a thousandth of the other's time is no rounding error."""
+    """A network with a thousandth of the other's time still counts."""
     tasks = [TuningTask(TUNED[0], (1000, 0)), TuningTask(TUNED[1], (0, 1))]
     report, _ = run(xgb(), tmp_path / "db", tasks=tasks)
     for task, exhaustive in zip(report.tasks, grid.tasks, strict=False):
@@ -198,7 +198,7 @@ def test_each_of_several_networks_comes_near_its_own_grid(tmp_path: Path, grid):
 
 
 def with_transforms(count: int):
-    """A space that has transforms too, and the measurements and tasks of these and convolutions."""
+    """Return a space with transforms and convolutions, their measurements and tasks."""
     transforms = [
         TransformWorkload(batch=1, channels=64, height=56, width=7 + i, in_block=8, out_block=16)
         for i in range(count)

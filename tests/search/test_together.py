@@ -1,4 +1,4 @@
-"""Graphs solved together, against all plans that there are."""
+"""Graphs that are solved jointly, compared with all possible plans."""
 
 import itertools
 
@@ -32,7 +32,7 @@ def sharing(rng, nodes, needs, *, every=False):
 
 
 def ways_to_run(one):
-    """Every plan of a graph: what it costs by its weight, and what it needs."""
+    """Return every plan of a graph: its weighted cost, and the things it needs."""
     ranges = [range(len(node.choices)) for node in one.graph.nodes]
     for choices in itertools.product(*ranges):
         given = sum(one.graph.nodes[u].costs[choices[u]] for u in one.ways)

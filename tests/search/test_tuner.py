@@ -39,7 +39,7 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def true_seconds(workload, scheme) -> float:
-    """The scheme of reg_n 107 is best; the estimate thinks 100 is."""
+    """Return seconds by which reg_n 107 is best, while the estimate prefers 100."""
     return (abs(scheme.reg_n - 107) + 1) * workload.height * 1e-6
 
 
@@ -57,7 +57,7 @@ SPACE = SearchSpace(
 
 
 class Spy:
-    """Notes what is measured; may be interrupted after some measurements."""
+    """A measurer that notes its requests, and may be interrupted after some."""
 
     def __init__(self, recorded=RECORDED, interrupt_after: int | None = None) -> None:
         self.replay = ReplayMeasurer(recorded)
@@ -170,7 +170,7 @@ def test_budget_of_trials(database: Path, trials: int):
 
 
 class Slow(Spy):
-    """Takes a second for each measurement."""
+    """A measurer that takes a second for each measurement."""
 
     def __init__(self, **options) -> None:
         super().__init__(**options)

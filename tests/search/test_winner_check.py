@@ -26,7 +26,7 @@ OTHER = dataclasses.replace(WORKLOAD, height=16)
 
 
 class Replay(Spy):
-    """Compares with other seconds than it measured, a turn's at a time."""
+    """A replay whose comparisons give other seconds than its measurements."""
 
     def __init__(self, recorded, wrong=None, again=None) -> None:
         super().__init__(recorded, wrong)

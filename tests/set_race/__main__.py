@@ -47,7 +47,7 @@ def seconds(call: Callable[[], Any]) -> float:
 
 
 def race(one: Callable[[], Any], other: Callable[[], Any], rounds: int) -> tuple[float, float]:
-    """Return how many times as fast ``one`` is: by medians, and by the fastest calls."""
+    """Return the relative speed of ``one``: by medians, and by the fastest calls."""
     times: tuple[list[float], list[float]] = ([], [])
     for turn in range(rounds):
         sides = list(zip((one, other), times, strict=True))
@@ -59,7 +59,7 @@ def race(one: Callable[[], Any], other: Callable[[], Any], rounds: int) -> tuple
 
 
 def raced(one: Path, other: Path, data: Any, asked: argparse.Namespace) -> tuple[float, ...]:
-    """Return what `race` does of two artifacts on an input, the median of loads of both."""
+    """Return `race` of two artifacts on an input, as the median over several loads."""
     found = []
     for turn in range(asked.loads):
         paths = (other, one) if turn % 2 else (one, other)
@@ -100,7 +100,7 @@ def shape(text: str) -> Shape:
 def compiled(
     network: str, shapes: list[Shape], threads: int, path: Path, *, verify: bool = False
 ) -> None:
-    """Compile a network for one shape or several; batches are timed where it is verified."""
+    """Compile a network for one or several shapes; verification also times batches."""
     signatures = [{"input": each} for each in shapes]
     with neocpu.compile(network, shapes=signatures, threads=threads, verify=verify) as made:
         made.export(path)

@@ -1,4 +1,4 @@
-"""Merging: what wins, that order does not matter, and that nothing is lost on the way."""
+"""Merging: the better record wins, order does not matter, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_records_taken_from_each_file_are_reported(tmp_path: Path):
 
 
 def test_the_destination_keeps_its_bytes(tmp_path: Path):
-    """Torn lines and those of other versions too: to merge is not to prune."""
+    """Torn lines and lines of other versions stay too, because merging does not prune."""
     destination = write(tmp_path / "all.jsonl", RECORD, tail=b'{"v":2}\n{"v":1,"torn')
     before = destination.read_bytes()
     source = write(tmp_path / "one.jsonl", record(1e-3, reg_n=2))

@@ -1,4 +1,4 @@
-"""Packed records: the round trip, what one file has in common, damage, and the command."""
+"""Packed records: the round trip, shared parts of a file, damage, and the command."""
 
 from __future__ import annotations
 

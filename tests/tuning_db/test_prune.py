@@ -1,4 +1,4 @@
-"""Pruning: what goes, what stays, and in which bytes."""
+"""Pruning: dropped records, kept records, and their bytes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def database(tmp_path: Path) -> Path:
 
 
 def numbers(path: Path, before: list[bytes]) -> list[int]:
-    """Lines of ``before`` that are left, by number; they have to be left as they were."""
+    """Return the numbers of the lines of ``before`` that are left; they must be unchanged."""
     after = path.read_bytes()
     assert after.endswith(b"\n")
     return [before.index(kept) + 1 for kept in after.splitlines(keepends=True)]

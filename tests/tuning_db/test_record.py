@@ -72,7 +72,7 @@ pairs = st.tuples(small, small)
 def convolution(
     batch, group_in, group_out, groups, beyond, windows, numerics, epilogue
 ) -> Conv2dWorkload:
-    """One that is possible: whole groups, and at least one output pixel."""
+    """Return a possible convolution: whole groups, and at least one output pixel."""
     kernel, stride, padding, dilation = windows
     size = [d * (k - 1) + more for d, k, more in zip(dilation, kernel, beyond, strict=True)]
     channels = (groups * group_in, groups * group_out)
@@ -333,7 +333,7 @@ VNNI = dataclasses.replace(TARGET, features=("avx2", "fma", "avx512f", "avx512vn
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_absurd_numbers_are_refused_or_can_be_computed_with(tuned, data):
-    """``"ic_bn": 1e400`` ended every compilation that read the database with an OverflowError."""
+    """``"ic_bn": 1e400`` once ended every compilation that read it with an OverflowError."""
     workload, scheme = tuned
     document = dataclasses.replace(RECORD, workload=workload, scheme=scheme).to_json()
     document = json.loads(json.dumps(document))

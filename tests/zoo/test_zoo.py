@@ -1,4 +1,4 @@
-"""Networks of other packages: each compiles, and computes what ONNX Runtime does."""
+"""Networks of other packages compile, and agree with ONNX Runtime."""
 
 import os
 

@@ -65,7 +65,7 @@ def test_widening_is_a_shift(target):
 
 
 def test_templates_of_float32_leave_it_alone():
-    """They know no rounding of their own."""
+    """Templates of float32 do not round to bfloat16."""
     for numerics in (
         TO_FLOAT,
         Numerics(data="float32", weights="float32", sum="float32", output="bfloat16"),

@@ -1,4 +1,4 @@
-"""1x1 convolution by seven products against a naive reference, over sizes that fit nothing."""
+"""1x1 convolution by seven products against a naive reference, over awkward sizes."""
 
 from dataclasses import replace
 
@@ -66,7 +66,7 @@ def test_tasks_blocks_and_halves_that_divide_nothing(workload, scheme, threads):
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_vectors_of_other_widths_match_naive(target):
-    """The schedule of another target, in this machine's instructions."""
+    """The schedule is that of another target, in this machine's instructions."""
     workload = conv_workload(1, 71, 5, 5, 61, (1, 1), epilogue=EPILOGUES[3])
     check_template(template, workload, template.space(workload, target)[0], target=target)
 

@@ -1,4 +1,4 @@
-"""Winograd convolution against a naive reference, norm-wise, over sizes that fit nothing."""
+"""Winograd convolution against a naive reference, norm-wise, over awkward sizes."""
 
 import math
 import re
@@ -158,7 +158,7 @@ def test_blocks_and_register_tiles_that_divide_nothing(scheme):
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_vectors_of_other_widths_match_naive(target):
-    """The schedule of another target, in this machine's instructions."""
+    """The schedule is that of another target, in this machine's instructions."""
     workload = conv_workload(1, 21, 7, 9, 18, (3, 3), padding=ONE)
     for scheme in template.space(workload, target)[:4]:
         check_template(template, workload, scheme, target=target)
@@ -180,7 +180,7 @@ def test_padded_lanes_of_the_output_are_finite():
 )
 @needs.one_in(2)
 def test_error_is_within_its_factor_of_direct_summation(tile, kernel, stride):
-    """Norm-wise, of one vector of channels, where it is worst: direct summation has few terms."""
+    """One vector of channels is the worst case, because direct summation has few terms."""
     workload = conv_workload(1, LANES, 30, 31, LANES, kernel, stride=stride)
     # Non-negative inputs, as after a ReLU, cancel least and round most.
     x = np.maximum(normal(workload.input_shape, 1), 0)
@@ -292,7 +292,7 @@ def test_strips_cover_all_tiles_once(blocks, threads, strip):
 
 
 def test_starts_of_many_strips_do_not_overflow():
-    """Strips times register tiles are more than an int32 holds, in an image of two rows."""
+    """Strips times register tiles exceed an int32 in an image of two rows."""
     blocks = 100_001
     workload = conv_workload(1, LANES, 2, 2 * blocks, LANES, (3, 3), padding=ONE)
     scheme = WinogradScheme(LANES, LANES, reg_n=1, tile=2, reg_oc=LANES, strip=2, oc_split=False)
@@ -399,7 +399,7 @@ def test_large_weights_are_prefetched_and_small_ones_are_not():
 
 @pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
 def test_groups_of_output_channels_match_naive(split, monkeypatch):
-    """Five blocks of channels, of whose sums a task keeps three: the last group has two."""
+    """A task keeps the sums of three of five blocks of channels; the last group has two."""
     workload = conv_workload(1, 19, 7, 9, 5 * LANES, (3, 3), padding=ONE)
     scheme = scheme_of(4, split)
     one = Tiling(workload, scheme, LANES).sum_bytes

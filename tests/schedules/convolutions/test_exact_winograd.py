@@ -1,4 +1,4 @@
-"""Winograd's convolution of integers: bit for bit direct convolution, wherever that is proved."""
+"""Winograd's integer convolution equals direct convolution bit for bit if that is proved."""
 
 import random
 from dataclasses import replace
@@ -78,7 +78,7 @@ WORKLOADS[6] = replace(WORKLOADS[6], epilogue=PLAIN)
 
 
 def outputs(module, workload, scheme, operands, threads=1, target=ZEN4):
-    """Return what a template's kernel makes, in its layout: into ones, and into twos."""
+    """Return a kernel's outputs in its layout, written over ones and over twos."""
     weights = module.pack_weights(operands.weights, workload, scheme)
     arguments = kernel_arguments(workload, scheme, operands, weights)
     *shapes, (shape, dtype) = module.argument_shapes(workload, scheme)
@@ -89,7 +89,7 @@ def outputs(module, workload, scheme, operands, threads=1, target=ZEN4):
 
 
 def check(workload, scheme, threads=1, target=ZEN4, operands=None, expected=None):
-    """Hold a kernel to the reference, or to what else is ``expected``."""
+    """Compare a kernel with the reference, or with ``expected``."""
     operands = operands or random_operands(workload, 1)
     expected = conv2d(workload, operands) if expected is None else expected
     for got in outputs(template, workload, scheme, operands, threads, target):
@@ -98,7 +98,7 @@ def check(workload, scheme, threads=1, target=ZEN4, operands=None, expected=None
 
 
 def by_direct(workload, target):
-    """Return what direct convolution makes: LLVM may round once where numpy rounds twice."""
+    """Return direct convolution's output: LLVM may round once where numpy rounds twice."""
     scheme = conv2d_dot.space(workload, target)[0]
     got, _ = outputs(conv2d_dot, workload, scheme, random_operands(workload, 1), target=target)
     return scheme.out_layout.unpack(got, workload.out_channels)
@@ -155,7 +155,7 @@ def test_sums_as_large_as_they_get(channels, weight, target):
 
 
 def test_the_bound_is_sharp(monkeypatch):
-    """One channel more is not proved, and is wrong."""
+    """One more channel is not proved to be exact, and is wrong."""
     workload, operands = extreme(MOST_CHANNELS + 1, -128)
     scheme = scheme_of(extreme(MOST_CHANNELS, -128)[0])
     assert not template.applies(workload, ZEN4)
@@ -169,7 +169,7 @@ def test_the_bound_is_sharp(monkeypatch):
 
 
 def test_the_proof_follows_weights():
-    """255 times the larger of an output channel's positive and negative weights."""
+    """The bound is 255 times the larger sum of positive or negative weights of a channel."""
     weights = np.zeros((3, 5, 3, 3), np.int8)
     weights[0, :2] = 1
     weights[1, 0, 0] = (-128, 127, -128)
@@ -196,7 +196,7 @@ def test_transforms_yield_900_times_the_sums():
 @pytest.mark.parametrize("down", [1, 2, 3, 4])
 @pytest.mark.parametrize("across", [1, 2, 3, 4])
 def test_smaller_tiles_are_of_the_same_weights(down, across):
-    """Theirs are some of a whole tile's products, and 900 times the sums, too."""
+    """Smaller tiles use some of a whole tile's products, and the same factor of 900."""
     rng = np.random.default_rng(1)
     given = rng.integers(0, 256, (down + 2, across + 2))
     taps = rng.integers(-128, 128, (3, 3))

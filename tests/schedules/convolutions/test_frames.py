@@ -139,7 +139,7 @@ def test_epilogues_and_folded_layouts():
 
 
 def test_the_definition_agrees_with_sums_of_images():
-    """A window of frames is a sum of convolutions of images."""
+    """A window over depth slices is a sum of convolutions of images."""
     frames = Frames(5, 2, stride=2, dilation=3, padding=(2, 1))
     made = workload(frames, 2, 4, (3, 4), 6, (2, 3), groups=2, padding=(0, 1, 1, 0))
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Lanes after the last channel stay finite whatever the image holds: the next layer reads them."""
+"""Lanes after the last channel stay finite for any image, because the next layer reads them."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Winograd's convolution of bfloat16 in 16-bit integers: as near float32 as direct convolution."""
+"""Winograd's bfloat16 convolution in 16-bit integers is as accurate as direct convolution."""
 
 import random
 from dataclasses import replace
@@ -68,7 +68,7 @@ def operands_of(workload, seed=1):
 
 
 def output(workload, scheme, operands, threads=1, target=ZEN4, module=template):
-    """Return what a template's kernel makes on this host, as float32 in NCHW."""
+    """Return the output of a template's kernel on this host, as float32 in NCHW."""
     weights = registry.given_weights(operands.weights, workload, scheme)
     packed = module.pack_weights(weights, workload, scheme)
     arguments = kernel_arguments(workload, scheme, operands, packed)
@@ -154,7 +154,7 @@ def test_zeros_give_the_bias():
 @pytest.mark.parametrize("sign", [1, -1])
 @needs.one_in(3)
 def test_no_sum_leaves_32_bits(sign, tile, channels, target):
-    """All products of one sign, and data at the ends of what they extend over."""
+    """All products have one sign, and data are at the ends of their range."""
     workload = conv_workload(1, channels, 8, 8, 16, (3, 3), padding=PAD, numerics=TO_FLOAT)
     operands = operands_of(workload)
     signs = np.sign(operands.data.astype(np.float32))
@@ -212,7 +212,7 @@ def test_sums_are_made_in_parts_of_whole_vectors():
 
 
 def test_a_tolerance_of_its_own():
-    """Tuning takes it for right, and not what is wrong."""
+    """Tuning accepts the kernel, and rejects a wrong one."""
     workload = replace(WORKLOADS[0], epilogue=())
     operands, scheme = operands_of(workload), template.space(workload, ZEN4)[0]
     expected = conv2d(workload, operands)

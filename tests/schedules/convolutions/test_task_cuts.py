@@ -26,7 +26,7 @@ ZEN4 = with_cores(parse_target("znver4"), 64)
 
 
 def _shares(other, threads):
-    """Return the busiest thread's share where the other axis has so many equal parts."""
+    """Return the busiest thread's share if the other axis has a number of equal parts."""
 
     def share(parts):
         tasks = parts * other
@@ -97,7 +97,7 @@ def test_shorter_strips_have_larger_groups():
 
 @pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
 def test_both_axes_cut_match_naive(split):
-    """Sizes that divide nothing, for more threads than either axis has parts."""
+    """Sizes are awkward, and there are more threads than parts of either axis."""
     flat = conv_workload(1, 2 * LANES + 3, 5, 7, 5 * LANES - 1, (1, 1))
     for workload in (flat, replace(flat, batch=3, stride=(2, 1))):
         check_template(conv2d_pointwise, workload, _pointwise(split), threads=16)

@@ -73,7 +73,7 @@ def test_streams_share_the_memory_and_the_weights_in_caches():
 @pytest.mark.parametrize("image", [16, 28, 32, 48, 56, 64, 112, 128])
 @pytest.mark.parametrize("chunks", [4, 8, 16, 64])
 def test_conflicts_are_those_of_a_set_associative_cache(image, chunks):
-    """Four pixels of 32 bytes, below each other, in every chunk: count the lines of each set."""
+    """Every chunk has four vertically adjacent pixels of 32 bytes; lines of each set count."""
     target = SERVER
     row = image * 32
     axes = (chunks, image * row), (4, row)

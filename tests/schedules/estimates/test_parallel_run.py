@@ -31,7 +31,7 @@ def _call(iterations, seconds=1e-3, **others):
 
 
 def _only(run, threads, machine=MACHINE):
-    """Return what is lost of the one call, without the forks."""
+    """Return the losses of the only call, without forks."""
     (call, _) = predict_run(run, machine, threads).calls
     return {limit: lost for limit, lost in call.lost.items() if lost and limit != "fork-join"}
 

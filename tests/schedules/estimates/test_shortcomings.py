@@ -26,7 +26,7 @@ def elementwise(emit, shape=SHAPE, dtype="float32"):
 
 
 def opaque():
-    """Return a stage that calls a function out of sight."""
+    """Return a stage that calls an opaque function."""
     return elementwise(lambda x: tirx.call_pure_extern("float32", "sinf", x))
 
 
@@ -82,7 +82,7 @@ def test_workspaces_as_large_as_a_map_are_seen_as_tvm_makes_them():
 
 
 def test_unscheduled_reductions_are_analysed():
-    """Their first values are still a part of their blocks."""
+    """The initial values of such reductions are still part of their blocks."""
     x = te.placeholder((512, 384), name="x")
     k = te.reduce_axis((0, 384), name="k")
     total = te.compute((512,), lambda i: te.sum(x[i, k], axis=k), name="total")

@@ -34,7 +34,7 @@ LANES = 16
 
 
 def counted(*tensors):
-    """The loop nests of what computes the last tensor of the others."""
+    """Return the loop nests that compute the last tensor from the others."""
     return count_work(schedule_function(te.create_prim_func(list(tensors)), TARGET), TARGET)
 
 

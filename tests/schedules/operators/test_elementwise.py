@@ -1,4 +1,4 @@
-"""The generic scheduler on fused functions as Relax makes them, against numpy."""
+"""The generic scheduler on Relax's fused functions, against numpy."""
 
 import numpy as np
 import pytest
@@ -255,7 +255,7 @@ def test_runtime_calls_are_left_as_they_are():
 
 
 def test_one_task_is_not_launched():
-    """Flattened, all that a dense layer reads is one loop."""
+    """Flattening the input of a dense layer is a single loop."""
     function, _ = fuse(lambda op, x: op.reshape(op.add(x, x), (1, 25088)), (1, 512, 7, 7))
     assert "T.parallel(" not in schedule_function(function, HOST).script()
 

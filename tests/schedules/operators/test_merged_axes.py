@@ -1,4 +1,4 @@
-"""Kernels of single stages whose last axes are one."""
+"""Kernels of single stages whose last axes are merged into one."""
 
 import numpy as np
 import pytest

@@ -134,9 +134,9 @@ def test_products_run_at_the_speed_of_multiply_adds(name):
 
 @pytest.mark.parametrize("name", DEPTHWISE)
 def test_depthwise_tiles_keep_the_pipes_busy(name):
-    """Sums begin with a load of the bias, so only the activation takes multiply-adds' places.
+    """Sums begin with a load of the bias, so only the activation displaces multiply-adds.
 
-    Of ten a ReLU takes one; of 10.5 a clip takes 1.5, its maximum of integers half of one.
+    A ReLU takes one place of ten; a clip takes 1.5 of 10.5, its integer maximum half a place.
     """
     workload = DEPTHWISE[name]
     scheme = conv2d_depthwise.space(workload, A72)[0]

@@ -1,4 +1,4 @@
-"""Sums and products beyond 32 bits: they wrap, whatever follows them."""
+"""Sums and products beyond 32 bits wrap, whatever operation follows them."""
 
 import numpy as np
 from kernel_harness import run

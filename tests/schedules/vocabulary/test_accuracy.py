@@ -62,7 +62,7 @@ def build(workload, schemes):
 
 
 def scaled(operands, data, weights):
-    """Return operands of other magnitudes; of None, of ones that differ between input channels."""
+    """Return operands of another magnitude; for None it differs between input channels."""
     channels = operands.data.shape[1]
     if data is None:
         each = (10.0 ** np.linspace(-6, 6, channels)).astype(np.float32).reshape(1, -1, 1, 1)

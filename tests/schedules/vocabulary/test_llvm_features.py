@@ -22,7 +22,7 @@ from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 
 def described(machine):
-    """Return LLVM's features of each of its CPUs, but those of 32 bits."""
+    """Return LLVM's features of each of its 64-bit CPUs."""
 
     def of(**more):
         return tvm.target.Target({"kind": "llvm", "mtriple": TRIPLES[machine], **more})
@@ -40,7 +40,7 @@ def machine(request):
 
 
 def test_hosts_are_asked_for_all_that_code_may_depend_on(machine):
-    """A feature that LLVM gains fails here, until it has a bit of the CPU's or is harmless."""
+    """A new feature of LLVM fails here until it has a CPU bit or is listed as harmless."""
     for cpu, names in described(machine).items():
         found = demanded(machine, names)
         assert set(found) <= KNOWN_FEATURES, cpu
@@ -64,7 +64,7 @@ def test_cpus_of_32_bits_are_refused_before_llvm_ends_the_process(cpu):
 
 
 def kernels(target):
-    """Return functions with much of what kernels do: floats, integers, tables, bits."""
+    """Return functions with typical operations of kernels: floats, integers, tables, bits."""
     epilogue = (EpilogueOp("bias_add"), EpilogueOp("relu"))
     numerics = [
         Numerics(data="float32", weights="float32", sum="float32", output="float32"),

@@ -1,4 +1,4 @@
-"""Views against what numpy makes of the same steps."""
+"""Views agree with numpy after the same steps."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from neocpu.schedules.vocabulary.strided_view import StridedView
 
 
 def array_of(view):
-    """Return the numbers of the elements that a view shows."""
+    """Return the indices of the elements that a view selects."""
     flat = np.arange(view.size)
     return flat[np.broadcast_to(view.start(list(np.indices(view.shape))), view.shape)]
 

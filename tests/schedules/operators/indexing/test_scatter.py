@@ -1,4 +1,4 @@
-"""Scatters and gathers of single elements, at shapes that are shared among threads or are not."""
+"""Scatters and gathers of single elements, at shapes for one and for several threads."""
 
 import math
 
@@ -126,7 +126,7 @@ def test_gather_elements(data, places, axis):
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64", "float32"])
 @pytest.mark.parametrize("inner", [1, 15, 16, 17, 33])
 def test_rows_are_taken(inner, dtype):
-    """An index outside counts as the nearest one."""
+    """An index out of bounds counts as the nearest valid one."""
     x = RNG.integers(0, 2, (3, 7, inner)).astype(dtype)
     i = np.array([6, 0, -3, 2, 99])
     found = run(
