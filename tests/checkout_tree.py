@@ -84,7 +84,7 @@ def _is_whole(path: Path) -> bool:
     except FileNotFoundError:  # replaced or cleared by another process
         return True
     if len(data) >= _PYC_HEADER and not data.startswith(importlib.util.MAGIC_NUMBER):
-        return True  # of another Python, which this one writes anew
+        return True  # bytecode of another Python, which this one overwrites
     try:
         return isinstance(marshal.loads(data[_PYC_HEADER:]), CodeType)
     except (EOFError, ValueError, TypeError):

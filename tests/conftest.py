@@ -35,8 +35,8 @@ def pytest_configure():
     # tests that interrupt one would wait forever.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Nothing is asserted on time, which a busy machine has little of; and every run is the same:
-    # what nobody has seen yet is looked for by `make fuzz`.
+    # Tests assert nothing about time, because machines may be busy; and every run is the same:
+    # `make fuzz` looks for new failures.
     settings.register_profile(
         "repeatable",
         deadline=None,
@@ -96,7 +96,7 @@ def as_a_process_begins():
 
 
 def pytest_sessionstart(session):
-    # Not of a worker of pytest-xdist; and golden files are written on purpose.
+    # Workers of pytest-xdist do not check; and golden files are written on purpose.
     if not (hasattr(session.config, "workerinput") or session.config.option.update_golden):
         session.config.stash[BEFORE] = snapshot(CHECKOUT)
 

@@ -23,7 +23,7 @@ def unpack(
         (apt / inner).mkdir(parents=True, exist_ok=True)
     (apt / "status").touch()
     every = {
-        "APT::Sandbox::User": "",  # nobody else may be able to read this folder
+        "APT::Sandbox::User": "",  # apt's own user may not be able to read this folder
         "Acquire::Languages": "none",
         "Dir::State": apt,
         "Dir::State::lists": apt / "lists",

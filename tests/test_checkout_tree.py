@@ -28,7 +28,7 @@ def run_tests(checkout, body, *options):
     """Run one test of that body in the checkout."""
     source = f"from pathlib import Path\nimport room.module\ndef test_it():\n    {body}\n"
     (checkout / "tests" / "test_it.py").write_text(source)
-    # By no means as part of the run that this test belongs to.
+    # Not as part of the run of this test.
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))
     }

@@ -171,7 +171,7 @@ class TestRuntimeDistribution:
         assert not [line for line in done.stdout.splitlines() if re.search(lacking, line)]
 
     def test_asks_for_its_version_under_either_name(self) -> None:
-        # Who asks for the version of "neocpu" alone fails where only neocpu-runtime is installed.
+        # Code that asks only for the version of "neocpu" fails if just neocpu-runtime is installed.
         askers = [
             name
             for name, path in runtime.shipped().modules.items()

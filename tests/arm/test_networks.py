@@ -20,7 +20,7 @@ NETWORKS = {
     "face": lambda: onnx.load(FACE),
 }
 TOLERANCE = 1e-4
-# Of bfloat16 through a network, and of steps of 8 bits.
+# The errors of bfloat16 through a network, and of steps of 8 bits.
 NARROW = 3e-2
 
 
@@ -63,7 +63,7 @@ def test_arm_and_x86_agree(outputs, name):
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
 def test_matrix_product_kernels_agree_on_arm(precision, tmp_path):
     """The convolutions multiply two pixels at a time, and one has an odd pad."""
-    # Less what the emulator lacks.
+    # Without the features that the emulator lacks.
     target = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1 -mattr=-lse2"
     model = (
         quantised(network()) if precision == "int8" else models.build("resnet18", image=(33, 47))

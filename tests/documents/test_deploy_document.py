@@ -270,7 +270,7 @@ def test_every_path_of_the_table_is_answered(folder: Path) -> None:
         for path in dict.fromkeys(paths):
             posted = path.endswith("/infer") or path.startswith("/v2/repository")
             answer = raw.post(path, b"") if posted else raw.get(path)
-            # There is no request to infer from; all else succeeds.
+            # There is no request to infer from; all other commands succeed.
             assert answer.status == (400 if path.endswith("/infer") else 200), path
 
 

@@ -192,7 +192,7 @@ def _typed(model: onnx.ModelProto, inputs: list[Array]) -> onnx.ModelProto:
     }
     for output, old in zip(typed.graph.output, graph.output, strict=True):
         if not output.type.tensor_type.elem_type:
-            # What nothing infers is of the type of what it is made of.
+            # A type that cannot be inferred is that of the node's input.
             output.type.CopyFrom(old.type)
             number = old.type.tensor_type.elem_type
             output.type.tensor_type.elem_type = changed.get(number, number)

@@ -170,7 +170,7 @@ def _linked(func: tirx.PrimFunc, target: CpuTarget, folder: Path) -> Path:
     text = str(built.inspect_source("asm"))
     if _MISREAD in text:
         kernel = kernel.with_suffix(".s")
-        # Where a line is from older assemblers cannot read.
+        # Older assemblers cannot read the source positions of lines.
         lines = [line for line in text.splitlines() if not line.startswith(_PLACES)]
         kernel.write_text("\n".join(lines).replace(_MISREAD, f"{{disp32}} {_MISREAD}") + "\n")
     else:

@@ -71,7 +71,7 @@ MORE = [
         epilogue=PLAIN,
     ),
     conv_workload(1, 64, 5, 7, 96, (3, 3), groups=2, numerics=INTEGERS, epilogue=PLAIN),
-    # A ResNet-50's, of fewer channels and pixels.
+    # ResNet-50's layers with fewer channels and pixels.
     conv_workload(
         1,
         3,
@@ -115,7 +115,7 @@ BFLOAT16 = [
     ),
     conv_workload(8, 8, 8, 8, 8, (3, 3), padding=PAD, numerics=HALVES, epilogue=RECTIFIED),
 ]
-# Of as many channels as tiles are made for: rows that are shorter, strides, dilation, batches.
+# Channels fill the tiles: shorter rows, strides, dilation, batches.
 IN_TILES = [
     conv_workload(
         2,
@@ -145,7 +145,7 @@ IN_TILES = [
     conv_workload(3, 96, 4, 7, 64, (1, 1), numerics=HALVES, epilogue=RECTIFIED),
     conv_workload(1, 47, 5, 3, 33, (1, 1), stride=(2, 1), numerics=HALVES, epilogue=RECTIFIED),
 ]
-# Of float32, which tiles multiply in parts.
+# Float32 workloads, which tiles multiply in parts.
 SPLIT = [
     conv_workload(2, 61, 7, 11, 40, (3, 3), padding=PAD, epilogue=RECTIFIED),
     conv_workload(1, 96, 9, 8, 33, (1, 1), stride=(2, 2), epilogue=RECTIFIED),
@@ -239,7 +239,7 @@ def test_kernels_agree_with_the_reference(cpu, workload, tmp_path):
         assert wrong_answer(scheme, got, expected, reads=reads) is None, scheme
 
 
-# Windows over frames, and rows of several blocks.
+# Windows over depth slices, and rows of several blocks.
 WIDE = [
     conv_workload(1, 64, 5, 41, 80, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=RESIDUAL),
     conv_workload(

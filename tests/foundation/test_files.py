@@ -106,7 +106,7 @@ def test_a_link_that_another_has_put_there_is_not_followed(tmp_path, monkeypatch
         with pytest.raises(UsageError, match="it is a link that another user has put there"):
             use(link)
     assert victim.read_text() == "precious"
-    shared.chmod(0o777)  # where everybody may replace everything, nothing is won
+    shared.chmod(0o777)  # a folder in which everybody may replace files needs no protection
     write_through(link)
     assert victim.read_bytes() == DATA
 
@@ -147,7 +147,7 @@ def test_an_interruption_beside_a_call_leaves_nothing(tmp_path, monkeypatch, ste
     except KeyboardInterrupt:
         pass
     else:
-        assert step == "link"  # not called for a file that had a name from the beginning
+        assert step == "link"  # not called for a file that has a name from the beginning
     assert os.listdir(tmp_path) == ["out"]
 
 

@@ -75,7 +75,7 @@ def steps(environment: str | None, tests: Sequence[str] | None, seed: str) -> It
     if tests is not None:
         order = ("--random-order", f"--random-order-seed={seed}", "--durations=80")
         options = shlex.quote(" ".join((*order, *tests)))
-        # What repeats other tests is run once, where nothing else is installed.
+        # Tests that repeat others run once, on the machine without other packages.
         everything = "" if environment else "NEOCPU_TESTS=all "
         yield f"{everything}make test PYTEST={options}"
 

@@ -98,7 +98,7 @@ def _computed(case: Case, compiled: Any, stage: Callable[[str], None]) -> Outcom
         return outcome
     stage("peer, extreme data")
     other = _judge(case.model, _extreme(case.feeds), strange, rows)
-    if other.kind in ("wrong", "unstable"):  # what IEEE leaves open, ONNX does as well
+    if other.kind in ("wrong", "unstable"):  # ONNX leaves open what IEEE leaves open
         return replace(outcome, notes=[*outcome.notes, f"extreme data: {other.detail}"])
     return outcome
 
@@ -156,8 +156,8 @@ def _hangs_on_rounding(
         return False
     rng = np.random.default_rng(0)
     up, down = _SLIGHTLY, 1 / _SLIGHTLY
-    # A half rounds to even: up or down, not both. And what divides by its own largest element does
-    # not notice if all grow alike.
+    # A half rounds to even: up or down, not both. A result that is divided by its own largest
+    # element does not change if all elements grow equally.
     for choice in ((up,), (down,), *[(up, down)] * 12):
         moved = {n: _moved(a, choice, rng) for n, a in feeds.items()}
         other = _reference(_with_moved_constants(model, choice, rng), moved, double=True)

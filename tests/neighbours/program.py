@@ -41,7 +41,7 @@ def torch(module: Any, _: Path) -> Any:
 
 
 def tensorflow(module: Any, _: Path) -> Any:
-    # Its CPU kernels know channels last alone.
+    # Its CPU kernels support only channels last.
     pixels, filters = PIXELS.transpose(0, 2, 3, 1), FILTERS.transpose(2, 3, 1, 0)
     return module.nn.conv2d(pixels, filters, 1, "VALID").numpy().transpose(0, 3, 1, 2)
 

@@ -84,7 +84,7 @@ def network_in_groups(seed: int = 0) -> onnx.ModelProto:
     each = clipped(conv(wide, "each", (45, 1, 3, 3), group=45, **same))
     narrow = conv(each, "narrow", (20, 45, 1, 1))
     nodes.append(helper.make_node("Add", [stem, narrow], ["sum"]))
-    # Of both signs: the image around it is a zero point.
+    # Both signs occur: the padding is a zero point.
     far = conv("sum", "far", (20, 1, 5, 5), group=20, strides=[2, 2], pads=[2, 1, 1, 2])
     pairs = clipped(conv(far, "pairs", (20, 2, 3, 3), group=10, **same))
     nodes.append(

@@ -64,7 +64,7 @@ def main():
     victim, model, pictures, folder = sys.argv[1:]
     log = Path(folder) / "log"
     log.touch()
-    # Of memory, as much as blocks that are read might take; next to nothing of it is used.
+    # The memory that blocks might take; almost none of it is used.
     node = {"num_cpus": 2, "object_store_memory": 512 << 20, "include_log_monitor": False}
     sparing = {"enable_worker_prestart": False}
     head = {"include_dashboard": False, "no_monitor": True, "_system_config": sparing}

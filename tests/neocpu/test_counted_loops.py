@@ -55,9 +55,9 @@ def normal(*shape):
     return RNG.normal(size=shape).astype(np.float32)
 
 
-# States that change places, one that stays, one that becomes a value of the graph around; rows of
-# states, of scalars and of what no state has; the number of the step; a value that is computed
-# before the loop, and one computed in it of nothing but that.
+# States that are exchanged, one that stays, and one that becomes an outer value; rows of states, of
+# scalars and of other tensors; the number of the step; a value that is computed before the loop,
+# and one that depends only on it.
 STATES = """
 g (float[3,5] x) => (float[3,5] y, float[3,5] z, float[3,5] k, float[3,5] o, float[LIMIT,3,5] old,
                      float[LIMIT] sums, int64[LIMIT] numbers) {
@@ -148,7 +148,7 @@ def test_convolutions(short, compiled):
     assert sum("conv" in kernel for kernel in made) == 1 + 2 * 6
 
 
-# Each step joins a state and what is computed before; the memory of what it makes is used again.
+# Each step concatenates a state and an earlier value; the memory of its result is reused.
 JOINING = """
 g (float[2,16] x) => (float[2,16] y, float[5,4,16] rows) {
   count = Constant<value = int64 {5}>()

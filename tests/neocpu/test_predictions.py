@@ -119,7 +119,7 @@ def test_weights_beyond_the_caches_take_longer():
         estimate(workload, NetworkCosts.of(target, 2, size).warm, 2) for size in (1e6, 6e6, 1e9)
     ]
     assert seconds[0] < seconds[1] < seconds[2]
-    other = parse_target("llvm -mcpu=znver3")  # of which no network's rates are known
+    other = parse_target("llvm -mcpu=znver3")  # a CPU without known rates of networks
     assert NetworkCosts.of(other, 2, 1e9).warm.rates == other.rates
 
 

@@ -80,7 +80,7 @@ def residual(batch):
 def test_a_residual_network(batch):
     model, x = residual(batch)
     found = counted(model)
-    # One transposition of the input, and everything else over frames.
+    # One transposition of the input, and everything else over depth slices.
     assert found["relax.permute_dims"] == 1
     assert not any(name.endswith("3d") or name.endswith("batch_norm") for name in found)
     check(model, x)
@@ -156,9 +156,9 @@ def test_transposed_convolutions(kernel, attrs, batch):
         node("Conv", "c w2", "y", pads=[1] * 6),
     ]
     plan = check(make_model(nodes, {"x": x}, constants), x)
-    # What is cut of the depth of several volumes is cut where they are volumes: one kernel shuffles
-    # and cuts there, in plain layout.
-    # With a stride of 1 nothing is computed that would be cut.
+    # The depth of several volumes is cut while they are volumes: one kernel shuffles and cuts, in
+    # plain layout.
+    # With a stride of 1 nothing is computed and then cut.
     is_cut = attrs.get("pads", [0])[0] > 0 and attrs["strides"][0] > 1
     plain = [each for each in plan.kernels if each.kind == "other" and "slice" in each.name]
     shuffles = [op.kind for op in plan.ops].count("shuffle")

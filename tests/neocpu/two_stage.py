@@ -81,7 +81,7 @@ def two_stages(threshold: float = 0.3, seed: int = 0) -> onnx.ModelProto:
         node("Reshape", ["row_column", "flat"], ["found_row"]),
         node("Reshape", ["class_column", "flat"], ["found_class"]),
         node("Gather", ["proposals", "found_row"], ["found_boxes"]),
-        # Boxes of different classes are moved apart.
+        # Boxes of different classes are separated by an offset.
         node("Size", ["found_boxes"], ["numbers"]),
         node("Equal", ["numbers", "zero_scalar"], ["is_empty"]),
         node("Concat", ["found_boxes", "some_box"], ["some_boxes"], axis=0),

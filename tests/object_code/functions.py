@@ -127,11 +127,11 @@ def _words(data: bytes) -> dict[tuple[str, int], list[str | int]]:
             adds = word & 0x7F800000 == 0x11000000  # ADD of an immediate
             loads = word & 0x3B000000 == 0x39000000  # LDR, STR with an offset
             if is_page:
-                word &= ~0xE0FFFFE0  # linkers make one of the other, by where it lies
+                word &= ~0xE0FFFFE0  # linkers replace one by the other, depending on the address
             elif (branch := _branch(word)) is not None:
                 word, distance = branch
                 inside = 0 <= at + distance < len(words)
-                # Of other nameless code, perhaps.
+                # It may be part of other nameless code.
                 calls = name == _NAMELESS and word & 0xFC000000 == 0x94000000
                 body.append(before[at + distance] - before[at] if inside and not calls else 0)
             elif base in pages and (adds or loads):

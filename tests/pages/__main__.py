@@ -69,7 +69,7 @@ def write() -> None:
         if run:
             neocpu("run", f"{name}.so", "--repeat", "50", *run)
         neocpu("explain", f"{name}.so", "--html", PAGES / f"{name}.html", *PROFILE, *run)
-    # Both by the same records: predictions are of the same costs.
+    # Both use the same records, so predictions have the same costs.
     neocpu("compile", "resnet50", "--opt", "conv-layout", "-o", "conv-layout.so")
     change = PAGES / "resnet50-layouts.html"
     neocpu("explain", "conv-layout.so", "resnet50.so", "--html", change, *PROFILE)

@@ -33,7 +33,7 @@ _U8, _S8 = QuantType.QUInt8, QuantType.QInt8
 _U8S8: Final = {"activation_type": _U8, "weight_type": _S8}
 _DEDICATED: Final = {"ActivationSymmetric": True, "DedicatedQDQPair": True}
 # Sums of ONNX Runtime's own integer kernels saturate where a CPU has no VNNI, unless one operand
-# is small: what they compute then is not what ONNX defines.
+# is small: their results then differ from ONNX's definition.
 _OPERATORS: Final = {"quant_format": QuantFormat.QOperator, "reduce_range": True, **_U8S8}
 
 
@@ -50,7 +50,9 @@ def _built(name: str, images: Images, opset: int = 17) -> onnx.ModelProto:
     if name.startswith(TORCHVISION):
         return _exported(_torch_network(name).eval(), images, opset)
     model = models.build(name, image=images[0].shape[2:])
-    model.opset_import[0].version = opset  # what the networks use is the same in all from 11 on
+    model.opset_import[
+        0
+    ].version = opset  # the networks' operators are the same in all opsets from 11 on
     return model
 
 

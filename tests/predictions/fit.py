@@ -22,13 +22,13 @@ from tests.predictions.measured import KernelTimes, Measurement
 
 # Factors by which rates are changed, one after the other, as long as that helps.
 STEPS = (1.3, 1.1, 1.03)
-# By how much less a fit must be off to be better.
+# The decrease of the error from which a fit counts as better.
 LEAST = 1e-5
 # The weight of a rate's change, by its logarithm, against one network's error.
 CHANGE = 0.02
 # The weight of a kernel's error against a network's, and the largest factor that counts.
 KERNELS, WORST = 0.4, 4.0
-# Of what a core could have of the last-level cache, what it gets amid its computing.
+# The share of last-level cache bandwidth that a core gets while it computes.
 BEYOND = 0.8
 
 

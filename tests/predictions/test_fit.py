@@ -47,12 +47,12 @@ def test_paces_and_cycles_are_found():
         network("b", kernel("attention", 6e-3, 2e-3), kernel("x", took[1], work=work[1])),
         network("c", kernel("dense", 1e-3, 2e-3), kernel("x", took[2], work=work[2])),
     ]
-    fit = Fit(found * 10, ZEN5, 2, 1.0)  # so much that changing rates counts little
+    fit = Fit(found * 10, ZEN5, 2, 1.0)  # so large that changes of rates count little
     best = fit.best(before)
     assert fit.error(best) < 0.05 < fit.error(before)
     assert best.paces["attention"] == pytest.approx(3, rel=0.15)
     assert best.paces["dense"] == pytest.approx(0.5, rel=0.15)
-    assert best.paces["product"] == before.paces["product"]  # of which nothing was measured
+    assert best.paces["product"] == before.paces["product"]  # without measurements
     assert NETWORK_RATES["znver5"] is before
 
 

@@ -57,6 +57,6 @@ def check_exact(
     expected = conv2d(workload, operands)
     assert np.unique(expected).size > min(20, expected.size // 20)  # neither clipped nor all equal
     kernel = build(func)
-    for unwritten in (1, 2):  # where nothing is written, either shows
+    for unwritten in (1, 2):  # either value shows unwritten elements
         (got,) = call(kernel, arguments, [np.full(shape, unwritten, dtype)])
         assert wrong_answer(scheme, got, expected) is None, (str(workload), str(scheme))

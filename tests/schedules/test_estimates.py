@@ -146,30 +146,20 @@ def test_memory_bounds_estimates(target):
         shape = (1, channels, side, side)
         blocks = ((1, lanes), (lanes, 1), (lanes, 4 * lanes))
         formats = [[Format(DataLayout(block), "float32") for block in pair] for pair in blocks]
+        joins = [
+            JoinWorkload(
+                operator=operator,
+                batch=1,
+                channels=(channels,) * 2,
+                height=side,
+                width=side,
+                block=lanes,
+            )
+            for operator in ("elementwise", "concat")
+        ]
         for workload, scheme in (
             *((TransformWorkload.between(shape, *pair), TransformScheme()) for pair in formats),
-            (
-                JoinWorkload(
-                    operator="elementwise",
-                    batch=1,
-                    channels=(channels,) * 2,
-                    height=side,
-                    width=side,
-                    block=lanes,
-                ),
-                JoinScheme(),
-            ),
-            (
-                JoinWorkload(
-                    operator="concat",
-                    batch=1,
-                    channels=(channels,) * 2,
-                    height=side,
-                    width=side,
-                    block=lanes,
-                ),
-                JoinScheme(),
-            ),
+            *((join, JoinScheme()) for join in joins),
         ):
             seconds = curve(workload, scheme, target)
             check(seconds)

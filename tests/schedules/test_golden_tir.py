@@ -28,7 +28,7 @@ TARGETS = {
     "avx512": parse_target("llvm -mcpu=skylake-avx512"),
     "neon": parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"),
 }
-# Those that have what the template is for.
+# Targets that have the template's instructions.
 WITH_DOT_PRODUCTS = {
     "avx512": parse_target("llvm -mcpu=cascadelake"),
     "neon": parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1"),
@@ -41,7 +41,7 @@ PAD = (1, 1, 1, 1)
 STEPS = (EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))
 INTEGERS = Numerics(data="uint8", weights="int8", sum="int32", output="uint8")
 ROUNDED = tuple(EpilogueOp(kind) for kind in ("bias_add", "rescale", "relu", "round"))
-# Odd sizes, so that tails are there to be seen.
+# Odd sizes, so that there are tails to review.
 WORKLOADS = {
     "conv2d_direct": conv_workload(1, 32, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
     "conv2d_nchw": conv_workload(1, 5, 9, 11, 7, (3, 3), padding=PAD, epilogue=STEPS),

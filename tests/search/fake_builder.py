@@ -25,7 +25,7 @@ TARGET = CpuTarget(
     triple="x86_64-unknown-linux-gnu", mcpu="x86-64", mattr=(), features=(), l1d=1, l2=1, l3=1
 )
 WORKLOAD = conv_workload(1, 8, 8, 8, 8, (3, 3))
-# The folder where the processes leave their ids, so that tests see who is still alive.
+# The folder where processes leave their ids, so that tests can see the living ones.
 PIDS = "FAKE_BUILDER_PIDS"
 HANGING = "hanging"
 # Files where the processes note what they time and build.

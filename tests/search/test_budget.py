@@ -9,7 +9,7 @@ from neocpu.search.budget import FIRST_GUESS, FIRST_TRIALS, RESERVE, Budget, Pac
 
 class Clock:
     def __init__(self) -> None:
-        self.now = -7.0  # where a monotonic clock begins says nothing
+        self.now = -7.0  # the start of a monotonic clock is arbitrary
 
     def __call__(self) -> float:
         return self.now
@@ -46,7 +46,7 @@ def test_batches_shrink_towards_the_end():
     while size := pace.next_batch(20):
         sizes.append(size)
         spend(pace, clock, size, 0.2)
-    assert sizes[0] == FIRST_TRIALS  # whose times the others are counted by
+    assert sizes[0] == FIRST_TRIALS  # the times of the first batch predict the others
     assert sizes[1] == 20
     assert sizes[1:] == sorted(sizes[1:], reverse=True)
     assert (1 - RESERVE) * 10.0 - 0.2 <= pace.elapsed <= (1 - RESERVE) * 10.0 + 1e-9

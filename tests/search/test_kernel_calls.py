@@ -39,7 +39,7 @@ WORKLOADS = [
     conv_workload(1, 32, 15, 9, 32, (3, 3), (2, 2), padding=ONE, groups=4),
     conv_workload(1, 32, 8, 8, 32, (3, 3), padding=ONE, numerics=INTEGERS),
 ]  # fmt: skip
-# What TVM computes on its own threads is computed where nothing has lent it the runtime's.
+# TVM's own threads compute in a process that has not replaced them by the runtime's.
 ON_TVM = """
 import sys, numpy as np, tvm
 module, *files = sys.argv[1:]

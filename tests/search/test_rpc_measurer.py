@@ -71,7 +71,7 @@ def by_request(measurements) -> dict[Request, Measurement]:
 def test_every_request_is_answered_once_by_all_servers(measurer, two_servers):
     requests = [request(fake.GOOD, 100 + i) for i in range(20)]
     with measurer(two_servers) as m:
-        # Or the first of them may have measured all before the other is there.
+        # Otherwise the first server may measure everything before the other starts.
         wait_until(lambda: all(server.sessions for server in two_servers.servers))
         results = by_request(m.measure([*requests, requests[0]]))
         assert m.batch == 2 * rpc_measurer.SHARE
@@ -223,7 +223,7 @@ def test_a_run_that_is_given_up_leaves_nothing_to_the_next(measurer, two_servers
         assert by_request(m.measure(second)).keys() == set(second)
 
 
-@pytest.mark.slow  # four real servers, one of which is waited for in vain
+@pytest.mark.slow  # four real servers, one of which never answers
 @needs.everything()
 def test_of_four_real_servers_one_is_killed_and_one_hangs(caplog):
     target = host_target()

@@ -119,7 +119,7 @@ def test_xgb_ends_by_itself_near_the_grid(tmp_path: Path, grid):
     assert len(spy.measured) == len(set(spy.measured)) == report.measured < 0.7 * grid.measured
     assert report.left == grid.measured - report.measured
     assert cost(report) / cost(grid) - 1 < 0.005
-    # Asked again, it is content after a batch at most.
+    # A second run ends after at most one batch.
     assert run(xgb(), tmp_path / "db")[0].measured <= Spy.batch
 
 
@@ -217,7 +217,7 @@ def test_workloads_with_one_scheme_get_a_small_share(tmp_path: Path):
     requests, space, measurements, tasks = with_transforms(9)
     _, spy = run(xgb(), tmp_path / "db", 2 * SINGLE_EVERY, space, measurements, tasks)
     found = [r for r in spy.measured if r in requests]
-    assert found == requests[:-3:-1]  # those that may cost most
+    assert found == requests[:-3:-1]  # the most expensive ones
     assert len(spy.measured) == 2 * SINGLE_EVERY
 
 

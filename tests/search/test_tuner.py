@@ -162,7 +162,7 @@ def test_budget_of_trials(database: Path, trials: int):
     report = run(open_store(database), spy, budget=Budget(trials=trials))
     assert len(spy.seen) == report.measured == min(trials, 24)
     assert report.left == 24 - report.measured
-    # The rest is done when asked again, and nothing twice.
+    # A second run does the rest, and repeats nothing.
     rest = Spy()
     run(open_store(database), rest)
     assert len(rest.seen) == 24 - report.measured
@@ -271,7 +271,7 @@ def test_layers_are_listed_by_cost_highest_first(database: Path):
     seen = []
     report = run(open_store(database), Spy(), budget=Budget(trials=10), on_progress=seen.append)
     first, last = seen[0].layers, seen[-1].layers
-    assert [layer.workload for layer in first] == [WORKLOAD, OTHER]  # as long as it is estimated
+    assert [layer.workload for layer in first] == [WORKLOAD, OTHER]  # while it is estimated
     assert [layer.workload for layer in last] == [OTHER, WORKLOAD]
     assert [(layer.tried, layer.left) for layer in first] == [(0, 12), (1, 11)]
     assert first[0].now is None

@@ -120,7 +120,7 @@ def test_nothing_is_lent_of_other_workloads_old_templates_or_strangers(tmp_path:
             dataclasses.replace(of(key("haswell"), RECORD), workload=other),
             of(key("haswell"), record(1e-3, version=2)),
             of(key("znver4"), RECORD),
-            RECORD,  # one's own are not borrowed
+            RECORD,  # a target does not borrow its own records
         ]
     )
     assert next(store.lenders(WORKLOAD, TARGET, 2), None) is None

@@ -69,7 +69,7 @@ def test_a_full_disk_keeps_acknowledged_records_and_whole_lines(
     assert [skipped.line for skipped in store.skipped] == ([2] if torn else [])
     appended = {r.scheme.reg_n for r in store if r.result.seconds == (1.0,)}
     assert appended >= set(range(1, 1 + int(acknowledged)))
-    # And with room again, the next record is not attached to anything.
+    # Once there is room again, the next record starts a new line.
     store.append([record(2.0, reg_n=500)])
     assert len(open_store(database)) == len(store)
 

@@ -75,7 +75,7 @@ def gains(network: str, model: str | Path, rounds: int) -> Iterator[Gain]:
                         same = _program(other) == _program(whole)
                         ratio = 1.0 if same else in_turns(without, module, rounds)
                     ratios[graphs[rule]] = ratio
-            except NeoCPUError as error:  # what only that rule makes possible
+            except NeoCPUError as error:  # changes that only this rule makes possible
                 print(f"{network} without {rule}: {error}", flush=True)
                 continue
             yield Gain(network, rule, count, ratios[graphs[rule]])

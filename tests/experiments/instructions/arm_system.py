@@ -22,7 +22,7 @@ CPU part\t: 0xd08
 CPU revision\t: 3
 
 """
-# Of a Raspberry Pi 4: level, kind, size, and the cores that share it.
+# The caches of a Raspberry Pi 4: level, kind, size, and the cores that share one.
 _CACHES: Final = ((1, "Data", "32K", "{core}"), (1, "Instruction", "48K", "{core}"))
 _L2: Final = (2, "Unified", "1024K", f"0-{CORES - 1}")
 

@@ -88,10 +88,10 @@ def _loop(inside: Sequence[Executed], texts: Mapping[int, str]) -> Loop | None:
     """Return the loop of what is executed between a branch back and its target, if it is one."""
     iterations = inside[-1].times
     work = sum(each.times * multiply_adds(texts.get(each.word, "")) for each in inside)
-    # What runs more often than the branch has a loop of its own, or other ways back.
+    # Code that runs more often than the branch is in another loop, or has other branches back.
     if not work or max(each.times for each in inside) > 2 * iterations:
         return None
-    # What is skipped in most iterations is no part of the loop's steady state.
+    # Code that most iterations skip is no part of the loop's steady state.
     body = [each.word for each in inside if 2 * each.times >= iterations]
     if any(word not in texts for word in body):
         return None

@@ -80,7 +80,7 @@ def body(network: onnx.ModelProto, target="host") -> bytes:
     with neocpu.compile(network, target=target, threads=1, verify=False) as compiled:
         data = compiled.path.read_bytes()
     header = read_elf(memoryview(data)).find(HEADER_SECTION)
-    return data[64 : header.offset]  # of the file's own header, where the tables after it lie
+    return data[64 : header.offset]  # the positions of tables in the file's own header
 
 
 def test_an_artifact_is_the_same_cold_warm_and_without_a_cache(generated, monkeypatch):
@@ -149,7 +149,7 @@ def test_two_processes_at_once_compile_the_same(folder, tmp_path):
     assert all(len(path.name) == 64 for path in folder.iterdir())
 
 
-@pytest.mark.usefixtures("caplog")  # of the function compiled without its schedule, it warns
+@pytest.mark.usefixtures("caplog")  # it warns of the function that is compiled without its schedule
 def test_code_that_does_not_compile_is_not_kept(folder, monkeypatch):
     real = parallel_codegen._do
 

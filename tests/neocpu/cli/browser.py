@@ -82,7 +82,7 @@ class Page:
         assert min(heights) > 60, heights
         pictures = "[...document.querySelectorAll('.chart, .u-over')].map((c) => c.clientHeight)"
         assert all(height > 60 for height in self.value(pictures))
-        # Every way leads somewhere, and the keyboard reaches what can be chosen.
+        # Every link has a target, and the keyboard reaches everything selectable.
         assert self.value(
             "[...document.querySelectorAll('nav a')].every((a) => document.querySelector(a.hash))"
         )
@@ -127,7 +127,7 @@ def browser() -> Iterator[Page]:
     """Return a page of a browser that ends with the context."""
     loop = asyncio.new_event_loop()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        # The pages are ours. A sandbox needs what root and containers may not have.
+        # The pages are ours, and root and containers may lack the rights for a sandbox.
         options = ["--headless", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         options += ["--hide-scrollbars", "--no-first-run", "--remote-debugging-port=0"]
         options += [f"--user-data-dir={folder}", "about:blank"]

@@ -181,7 +181,7 @@ def test_absurd_numbers_are_named_and_left_out(cli: Cli, write: Write) -> None:
     assert outcome.code == 7
     said = f"10000000000000000000… ({len(huge)} characters) is beyond all numbers here"
     assert outcome.out.splitlines() == [f"absurd.jsonl:{n}: {said}" for n in range(2, 7)]
-    # Too large for a scheme, but not for JSON: and what is nothing but padding.
+    # Numbers too large for a scheme but not for JSON, and a convolution of padding only.
     for value, reason in ((1 << 40, "bad parameters"), (1 << 20, "cannot compute")):
         path = write("large.jsonl", tail=re.sub(r'"oc_bn":\d+', f'"oc_bn":{value}', text))
         assert reason in check_lines(cli, path)[0]["reason"]
@@ -281,7 +281,7 @@ def test_export(cli: Cli, write: Write, onnx_file: Path) -> None:
     assert len(counted) == len(expected)
     other_way = cli("db", "export", "--db", b, "--db", a, "--threads", 2, "-o", "out.jsonl")
     assert other_way.out == f"out.jsonl: 5 records, {len(outcome.out) / 1e3:.1f} kB\n"
-    # Of the scheme both files have, that of the last one counts.
+    # The last file counts for a scheme that both files have.
     assert Path("out.jsonl").read_text() == outcome.out.replace("[0.009]", "[0.002]")
     best = cli("db", "export", "--db", a, "--best", 1, "--json", "--threads", 2)
     assert len(json.loads(best.out)["records"]) == 2

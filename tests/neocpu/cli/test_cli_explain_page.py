@@ -109,14 +109,14 @@ def test_tensors_that_are_joined_where_they_lie(header: Any) -> None:
     joined = replace(header, activations=places, calls=calls, returns=(out,), repeats=())
     found = {(edge.source, edge.destination) for edge in program_graph(joined).edges}
     assert found == {(4, 0), (4, 1), (0, 6), (1, 6), (6, 2), (1, 5)}
-    # One that lies where nothing else is, is a second result.
+    # A place without other tensors is a second result.
     two = replace(joined, calls=(("a", (0, a, b)), ("b", (both, out))))
     found = {(edge.source, edge.destination) for edge in program_graph(two).edges}
     assert found == {(2, 0), (0, 1), (1, 3)}
 
 
 def test_arena_blocks_say_where_and_when_tensors_live(header: Any) -> None:
-    # What the loop reads is needed until its last time ends.
+    # Inputs of the loop are needed until its last iteration ends.
     blocks = [(each.offset, each.first, each.last) for each in arena_blocks(header)]
     assert blocks == [(0, 0, 1), (64, 1, 3), (128, 2, 3), (0, 3, 3)]
 
@@ -291,7 +291,7 @@ def test_in_a_browser(cli: Cli, artifact: Path) -> None:
             assert 3 <= boxes <= len(nodes)
             for view in VIEWS:
                 assert page.value(f"document.getElementById('{view}').clientHeight") > 10, view
-            # All by keyboard: find, choose, walk.
+            # Find, select and walk by keyboard only.
             page.value("document.getElementById('find').focus()")
             for letter in operator["name"]:
                 page.press(letter)

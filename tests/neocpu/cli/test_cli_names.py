@@ -23,7 +23,7 @@ from neocpu.plan.outcome import Promise
 
 NASTY = "a\x1b[2J\x1b]0;t\x07\x9b31m\u202eb\u2069\r\nneocpu: error: forged\x7f\u2028[red]c[/]\\"
 
-# What a terminal acts on, among letters that are shown as they are.
+# Control sequences among letters that are shown unchanged.
 names = st.text(
     st.sampled_from(
         "ab é[]/\\%{}'\"\x00\x07\x08\t\n\r\x0b\x1b\x7f\x85\x9b\x9d\u200e\u2028\u202e\u2069"

@@ -53,7 +53,7 @@ def test_an_end_that_is_asked_for_leaves_nothing(compiling, number, delays):
             time.sleep(delay)
             process.send_signal(number)
             _, said = process.communicate(timeout=60)
-        # One that was leaving already is ended by the signal itself.
+        # The signal itself ends a process that was leaving already.
         assert process.returncode in (0, 128 + number, -number), said
         assert left(scratch) == []
         assert "Traceback" not in said

@@ -69,7 +69,7 @@ def test_a_fleets_target_and_threads_are_not_guessed(cli: Cli) -> None:
 
 
 def test_measures_once(cli: Cli, onnx_file: Path) -> None:
-    # What is shipped may know of the transforms.
+    # Shipped records may cover the transforms.
     alone = ("--db", "x.jsonl", "--only-db", "--threads", 1)
     first = cli("tune", onnx_file, "--trials", 2, *alone, "--json", "--html", "tuning.html")
     assert first.code == 0, first.err
@@ -175,7 +175,7 @@ def test_the_models_of_a_suite_are_tuned_in_one_run(
     assert " left; " in first.err
     again = json.loads(cli(*arguments, "--json").out)
     assert again["reused"] == 3
-    # A CPU of long vectors may have fewer candidates left than that.
+    # A CPU with long vectors may have fewer candidates left.
     assert 1 <= again["measured"] <= 3
     assert len(tried()) == 3 + again["measured"]
 

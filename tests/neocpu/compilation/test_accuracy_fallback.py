@@ -52,7 +52,7 @@ def verdict(norm: float, *, ok: bool = True, kept: bool = False, single: float =
         (SHORT_SUMS, verdict(4e-4), ()),
         # Float32 itself is no better.
         (EVERY_TILE, verdict(4e-4, single=2e-4), (SHORT_SUMS,)),
-        # A wrong answer, one wrong element, and something that is no number.
+        # A wrong answer, one wrong element, and NaN.
         (EVERY_TILE, verdict(0.7, ok=False), (SHORT_SUMS,)),
         (EVERY_TILE, verdict(1e-7, ok=False), (SHORT_SUMS,)),
         (EVERY_TILE, verdict(math.inf, ok=False), (SHORT_SUMS,)),

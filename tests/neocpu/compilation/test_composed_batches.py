@@ -88,9 +88,9 @@ def test_any_batch(count):
 @pytest.mark.parametrize(
     ("took", "done"),
     [
-        # Eight take more than twice four.
+        # A batch of eight takes longer than two of four.
         ((1.0, 1.9, 3.0, 8.0), {1: [1], 2: [2], 4: [4], 8: [4, 4], 6: [4, 2]}),
-        # Two take hardly less than twice one.
+        # A batch of two takes hardly less than two of one.
         ((1.0, 1.99, 3.0, 5.9), {2: [1, 1], 3: [1, 1, 1], 5: [4, 1], 8: [8]}),
         ((1.0, 2.5, 4.5, 9.0), {1: [1], 2: [1, 1], 4: [1] * 4, 8: [1] * 8}),
         ((5.0, 3.0, 4.5, 8.0), {1: [2], 3: [4], 8: [8]}),

@@ -33,7 +33,7 @@ from neocpu.tuning_db.store import Store
 HERE = parse_target("llvm -mcpu=znver4")
 WORKLOAD = conv_workload(1, 64, 28, 28, 64, (3, 3), padding=(1, 1, 1, 1))
 SCHEMES = registry.schemes(WORKLOAD, HERE)
-# The other way round than estimates say.
+# The order is the reverse of the estimates'.
 SECONDS = {scheme: 1e-3 * (i + 1) for i, scheme in enumerate(reversed(SCHEMES[:5]))}
 
 
@@ -183,7 +183,7 @@ def test_only_the_named_databases(tmp_path, monkeypatch):
     assert open_store([named], only=True, writing=True).writable == named
     assert open_store([], only=True).writable is None
     with pytest.raises(DatabaseError, match=r"named\.jsonl: No such file"):
-        open_store([named], only=True)  # which nobody is about to make
+        open_store([named], only=True)  # no other process computes it
     named.touch()
     assert len(open_store([named], only=True)) == 0
     with pytest.raises(UsageError, match="name one with databases="):

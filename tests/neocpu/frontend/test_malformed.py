@@ -289,7 +289,7 @@ def test_operators_of_other_domains_with_standard_names_are_refused(inputs):
     attributes = ("pads", "auto_pad", "dilations", "strides", "kernel_shape", "axis", "value", "to")
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 3, 4])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2, 3, 4])
-    opsets = itertools.cycle([6, 10, 12, 18, 21])  # the standard operators', of which none is used
+    opsets = itertools.cycle([6, 10, 12, 18, 21])  # the standard operators, which are not used
     givens = itertools.cycle([{}, dict.fromkeys(attributes, 3)])
     for name in sorted(names):
         sets = [helper.make_opsetid("", next(opsets)), helper.make_opsetid("foo", 1)]

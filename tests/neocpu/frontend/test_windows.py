@@ -277,7 +277,7 @@ def test_resizing_integers(shape, scales, attrs, mode, dtype):
     (expected,) = run_reference(model, {"x": x}).values()
     _, _, (actual,) = run_imported(model, {"x": x})
     np.testing.assert_array_equal(actual, expected)
-    # Of bytes below zero it makes others when it smooths, and of cubics nothing or zeros.
+    # ONNX Runtime smooths negative bytes wrongly, and returns nothing or zeros for cubics.
     if mode == "linear" and dtype != "int64" and not (dtype == "int8" and "antialias" in attrs):
         (theirs,) = run_onnxruntime(model, {"x": x})
         assert np.abs(actual.astype(int) - theirs.astype(int)).max() <= 1

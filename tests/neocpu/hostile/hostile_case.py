@@ -15,7 +15,7 @@ from neocpu.verification.reference.runner import run_reference
 DRAWS = 12
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 1e-38)
 FLOATS = np.array([*SPECIAL, 0.3, -0.7, 1, -1, 2.5, 1e9, -1e9, 3e38, -3e38])
-# As many usual numbers as extreme ones: a model all of whose indices are outside tests little.
+# As many usual numbers as extreme ones: a model with only invalid indices tests little.
 USUAL = np.array([-0.9, -0.5, -0.1, 0.2, 0.4, 0.6, 0.8, 0.95])
 REALS = np.concatenate([FLOATS, USUAL, USUAL])
 # Denormals are zero in compiled code.

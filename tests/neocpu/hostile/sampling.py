@@ -180,7 +180,7 @@ def roi_align(scale: float, ratio: int) -> Case:
     places = np.concatenate([REALS, np.linspace(-2, 14, 40), [1e4, -1e4]])
 
     def expected(model, feeds):
-        # onnx's evaluator, for ONNX Runtime raises where a box ends before it starts
+        # onnx's evaluator, because ONNX Runtime refuses boxes that end before they start
         images = np.clip(np.where(feeds["images"] < 0, feeds["images"] + 2, feeds["images"]), 0, 1)
         rois = corners(feeds["rois"], scale, 1 << 20 if ratio else 2)
         return run_reference(model, {**feeds, "rois": rois, "images": images})

@@ -13,7 +13,7 @@ def random_program(seed):
     tensors, bools, steps = [0, 1, 2], [0, 1, 2], []
     for made in range(3, 3 + draw.randint(1, 14)):
         if draw.random() < 0.5:
-            # Often what came just before, so that there are chains.
+            # Often the previous tensors, so that there are chains.
             sides = [draw.choice(tensors[-4:]) for _ in range(2)]
             steps.append(Step((draw.choice(bools), *sides), (made,), True))
         else:
@@ -34,7 +34,7 @@ def value(step, values):
 def run(steps, given, guards):
     values, skipped = dict(enumerate(given)), 0
     for step, needed in zip(steps, guards, strict=True):
-        # A condition that was not computed is not looked at, for one before it failed.
+        # A condition that was not computed is not read, because an earlier one failed.
         if all(values[guard.condition] == guard.value for guard in needed):
             values[step.writes[0]] = value(step, values)
         else:

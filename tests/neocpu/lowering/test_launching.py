@@ -65,7 +65,7 @@ def test_branches_become_neighbours():
 @pytest.mark.parametrize(
     ("piece", "threads"),
     [
-        (lambda _: None, 16),  # none may be with others
+        (lambda _: None, 16),  # no call may be launched with others
         (lambda _: Piece(64, 1e-3), 16),  # each has work for all
         (lambda _: Piece(1, 1e-7), 64),  # nothing to speak of
     ],

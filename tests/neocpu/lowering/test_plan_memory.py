@@ -76,12 +76,12 @@ def sliced(net, x):
 JOINS = {
     chain: [],
     of_inputs: ["copy"],
-    # Of the second concatenation, all parts are in the first already.
+    # All parts of the second concatenation are in the first already.
     twice: ["copy", "concat_0"],
     read_elsewhere: [],
     long_lived: [],
     reshaped: [],
-    # What is a slice is no part as well.
+    # A slice cannot be a part as well.
     sliced: ["copy"],
 }
 

@@ -74,7 +74,7 @@ def test_plans_keep_choices_except_for_trial_prices_of_a_limit(keep):
     options.plan(network, costs, 0)
     options.levels(network, costs)
     kept = set(keep.kept)
-    # With folds, and without for what the other levels would cost.
+    # Choices with folds, and without them for the cost of other levels.
     assert sum(key.startswith("choices") for key in kept) == 2 * len(
         {conv.workload for conv in network.convs}
     )

@@ -121,7 +121,7 @@ def test_no_plan_pays_for_a_layout_that_nobody_reads(solver):
         chosen = [options[i] for options, i in zip(choices, plan.choices, strict=False)]
         assert plan.cost == pytest.approx(emitted(network, chosen, costs))
         proven.add(plan.proven)
-    assert False in proven  # or there was nothing to pay too much for
+    assert False in proven  # otherwise no plan could pay too much
 
 
 def test_a_graph_without_shared_feature_maps_has_a_node_per_operator():

@@ -122,7 +122,7 @@ def test_networks_keep_their_limits(name, opt):
         assert packed <= limit
         assert within.search.lower_bound <= within.search.cost
         seconds.append(within.search.cost)
-    if opt is not OptLevel.CONV_LAYOUT:  # which takes each convolution for itself
+    if opt is not OptLevel.CONV_LAYOUT:  # which plans each convolution separately
         assert seconds == sorted(seconds, reverse=True)
     assert seconds[-1] == pytest.approx(free.search.cost)
 

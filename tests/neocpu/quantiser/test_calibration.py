@@ -129,7 +129,7 @@ def test_data_of_the_wrong_kind_are_named(tmp_path):
         str(tmp_path / "bad"): "a.jpg cannot be read as a picture",
         str(tmp_path / "bad.npz"): "cannot be read as arrays",
         str(tmp_path / "bad.py") + ":f": "cannot be imported: ModuleNotFoundError",
-        # Not as if it were unreadable.
+        # The message does not call it unreadable.
         str(tmp_path / "other.npz"): r"^[^(]*other\.npz has no array for input 'image'; it has y$",
         str(tmp_path / "many.npz"): r"many\.npz has no array .* it has n0, .{,200}…$",
         str(tmp_path / "text.npz"): "it holds str32 values, not numbers",

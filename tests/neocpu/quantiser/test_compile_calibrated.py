@@ -106,7 +106,7 @@ def test_trial_quantisation_equals_the_written_model(calibrated):
             wanted = run_onnxruntime(network(), x)
             noise = np.square(run_onnxruntime(proto, x) - wanted).mean()
             ratio.append(noise / np.square(wanted).mean())
-        # Of four of the samples.
+        # The noise is that of four of the samples.
         assert found == pytest.approx(np.mean(ratio), rel=0.5)
 
 

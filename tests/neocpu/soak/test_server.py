@@ -112,7 +112,7 @@ def test_hostile_mix(server, linear, soak):
     statuses = {int(code) for code in read if code != "null"}
     assert statuses <= {200, *range(400, 500)}, answers
     assert 200 in statuses
-    # Who is refused while it still sends may see a reset connection, and no answer.
+    # A client that is refused while it sends may see a reset connection and no answer.
     assert read.get("null", 0) <= sum(read.values()) / 2, answers
     after = Footprint.of(server.process.pid)
     assert server.process.poll() is None
@@ -121,5 +121,5 @@ def test_hostile_mix(server, linear, soak):
     a, b = (float(np.percentile(times, 99)) * 1e3 for times in (alone, beside))
     print(f"  {len(alone)} answers alone, p99 {a:.2f} ms; {len(beside)} beside, p99 {b:.2f} ms")
     print(f"  ratio {b / a:.2f}; statuses {sorted(statuses)}")
-    if soak.full:  # no test of every day depends on time
+    if soak.full:  # no regular test depends on time
         assert b < 2 * a

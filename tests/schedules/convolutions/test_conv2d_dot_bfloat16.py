@@ -172,7 +172,7 @@ def test_hot_loops_are_the_instruction_and_its_loads(target, instruction, kernel
     assert dots >= sums
     assert dots % sums == 0
     assert not re.findall(r"\b(?:vfmadd|fmla)", hottest)
-    # LLVM asks for the rows of NEON's tiles far ahead, and stores some of them meanwhile.
+    # LLVM loads the rows of NEON's tiles far ahead, and spills some of them.
     assert len(re.findall(SPILL, hottest)) <= (dots // 6 if target is NEOVERSE else 0), "spilt"
 
 

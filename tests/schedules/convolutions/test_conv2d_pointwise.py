@@ -227,7 +227,7 @@ def test_passes_are_of_whole_vectors_though_channels_are_not():
 
 
 def test_pixels_of_a_register_tile_are_packed_in_one_loop():
-    # Of a loop for each pixel LLVM unrolls all, for longer than it takes for the rest.
+    # LLVM would unroll a loop for each pixel, which takes longer than everything else.
     def loops(reg_n):
         scheme = scheme_of(reg_n=reg_n, passes=1, split=True)
         workload = conv_workload(

@@ -106,7 +106,7 @@ DILATED = [
     ((12, 16), (2, 4), (3, 3), (2, 4, 2, 4)),
     ((9, 10), (7, 3), (3, 3), (7, 3, 7, 3)),
     ((5, 17), (1, 6), (3, 3), (1, 5, 0, 8)),
-    ((7, 9), (12, 5), (3, 3), (12, 5, 12, 5)),  # of which no row of taps but one reads pixels
+    ((7, 9), (12, 5), (3, 3), (12, 5, 12, 5)),  # only one row of taps reads pixels
     ((14, 11), (2, 3), (5, 5), (4, 6, 4, 6)),
     ((9, 20), (1, 3), (1, 3), (0, 3, 0, 3)),
     ((8, 8), (3, 3), (3, 3), (0, 0, 0, 0)),
@@ -175,7 +175,7 @@ def test_padded_lanes_of_the_output_are_finite():
 
 @pytest.mark.parametrize(
     ("tile", "kernel", "stride"),
-    # Each row of the factors' table, that of seven taps where two dimensions would err too much.
+    # Each row of the table of factors; with seven taps two dimensions would err too much.
     [f for f in FILTERS if f[1] in ((3, 3), (5, 5), (1, 7)) and f[2] in ((1, 1), (2, 2))],
 )
 @needs.one_in(2)

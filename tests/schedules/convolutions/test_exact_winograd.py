@@ -84,7 +84,7 @@ def outputs(module, workload, scheme, operands, threads=1, target=ZEN4):
     *shapes, (shape, dtype) = module.argument_shapes(workload, scheme)
     assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
     kernel = build(in_any_integers(module.lower(workload, scheme, target, threads), target))
-    # Where nothing is written, either shows.
+    # Either value shows unwritten elements.
     return [call(kernel, arguments, [np.full(shape, each, dtype)])[0] for each in (1, 2)]
 
 
@@ -139,7 +139,7 @@ def extreme(channels, weight, datum=255):
     operands = random_operands(workload, 1)
     data = np.full_like(operands.data, datum)
     weights = np.full_like(operands.weights, weight)
-    weights[1::2] = 127 if weight < 0 else -127  # and as large of the other sign
+    weights[1::2] = 127 if weight < 0 else -127  # and equally large sums of the other sign
     bias, scale = (np.zeros_like(operands.epilogue[0]), np.ones_like(operands.epilogue[1]))
     return workload, replace(operands, data=data, weights=weights, epilogue=(bias, scale))
 

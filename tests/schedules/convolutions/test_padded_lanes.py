@@ -42,7 +42,7 @@ def test_padded_lanes_stay_finite_if_the_image_is_not(name, kind, pixel):
     arguments = kernel_arguments(workload, scheme, operands, packed)
     (shape, _) = template.argument_shapes(workload, scheme)[-1]
     got = run(template.lower(workload, scheme, HOST, 1), arguments, shape)
-    # Of the last block of channels, the lanes after the last channel.
+    # The lanes after the last channel in the last block.
     block = scheme.out_layout.block
     assert np.isfinite(got[:, -1, ..., CHANNELS % block :]).all()
     assert not np.isfinite(got[:, -1, ..., : CHANNELS % block]).all()

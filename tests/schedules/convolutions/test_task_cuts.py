@@ -49,7 +49,9 @@ def test_the_fewest_parts_that_fill_the_threads_are_taken():
 
 
 def test_an_axis_is_not_cut_for_nothing():
-    assert finer_cut(1, 2, 16, _shares(9, 16)) == 1  # two rounds of half a task are one of one
+    assert (
+        finer_cut(1, 2, 16, _shares(9, 16)) == 1
+    )  # two rounds of half a task equal one round of one
 
 
 def _pointwise(split):
@@ -83,7 +85,7 @@ def test_winograds_groups_are_cut_into_strips_too():
 
 
 def test_shorter_strips_have_larger_groups():
-    # Of 40 blocks of channels groups have 2 each, or 3 where a strip has half the sums.
+    # Groups have 2 of 40 blocks of channels each, or 3 if a strip has half the sums.
     workload = conv_workload(1, 64, 28, 28, 80 * 16, (3, 3), padding=ONE)
     tiling = winograd_tiling.Tiling(
         workload,
@@ -130,7 +132,7 @@ def test_blocks_that_overlap_are_of_one_task(threads, split):
 
 
 def test_many_threads_may_choose_among_more_schemes():
-    # Of 7x7 pixels tiles are few: schemes that are best with two threads have too few tasks.
+    # 7x7 pixels have few tiles: the best schemes for two threads have too few tasks.
     workload = conv_workload(16, 512, 7, 7, 512, (3, 3), padding=ONE)
     few, many = (registry.schemes(workload, ZEN4, threads) for threads in (2, 64))
     assert set(few) < set(many)

@@ -56,7 +56,7 @@ def test_loops_of_unknown_cost_keep_their_threads():
     assert worthwhile_tasks((serial, work), (1024,), ZEN4, THREADS) == (1,)
     assert worthwhile_tasks((work,), (1024, 1024), ZEN4, THREADS) == (1024, 1024)
     assert worthwhile_tasks((work,), (0,), ZEN4, THREADS) == (0,)
-    zen3 = parse_target("llvm -mcpu=znver3")  # of which no machine is known
+    zen3 = parse_target("llvm -mcpu=znver3")  # a CPU without a known machine
     assert worthwhile_tasks((work,), (1024,), zen3, THREADS) == (1024,)
 
 

@@ -32,14 +32,14 @@ def test_more_cores_read_more_and_meet_later():
     assert {(each.frequency, each.own, each.beyond) for each in rates} == {
         (zen4.rates.frequency, zen4.rates.own, zen4.rates.beyond)
     }
-    assert with_cores(SERVER, 64) is SERVER  # of which no machine is known
+    assert with_cores(SERVER, 64) is SERVER  # a CPU without a known machine
 
 
 def test_each_last_level_cache_has_the_weights_that_its_cores_read():
     few, many = (with_cores(parse_target("llvm -mcpu=znver4"), threads) for threads in (8, 64))
     assert cold_weights(100, few) == cold_weights(100, SERVER) == 100
     assert cold_weights(100, many) == 800
-    # Of as many groups of channels as there are caches, or more, each is read in one.
+    # Each group of channels is read in one cache if there are at least as many groups.
     assert [cold_weights(100, many, parts) for parts in (2, 8, 100)] == [400, 100, 100]
     assert [cold_weights(100, many, 100, times) for times in (3, 16)] == [300, 800]
 

@@ -127,7 +127,7 @@ def test_hidden_traffic_shows_in_part_once_threads_share_the_computing():
     machine = replace(MACHINE, memory_core=50e9, memory_l3=50e9)
     way = (200 << 20) / 50e9
     lost = _only(_run(_call(640, 2e-2, weights=200 << 20)), 2, machine)
-    # Of the way an EXPOSED part shows, on one thread as on two.
+    # The share EXPOSED of the traffic shows, on one thread as on two.
     assert lost == {"bandwidth": pytest.approx(EXPOSED * way / 2)}
 
 
@@ -140,7 +140,7 @@ def test_feature_maps_come_from_the_cores_that_had_them_last():
     hidden = _only(_run(_call(640, 1e-3, others=2 << 20)), 2)
     assert hidden == {"other cores": pytest.approx(EXPOSED * fetched)}
     assert "other cores" not in _only(_run(_call(640, 1e-3, others=3 << 20)), 2)
-    # Of sixteen cores half are of another L3.
+    # Half of sixteen cores have another L3.
     near = (1 / 2 - 1 / 16) / (16 * MACHINE.peer_core)
     far = 1 / 2 / MACHINE.memory_rate(16)
     spread = _only(_run(_call(640, 1e-3, others=2 << 20)), 16)
@@ -156,7 +156,7 @@ def test_images_of_a_batch_stay_with_the_threads_that_had_them():
     # Four threads of one L3 share an image, and one of them had it before.
     assert fetched(16, 16) == pytest.approx((16 << 20) * 0.75 / (64 * MACHINE.peer_core))
     assert fetched(64, 64) == 0.0
-    # Where one of the two calls goes another way, they come from anywhere.
+    # Maps come from any core if one of the two calls cuts its tasks differently.
     assert fetched(16, 1) == fetched(1, 16) == fetched(1, 1) > 7 * fetched(16, 16)
 
 

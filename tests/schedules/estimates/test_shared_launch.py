@@ -36,7 +36,7 @@ def test_joint_calls_take_as_long_as_the_longest():
     pieces = [Piece(4, 4e-6), Piece(6, 12e-6), Piece(1, 1e-6)]
     assert launch_seconds(pieces, MACHINE, 16) == pytest.approx(2e-6 + 10e-6)
     assert launch_seconds(pieces[1:2], MACHINE, 16) == pytest.approx(2e-6 + 6e-6)
-    # What one thread does before, it does for each; and all bytes come by one way.
+    # Serial work before a loop adds up over calls; and all bytes share one bandwidth.
     slow = [replace(piece, before=1e-6, moving=3e-6) for piece in pieces]
     assert launch_seconds(slow, MACHINE, 16) == pytest.approx(3e-6 + 9e-6 + 10e-6)
 

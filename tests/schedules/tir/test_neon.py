@@ -147,7 +147,7 @@ def test_depthwise_tiles_keep_the_pipes_busy(name):
     clip = name[1] == "clip"
     for instruction, expected in (("fmax", not clip), ("fmin", clip), ("smax", clip)):
         assert sum(line.startswith(instruction) for line in tile) == scheme.reg_n * expected
-    # A load or two of a multiply-add each, without an address of its own.
+    # One or two loads for each multiply-add, without address computations.
     assert not any(line.startswith("sub\tx") for line in tile)
     assert len(tile) < 1.9 * len(multiply_adds(tile))
     assert share_of_bound(tile) >= (0.85 if clip else 0.88)

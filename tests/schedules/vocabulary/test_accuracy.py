@@ -159,7 +159,7 @@ def test_long_sums_go_to_templates_that_split_them():
     long = conv_workload(1, 512, 8, 8, 64, (3, 3), padding=ONE)
     strict = registry.admitted(SHORT_SUMS, registry.schemes(long, HOST), long)
     assert {scheme.template for scheme in strict} == {DirectScheme.template}
-    # Of one output channel there is nothing else.
+    # A single output channel has no other template.
     single = replace(long, out_channels=1)
     every = registry.schemes(single, HOST)
     assert registry.admitted(SHORT_SUMS, every, single) == every

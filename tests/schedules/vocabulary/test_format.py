@@ -22,7 +22,7 @@ def test_arrays_have_the_shape_and_type_of_their_format(form, n, c, h, w):
     packed = form.pack(x)
     assert packed.shape == form.shape(x.shape)
     assert packed.nbytes == form.bytes(x.shape)
-    # Of axes of one element numpy says anything.
+    # Numpy's strides of axes with one element are arbitrary.
     assert np.empty(packed.shape, form.dtype).strides == form.strides(x.shape)
     np.testing.assert_array_equal(form.unpack(packed, c), x)
 

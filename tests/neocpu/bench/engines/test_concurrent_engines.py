@@ -42,7 +42,7 @@ def test_as_many_calls_run_at_once_as_there_are_streams():
     calls = []
 
     def run():
-        together.wait(10)  # which none passes alone
+        together.wait(10)  # a barrier that no call passes alone
         calls.append(threading.current_thread())
 
     session = called_by(Session(version="1.0", run=run), [run] * 3)

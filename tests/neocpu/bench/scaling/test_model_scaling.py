@@ -55,7 +55,7 @@ def test_loops_are_timed_in_the_running_network(tiny):
         # LLVM gets no loop of a single iteration.
         assert found_loops == (() if set(loops[call.kernel]) == {1} else loops[call.kernel])
         assert all(loop.entered == 1 for loop in call.loops)
-        # Of the same runs: what its loops take is a part of what it takes.
+        # Times are of the same runs: a call's loops take a part of the call's time.
         assert sum(loop.seconds for loop in call.loops) <= call.seconds + 1e-9
     assert sum(call.weights for call in found.run.calls) >= 4 * (16 * 27 + 16 * 144 + 160)
 

@@ -186,7 +186,7 @@ def test_figures():
         wrong=0,
     )
     assert result.overhead == pytest.approx(0.002)
-    together = replace(result, requests=4)  # whose direct calls do four times as much
+    together = replace(result, requests=4)  # direct calls compute four times as many rows
     assert together.overhead is None
     assert result.share.value == pytest.approx(0.8)
     report = ServedReport("net", CallMode(2), 1, 1000, (result,))

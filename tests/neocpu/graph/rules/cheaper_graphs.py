@@ -6,7 +6,7 @@ from onnx.helper import make_node as node
 
 from tests.neocpu.graph.rules.small_graphs import two
 
-# Nodes from `a` to `b`; the rule after which they compute less, or are fewer.
+# Nodes from `a` to `b`; the rule that makes them cheaper or fewer.
 CHEAPER = {
     "Conv beside Conv": (
         [

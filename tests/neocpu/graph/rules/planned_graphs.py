@@ -37,7 +37,7 @@ def lstm_steps():
     return [*nodes, node("Concat", states, ["b"], axis=1)]
 
 
-# Nodes from `a` to `b`; the rule without which a plan of them has more to do.
+# Nodes from `a` to `b`; the rule that makes their plan cheaper.
 PLANNED = {
     "Conv and ReduceMean": (
         [

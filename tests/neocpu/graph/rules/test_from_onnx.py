@@ -35,7 +35,7 @@ def test_operators_without_effect_are_removed(name):
 def test_fewer_operators_are_left(name):
     nodes, by, left = LESS[name]
     mod = import_relax(load_model(small_model(nodes)))
-    expected = sorted(["sin", *left, "cos"])  # some of which others may move
+    expected = sorted(["sin", *left, "cos"])  # other rules may move some of them
     assert sorted(names(simplify(mod))) == expected
     assert (sorted(names(simplify(mod, {by}))) == expected) == (by == IMPORT)
 

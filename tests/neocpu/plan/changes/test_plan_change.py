@@ -56,7 +56,7 @@ def names(before: list[Step], after: list[Step]) -> list[tuple[str | None, str |
 
 
 def test_changes_list_tensors_first_then_operators_in_order() -> None:
-    # Numbers of operators shift where one more is there; a tensor tells which is which.
+    # Numbers of operators shift after an additional one; tensors identify them.
     before = [conv("conv_0", 1, "x"), conv("conv_1", 1, "y"), conv("conv_2", 1), conv("conv_3", 1)]
     after = [conv("conv_0", 1, "y"), conv("conv_1", 1, "x"), conv("conv_2", 1), conv("conv_3", 1)]
     assert names(before, after) == [
@@ -172,7 +172,7 @@ def test_different_models() -> None:
         compare_plans(side(*mine), side(*other, label="b.so"))
     with pytest.raises(UsageError, match="of 0 operators"):
         compare_plans(side(*mine), side())
-    # Of models that no operator of a plan is in, nothing can be said.
+    # Nothing can be said about models without an operator in the plan.
     assert compare_plans(side(), side()).bought_us == 0
 
 

@@ -56,7 +56,7 @@ def test_the_trace_shows_computing_and_waiting_threads(small, tmp_path):
     assert (caller.thread, caller.busy, caller.waiting) == (0, 100 + 800 - 400, 400)
     assert (other.thread, other.busy, other.waiting) == (1, 760, 240)
     assert (caller.waits, other.waits) == (((500, 900),), ())
-    # Two tasks with 10 ns between them are one to look at.
+    # Two tasks with 10 ns between them are drawn as one.
     assert caller.tasks == ((1, 130, 500),)
     assert other.tasks == ((1, 140, 900),)
     assert trace.to_json()["threads"][1]["tasks"] == [1, 140, 900]

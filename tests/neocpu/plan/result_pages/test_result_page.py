@@ -129,7 +129,7 @@ def test_in_a_browser(page: Path) -> None:
             assert shown.value(hints) == ["How", "Why"]
             rows = "[...document.querySelectorAll('#part-2 tbody tr')]"
             first = f"{rows}.map((row) => row.cells[0].textContent).slice(0, 4)"
-            # What is empty comes last, whichever way, and numbers within names count as such.
+            # Empty cells come last in either order, and numbers within names sort as numbers.
             assert shown.value(first)[:3] == ["conv_9", "conv_10", "conv_2"]
             heading = "document.querySelectorAll('#part-2 th button')"
             shown.value(f"{heading}[1].focus()")

@@ -432,7 +432,7 @@ def test_unseen_operators_before_a_wrong_tensor_are_named_too() -> None:
     watched = SimpleNamespace(header=header, instead=[(call,) for call in range(5)])
     operators = Operators(watched)
     last = ModelValue(name="y", calls=5, offset=0, dtype="float32", shape=(4,))
-    # Tensor 3 is another name for what lies where 2 does.
+    # Tensor 3 has the same place as tensor 2.
     assert operators.before(last, {4}) == ("c", "d", "b", "a")
     assert operators.before(last, {4, 1}) == ("c", "d")
     assert operators.before(last, {4, 2, 3}) == ()

@@ -107,7 +107,7 @@ def test_a_fault_in_weights_is_located(
     report = found(folder)
     assert report.first is not None
     assert report.first.name == tensor
-    # What comes after it reads what is wrong, and is right itself.
+    # Later operators read the wrong tensor, and are right themselves.
     assert [each.name for each in report.tensors if not each.kept] == [tensor]
     assert report.tensors[-1].error > report.tensors[-1].bound
 

@@ -94,7 +94,7 @@ def test_parts_that_are_no_models():
     model = graph_of(nodes, {"x": [1, 1, 4]}, {"last": [1, 1, 3]})
     model.opset_import.append(helper.make_opsetid("some.where", 1))
     whole = whole_of(model)
-    assert whole.part([2], "part") is None  # of what type "z" is nobody knows
+    assert whole.part([2], "part") is None  # the type of "z" is unknown
     assert whole.part([3], "part") is None  # nobody reads it
     assert whole.part([], "part") is None
     # Indices without a reader are no output.

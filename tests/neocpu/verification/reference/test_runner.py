@@ -253,7 +253,7 @@ def test_resize_of_some_axes_and_with_rare_attributes():
     check(one_node("Resize", x, None, scales, opset=18, axes=[2, 3], mode="linear"), x)
     sizes = np.array([1, 2, 2, 3], "int64")
     check(one_node("Resize", x, None, None, sizes, opset=18, mode="linear", antialias=1), x)
-    # Of the modes it is for two, and onnx's own reference refuses it of the third.
+    # It is defined for two of the modes, and onnx's own reference refuses it for the third.
     nearest = {"opset": 18, "mode": "nearest"}
     plain = one_node("Resize", x, None, None, sizes, **nearest)
     smoothed = one_node("Resize", x, None, None, sizes, antialias=1, **nearest)

@@ -41,7 +41,7 @@ def reference(x, groups, gamma, beta):
 def test_matches_numpy(shape_and_groups, block, threads):
     shape, groups = shape_and_groups
     channels, layout = shape[1], DataLayout(block)
-    x = 3 * normal(shape) + 50  # as far from zero as one pass could not bear
+    x = 3 * normal(shape) + 50  # too far from zero for a single pass
     gamma, beta = normal((channels,), seed=1), normal((channels,), seed=2)
     steps = (EpilogueOp("relu"), EpilogueOp("silu"))
     workload = GroupNormWorkload(shape, groups, EPSILON, steps)
