@@ -1,4 +1,4 @@
-"""What a checkout holds, so that tests can be shown to leave nothing in it."""
+"""A list of the files in a checkout, which shows that tests leave nothing there."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 from types import CodeType
 from typing import Final
 
-#: Of the checkout's own folder: what others may write while tests run (`make types`, git, pip).
+#: Paths that others may write in the checkout while tests run (`make types`, git, pip).
 ELSEWHERE: Final = frozenset({".git", ".venv", "build"})
-#: In any folder: caches of Python, of the test tools and of the linters, and editors' own files.
+#: Names in any folder: caches of Python, test tools and linters, and editors' own files.
 CACHES: Final = (
     *("__pycache__", ".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache"),
     *(".*.sw?", ".#*", "*~"),
@@ -84,7 +84,7 @@ def _is_whole(path: Path) -> bool:
     except FileNotFoundError:  # replaced or cleared by another process
         return True
     if len(data) >= _PYC_HEADER and not data.startswith(importlib.util.MAGIC_NUMBER):
-        return True  # of another Python, which this one writes anew
+        return True  # bytecode of another Python, which this one overwrites
     try:
         return isinstance(marshal.loads(data[_PYC_HEADER:]), CodeType)
     except (EOFError, ValueError, TypeError):

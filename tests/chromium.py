@@ -1,8 +1,8 @@
 """A browser for the tests of pages: `python -m tests.chromium`.
 
-One that is installed is used. Else Debian's headless Chromium, and the libraries that this system
-lacks for it, are unpacked under ``build/chromium``, which needs no root: ``chromium`` there starts
-it, and ``.ready`` is written last.
+An installed browser is used. Otherwise Debian's headless Chromium, and the libraries that it lacks
+here, are unpacked under ``build/chromium`` without root: ``chromium`` there starts it, and
+``.ready`` is written last.
 """
 
 import platform
@@ -36,7 +36,7 @@ def find() -> str | None:
 
 
 def main() -> None:
-    """Get a browser, unless there is one."""
+    """Install a browser unless there is one."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     if find() is None:
         if shutil.which("apt-get") is None or not STATUS.is_file():
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def get() -> None:
-    """Unpack it, by the system's own sources: its libraries are to go with those installed."""
+    """Unpack a browser from the system's own sources, so that its libraries fit."""
     apt, root = FOLDER / "apt", FOLDER / "root"
     apt.mkdir(exist_ok=True)
     shutil.copyfile(STATUS, apt / "status")

@@ -35,8 +35,8 @@ def pytest_configure():
     # tests that interrupt one would wait forever.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Nothing is asserted on time, which a busy machine has little of; and every run is the same:
-    # what nobody has seen yet is looked for by `make fuzz`.
+    # Tests assert nothing about time, because machines may be busy; and every run is the same:
+    # `make fuzz` looks for new failures.
     settings.register_profile(
         "repeatable",
         deadline=None,
@@ -45,7 +45,7 @@ def pytest_configure():
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("repeatable")
-    # Children that crash on purpose would leave their memory beside the tests.
+    # Children that crash on purpose would leave core dumps beside the tests.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
@@ -56,7 +56,7 @@ def pytest_report_header():
 
 
 def pytest_collection_modifyitems(items):
-    """Leave out cases that are much like others, where not all tests are asked for."""
+    """Leave out cases that are much like others, unless all tests are asked for."""
     marked = [item for item in items if item.get_closest_marker("one_in") is not None]
     cases = Counter(map(_test_of, marked))
     seen = Counter()
@@ -75,7 +75,7 @@ def _test_of(item):
 
 @pytest.fixture(scope="session", autouse=True)
 def kept_code(request, tmp_path_factory):
-    """Keep the code of kernels for all tests of this run, in all its processes, and nobody else."""
+    """Share the code of kernels among all tests and processes of this run only."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if hasattr(request.config, "workerinput") else base
     with pytest.MonkeyPatch.context() as patch:
@@ -96,14 +96,14 @@ def as_a_process_begins():
 
 
 def pytest_sessionstart(session):
-    # Not of a worker of pytest-xdist; and golden files are written on purpose.
+    # Workers of pytest-xdist do not check; and golden files are written on purpose.
     if not (hasattr(session.config, "workerinput") or session.config.option.update_golden):
         session.config.stash[BEFORE] = snapshot(CHECKOUT)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_sessionfinish(session):
-    """Fail the run if the checkout is not as it was, once the workers have ended."""
+    """Fail the run if the checkout has changed once the workers have ended."""
     result = yield
     before = session.config.stash.get(BEFORE, None)
     if before is not None:

@@ -9,21 +9,21 @@ from pathlib import Path
 def unpack(
     folder: Path, apt: Path, packages: Iterable[str], settings: Mapping[str, object]
 ) -> None:
-    """Put packages, and what they need, into a folder.
+    """Unpack packages and their dependencies into a folder.
 
     Parameters
     ----------
     apt : Path
-        A folder for apt's own files. Its ``status`` says what is installed already; without one,
-        nothing is.
+        A folder for apt's own files. Its ``status`` lists the installed packages; without that
+        file none is installed.
     settings : mapping of str to object
-        Of apt, besides.
+        Further settings of apt.
     """
     for inner in ("lists/partial", "cache/archives/partial"):
         (apt / inner).mkdir(parents=True, exist_ok=True)
     (apt / "status").touch()
     every = {
-        "APT::Sandbox::User": "",  # nobody else may be able to read this folder
+        "APT::Sandbox::User": "",  # apt's own user may not be able to read this folder
         "Acquire::Languages": "none",
         "Dir::State": apt,
         "Dir::State::lists": apt / "lists",
@@ -42,7 +42,7 @@ def unpack(
 
 
 def run(*command: str) -> None:
-    """Run a command; end with what it said if it fails."""
+    """Run a command; exit with its output if it fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         sys.exit(f"{done.stdout}\n{' '.join(command)} failed with status {done.returncode}")

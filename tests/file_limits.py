@@ -1,8 +1,8 @@
 """Files that may not grow: how tests make a disk full, without harm to the checkout.
 
 Python does not notice that its bytecode was written short: a module that is imported for the first
-time under such a limit can never be imported again. So whoever is under one writes no bytecode.
-Tests set limits on the size of files by nothing else than this module.
+time under such a limit can never be imported again. So a process under a limit writes no bytecode.
+Tests set limits on the size of files only by this module.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NO_BYTECODE: Final = "PYTHONDONTWRITEBYTECODE"
 
 
 def limit_files(size: int) -> None:
-    """From now on, let no file of this process and its children grow past ``size`` bytes."""
+    """Limit every file of this process and its children to ``size`` bytes from now on."""
     sys.dont_write_bytecode, os.environ[_NO_BYTECODE] = True, "1"
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
@@ -44,7 +44,7 @@ def files_up_to(size: int) -> Iterator[None]:
 def run_with_files_up_to(
     size: int, command: Sequence[str | os.PathLike[str]], env: dict[str, str], **settings: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of which no file may grow past ``size`` bytes, by `subprocess.run`."""
+    """Run a command by `subprocess.run`, and limit every file it writes to ``size`` bytes."""
     return subprocess.run(
         command,
         env={**env, _NO_BYTECODE: "1"},

@@ -1,4 +1,4 @@
-"""TVM's own virtual machine, made to run its kernels between inaccessible pages if it shall."""
+"""TVM's own virtual machine, whose kernels run between inaccessible pages on request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_OP, _SKIP_RUN = 0, 1  # VMInstrumentReturnKind
 def legalized_machine(module: tvm.IRModule) -> relax.VirtualMachine:
     """Return a virtual machine that runs a module's operators as they are defined.
 
-    What they compute is the subject, not their code: LLVM optimises nothing, in half the time.
+    Tests of results need no fast code: LLVM optimises nothing, in half the time.
     """
     target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
     return virtual_machine(tvm.compile(relax.transform.LegalizeOps(LEGALIZATIONS)(module), target))

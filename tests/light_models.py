@@ -99,7 +99,7 @@ def _draw(role: tuple[str, int], shape: tuple[int, ...], rng: np.random.Generato
             return _uniform(rng, shape, mean=0, std=np.sqrt(1 / np.prod(shape[1:])))
         case ("Gemm", 1):
             return _uniform(rng, shape, mean=0, std=np.sqrt(1 / shape[-1]))
-        case ("Logits", 1):  # a softmax of large logits is a single one
+        case ("Logits", 1):  # a softmax of large logits has a single 1
             return _uniform(rng, shape, mean=0, std=np.sqrt(1 / 16 / shape[-1]))
         case ("Residual", 1):  # sixteen sums of full-size branches would overflow the softmax
             return _uniform(rng, shape, mean=0.3, std=1 / 32)

@@ -42,7 +42,7 @@ PACKAGES: Final[Mapping[str, str]] = {
 FACE_DETECTOR: Final = Path(__file__).parents[2] / "shared/models/face/version-RFB-320.onnx"
 
 
-#: Whether to run what finds little that other tests do not, at the price of minutes.
+#: Whether to run tests that rarely find more than others, at the price of minutes.
 EVERYTHING: Final = os.environ.get("NEOCPU_TESTS") == "all"
 
 
@@ -67,7 +67,7 @@ def first_of(count: int) -> int:
 
 
 def repeated(names: Iterable[str], families: Collection[str]) -> list[ParameterSet]:
-    """Return parameters of which only those outside ``families`` are run, unless all tests are."""
+    """Return parameters; names in ``families`` are skipped unless all tests run."""
     marks = {True: everything(), False: ()}
     return [pytest.param(name, marks=marks[name in families]) for name in names]
 

@@ -1,4 +1,4 @@
-"""What tests of the built-in networks count in an ONNX graph, and how they run one."""
+"""Counts of an ONNX graph's parts, and runs of it, for tests of the built-in networks."""
 
 import math
 
@@ -16,7 +16,7 @@ def shapes(model):
 
 
 def parameters(model):
-    """Trained numbers: what layers with weights read, but for batch norms' statistics."""
+    """Return the trained numbers that layers read, without batch norms' statistics."""
     layers = ("Conv", "ConvTranspose", "Gemm", "BatchNormalization")
     read = {name for node in model.graph.node if node.op_type in layers for name in node.input}
     return sum(
@@ -27,7 +27,7 @@ def parameters(model):
 
 
 def multiply_accumulates(model):
-    """Of convolutions and dense layers, which is what papers count."""
+    """Return the multiply-accumulates of convolutions and dense layers, as papers count them."""
     extents = shapes(model)
     total = 0
     for node in model.graph.node:

@@ -1,4 +1,4 @@
-"""What operators a module has."""
+"""The number of each operator in a module."""
 
 from __future__ import annotations
 

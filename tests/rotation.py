@@ -16,7 +16,7 @@ from typing import Final
 VARIABLE: Final = "NEOCPU_TESTS_OFFSET"
 """The environment variable that fixes the offset, in order to repeat a run."""
 LARGEST: Final = 10_000
-"""Offsets are smaller than that."""
+"""Offsets are smaller than this number."""
 
 
 def offset(checkout: Path, environment: MutableMapping[str, str] = os.environ) -> int:
@@ -40,7 +40,7 @@ def _of_commit(checkout: Path) -> int:
 
 
 def runs(case: int, cases: int, count: int, offset: int) -> bool:
-    """Whether a case is one of every ``count``, of which each test runs one at least.
+    """Return whether to run a case: one of every ``count``, and at least one of each test.
 
     Parameters
     ----------

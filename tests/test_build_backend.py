@@ -1,4 +1,4 @@
-"""Building and installing leaves nothing in the checkout, and forgets nothing."""
+"""Building and installing leaves nothing in the checkout, and omits no file."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ IGNORED = shutil.ignore_patterns("__pycache__", "*.so")
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A copy of what an installation is made of."""
+    """A copy of the files that an installation needs."""
     folder = tmp_path / "checkout"
     folder.mkdir()
     for name in INGREDIENTS:
@@ -51,7 +51,7 @@ def pip(*arguments):
 def test_an_installation_leaves_at_most_the_library_in_the_checkout(checkout, tmp_path, editable):
     before = listing(checkout)
     option = ["-e"] if editable else []
-    # What is installed already is this checkout, which pip would remove in the other's favour.
+    # This checkout is installed already, and pip would replace it by the other.
     place = ("--ignore-installed", "--prefix", tmp_path / "installed")
     pip("install", *place, "--no-compile", *option, checkout)
     library = [checkout / "core" / LIBRARY] if editable else []

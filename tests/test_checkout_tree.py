@@ -1,4 +1,4 @@
-"""A run of the tests that leaves something in the checkout fails, and says what."""
+"""A run of the tests that leaves files in the checkout fails, and names them."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ TESTS = Path(__file__).parent
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A checkout with the house's rules and a module, which is imported."""
+    """A checkout with the project's test settings, and an imported module."""
     (tmp_path / "tests").mkdir()
     for name in ("conftest.py", "checkout_tree.py"):
         shutil.copy(TESTS / name, tmp_path / "tests")
@@ -28,7 +28,7 @@ def run_tests(checkout, body, *options):
     """Run one test of that body in the checkout."""
     source = f"from pathlib import Path\nimport room.module\ndef test_it():\n    {body}\n"
     (checkout / "tests" / "test_it.py").write_text(source)
-    # By no means as part of the run that this test belongs to.
+    # Not as part of the run of this test.
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))
     }
@@ -62,7 +62,7 @@ def test_a_test_that_leaves_nothing_passes(checkout):
     ],
     ids=["file", "bytecode"],
 )
-def test_what_a_test_leaves_fails_the_run(checkout, body, line, options):
+def test_files_that_a_test_leaves_fail_the_run(checkout, body, line, options):
     done = run_tests(checkout, body, *options)
     assert "1 passed" in done.stdout
     assert done.returncode == 1

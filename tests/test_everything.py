@@ -1,4 +1,4 @@
-"""All checks run in turn, whatever fails, and one table says what became of each."""
+"""All checks run in turn, whatever fails, and one table has all outcomes."""
 
 import sys
 
@@ -65,13 +65,13 @@ def test_the_exit_status_says_whether_all_passed(monkeypatch, capfd, status, exp
     assert "=== one" not in out
 
 
-def test_a_check_that_there_is_not_is_refused_with_those_that_there_are(capsys):
+def test_an_unknown_check_is_refused_with_the_list_of_checks(capsys):
     with pytest.raises(SystemExit, match="2"):
         everything.main(["fuzzz"])
     assert "fresh, fuzz, soak, mutations" in capsys.readouterr().err
 
 
-def test_every_target_of_make_is_one():
+def test_every_check_is_a_target_of_make():
     makefile = (everything.ROOT / "Makefile").read_text()
     targets = [check.command[1] for check in CHECKS if check.command[0] == "make"]
     assert targets

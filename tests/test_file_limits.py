@@ -1,4 +1,4 @@
-"""Whoever runs under a limit on the size of files writes no bytecode, which would be cut short."""
+"""A process under a limit on the size of files writes no bytecode, which would be truncated."""
 
 import os
 import subprocess

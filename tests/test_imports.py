@@ -1,4 +1,4 @@
-"""Imports go down, from the roof to the foundation and from room to room, and in no circle.
+"""Imports go downwards, from the command line to the foundation, and never in a circle.
 
 Imports within functions count, and so do those for type checkers alone; names in strings do not.
 """
@@ -66,7 +66,7 @@ NAMES = {name for name, _ in modules()}
 
 
 def needed(path: Path) -> set[str]:
-    """Return our modules that a file imports: of packages, what it takes from them."""
+    """Return our modules that a file imports, including those it takes from packages."""
     found = set(imports_of(path, FOLDERS)) & NAMES
     return {n for n in found if not any(m.startswith(f"{n}.") for m in found)} - {"neocpu"}
 
@@ -84,7 +84,7 @@ IMPORTS: Graph = {name: needed(path) for name, path in modules()}
 
 
 def rank(module: str) -> int | None:
-    """Return where in the order a module is, or None of the packages that hold rooms."""
+    """Return a module's place in the order, or None for packages of packages."""
     rooms = [room for room in ORDER if f"{module}.".startswith(f"{room}.")]
     return ORDER.index(max(rooms, key=len)) if rooms else None
 
@@ -114,11 +114,11 @@ def test_imports_go_down():
     assert not upward(IMPORTS)
 
 
-def test_there_are_no_circles():
+def test_no_imports_are_circular():
     assert not circle(IMPORTS)
 
 
-def test_nor_any_of_types_alone():
+def test_no_imports_for_types_are_circular_or_upward():
     named_by = {name: named(path) for name, path in modules()}
     assert named_by["neocpu.runtime.streams"] > IMPORTS["neocpu.runtime.streams"]
     assert not upward(named_by)
@@ -136,7 +136,7 @@ def test_nor_any_of_types_alone():
         ("neocpu.schedules.operators.pool", "neocpu.schedules.registry"),
     ],
 )
-def test_what_goes_up_is_found(name, found):
+def test_upward_imports_are_found(name, found):
     assert {name, found} <= NAMES
     assert upward({**IMPORTS, name: IMPORTS[name] | {found}}) == {f"{name} imports {found}"}
 
@@ -146,8 +146,8 @@ def test_a_circle_is_found():
     assert circle({**IMPORTS, "neocpu.runtime.header": {"neocpu.runtime.artifact"}})
 
 
-def test_tools_and_tests_import_what_is_there():
-    """Few tools are run by tests: that a module has moved is found out when one is needed."""
+def test_tools_and_tests_import_existing_modules():
+    """Tests run few tools, and a moved module would break the others unnoticed."""
     root = Path(__file__).parents[1]
     missing = {
         f"{path.relative_to(root)} imports {name}"

@@ -1,4 +1,4 @@
-"""What a machine lacks is skipped, with its reason, in one way."""
+"""Tests that need something the machine lacks are skipped, with the reason."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests import rotation
 TESTS = Path(__file__).parent
 
 
-def test_a_program_that_is_missing_is_named_with_what_installs_it(tmp_path, monkeypatch):
+def test_a_missing_program_is_named_with_its_package(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     reason = needs.programs("llvm-mc", "llvm-mca", "cmake").kwargs["reason"]
     assert reason == "needs llvm-mc, llvm-mca, cmake (Debian: apt install llvm cmake)"

@@ -151,7 +151,7 @@ class TestRuntimeDistribution:
     @pytest.mark.slow
     @needs.everything()
     def test_keeps_to_what_python_3_10_has(self, tmp_path: Path) -> None:
-        """By the stubs of the type checker, which know since when there is what."""
+        """The type checker's stubs know which Python version added each function."""
         pytest.importorskip("mypy")
         inner = tmp_path / "neocpu"
         inner.mkdir()
@@ -171,7 +171,7 @@ class TestRuntimeDistribution:
         assert not [line for line in done.stdout.splitlines() if re.search(lacking, line)]
 
     def test_asks_for_its_version_under_either_name(self) -> None:
-        # Who asks for the version of "neocpu" alone fails where only neocpu-runtime is installed.
+        # Code that asks only for the version of "neocpu" fails if just neocpu-runtime is installed.
         askers = [
             name
             for name, path in runtime.shipped().modules.items()
@@ -211,7 +211,7 @@ class TestRuntimeDistribution:
             closure(["top.a"], {"top": tmp_path})
 
 
-def test_the_map_names_what_is_there() -> None:
+def test_the_map_names_existing_folders() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     named = set(re.findall(r"`([\w/]+(?:\.(?:py|c)|/))`", text))
     assert not [name for name in named if not (ROOT / name).exists()]

@@ -1,4 +1,4 @@
-"""Every case runs at some commit, and the same ones at the same commit."""
+"""Every case runs at some commit, and a commit always runs the same cases."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ TESTS = Path(__file__).parent
 
 
 @given(cases=st.integers(1, 30), count=st.integers(1, 12), offset=st.integers(0, 9999))
-def test_every_case_runs_once_in_so_many_offsets(cases, count, offset):
+def test_every_case_runs_at_one_of_the_offsets(cases, count, offset):
     chosen = [
         {case for case in range(cases) if rotation.runs(case, cases, count, offset + later)}
         for later in range(count)

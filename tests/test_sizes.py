@@ -1,4 +1,4 @@
-"""Rooms, files and functions stay of a size that one can take in."""
+"""Folders, files and functions stay small enough to understand."""
 
 import ast
 import statistics
@@ -23,7 +23,7 @@ def code(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return whole - (function.body[0].end_lineno - function.body[0].lineno + 1)
 
 
-def test_no_room_is_larger_than_one_can_keep_in_mind() -> None:
+def test_no_folder_has_too_many_lines() -> None:
     rooms: dict[Path, int] = {}
     for path in FILES:
         rooms[path.parent] = rooms.get(path.parent, 0) + lines(path)

@@ -1,4 +1,4 @@
-"""The runtime's library for a platform, and what it really needs of one."""
+"""The runtime's library for a platform, and its real requirements."""
 
 import importlib.util
 import os
@@ -29,7 +29,7 @@ def libraries_of(path: Path) -> set[str]:
 
 
 def glibc_of(path: Path) -> int:
-    """Return the minor version of the newest glibc that a library has symbols of."""
+    """Return the minor version of the newest glibc whose symbols a library needs."""
     listing = subprocess.check_output([needs.program("readelf"), "-VW", path], text=True)
     return max(int(minor) for minor in re.findall(r"Name: GLIBC_2\.(\d+)", listing))
 
@@ -42,7 +42,7 @@ def glibc_of(path: Path) -> int:
     ],
 )
 @needs.one_in(2)
-def test_for_a_machine_by_the_systems_compiler(machine, tmp_path):
+def test_the_systems_compiler_makes_a_wheel_for_a_machine(machine, tmp_path):
     library = tmp_path / "libneocpu.so"
     platform = compile_library(machine, library)
     assert platform == Platform("manylinux_2", max(17, glibc_of(library)), machine)
@@ -53,7 +53,7 @@ def test_for_a_machine_by_the_systems_compiler(machine, tmp_path):
 @zig
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_for_a_c_library_by_zig(platform, tmp_path):
+def test_zig_makes_a_wheel_for_a_c_library(platform, tmp_path):
     library = tmp_path / "libneocpu.so"
     assert str(compile_library(platform, library)) == platform
     if "musl" in platform:
@@ -74,12 +74,12 @@ def test_for_a_c_library_by_zig(platform, tmp_path):
     ],
 )
 @needs.one_in(3)
-def test_what_cannot_be(asked, compiler, message, tmp_path):
+def test_impossible_platforms_are_refused(asked, compiler, message, tmp_path):
     with pytest.raises(SystemExit, match=message):
         compile_library(asked, tmp_path / "libneocpu.so", compiler)
 
 
-def test_without_a_compiler_for_it(monkeypatch, tmp_path):
+def test_a_platform_without_a_compiler_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr("wheels.platforms.zig", lambda *_: None)
     with pytest.raises(SystemExit, match=r"no C compiler for x86_64-linux-musl: pip install"):
         compile_library("musllinux_1_2_x86_64", tmp_path / "libneocpu.so")

@@ -1,4 +1,4 @@
-"""Waiting for something that happens elsewhere, however slow the machine is."""
+"""Waiting for events in other processes and threads, on slow machines too."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 PATIENCE: Final = 60.0
-"""Seconds after which nobody expects it any more."""
+"""The most seconds to wait."""
 PAUSE: Final = 0.002
-"""Seconds between two looks: some conditions hold for a moment alone."""
+"""Seconds between two checks: some conditions hold only for a moment."""
 
 
 def wait_until(condition: Callable[[], T], seconds: float = PATIENCE, what: str = "it") -> T:

@@ -13,7 +13,7 @@ from sysroot import PYTHON, QEMU, SYSROOT
 
 GUEST = Path(__file__).with_name("guest.py")
 X86_QEMU = "qemu-x86_64-static"
-# They tell libraries which CPU they are on, and speak of the one around the emulator.
+# These variables name the CPU to libraries, and would name the host's.
 OF_THE_HOST = {"OPENBLAS_CORETYPE", "GLIBC_TUNABLES"}
 
 

@@ -1,7 +1,8 @@
-"""What runs under the emulator: the modules of a folder, each on the inputs beside it.
+"""The program that runs under the emulator: it runs each module of a folder on its inputs.
 
-For every ``NAME.so`` with ``NAME.in.npz`` it writes ``NAME.out.npz``, having run the module twice
-with as many threads as it was compiled for, and once with one and with three: bitwise the same.
+For every ``NAME.so`` with ``NAME.in.npz`` it writes ``NAME.out.npz``. It runs the module twice
+with as many threads as it was compiled for, and once with one and with three threads; the outputs
+must be equal bit for bit.
 """
 
 import sys

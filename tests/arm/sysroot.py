@@ -7,7 +7,7 @@ Under ``build/arm`` it makes, without touching the system's own packages::
     .ready       written last
 
 ``qemu-aarch64-static -L build/arm/sysroot`` runs programs in it. A command that the tests need and
-that is missing is installed if this is root on a Debian; else what to type is printed.
+that is missing is installed for root on a Debian; otherwise the script prints what to type.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TAGS = ("_2_28", "_2_27", "_2_26", "_2_24", "_2_17", "2014")
 
 
 def main(packages: list[str]) -> None:
-    """Make the system; with packages, add these from PyPI to one that is there."""
+    """Make the system, or add packages from PyPI to the existing one."""
     if packages:
         install(*packages)
         return
@@ -112,7 +112,7 @@ def stage_neocpu() -> None:
 
 
 def link(folder: Path, sources: Iterable[Path], others: Collection[str]) -> None:
-    """Make a folder of links to these, and to no more; it may have ``others`` that are none."""
+    """Make a folder of exactly these links; it may also have ``others`` that are no links."""
     folder.mkdir(exist_ok=True)
     wanted = {source.name: source for source in sources}
     present = {path.name for path in folder.iterdir()} - set(others)

@@ -39,7 +39,7 @@ def board(tmp_path_factory):
     return build(small_model(), folder, "rpi4", "aarch64-linux-gnu-")
 
 
-def test_the_c_program_gives_what_python_gives_on_arm(board, tmp_path):
+def test_the_c_program_and_python_agree_on_arm(board, tmp_path):
     np.save(tmp_path / "x.npy", IMAGE)
     for threads in ("1", "2"):
         output = tmp_path / f"{threads}.npy"

@@ -58,13 +58,13 @@ def artifacts(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected():
-    """What the model gives for ones."""
+    """Return the sum of the model's output for an input of ones."""
     ones = {"x": np.ones_like(IMAGE)}
     return float(run_reference(small_model(), ones)["y"].sum())
 
 
 def check(done, names, refused, expected):
-    """Modules ``refused`` are, for these reasons; the others give what they should."""
+    """Check that modules ``refused`` are, for these reasons, and that the others are right."""
     assert done.returncode == 0, done.stderr
     answers = dict(zip(names, done.stdout.splitlines(), strict=True))
     for name, answer in answers.items():
@@ -84,14 +84,14 @@ def check(done, names, refused, expected):
         ("Haswell,-fma", {"avx2": "lacks fma", "avx512": "avx512f"}),
     ],
 )
-def test_x86_cpus_refuse_what_they_lack(artifacts, expected, cpu, refused):
+def test_x86_cpus_refuse_code_for_missing_instructions(artifacts, expected, cpu, refused):
     names = tuple(dict.fromkeys(("sse", "avx2", *refused)))
     paths = (artifacts / f"{name}.so" for name in names)
     check(x86_python(cpu, "-c", RUN, *paths), names, refused, expected)
 
 
 @x86_64
-def test_without_the_gate_that_cpu_would_kill_the_process(monkeypatch):
+def test_missing_instructions_kill_the_process_without_the_gate(monkeypatch):
     def silent(**fields):
         return ArtifactHeader(**{**fields, "isa_features": ()})
 
@@ -109,7 +109,7 @@ def test_without_the_gate_that_cpu_would_kill_the_process(monkeypatch):
         ("cortex-a76", {"sse": "x86_64", "avx2": "x86_64"}),
     ],
 )
-def test_arm_boards_refuse_what_they_lack(artifacts, expected, cpu, refused):
+def test_arm_boards_refuse_code_for_missing_instructions(artifacts, expected, cpu, refused):
     names = (*refused, "rpi4", *({"rpi5"} - refused.keys()))
     paths = (artifacts / f"{name}.so" for name in names)
     check(arm_python("-c", RUN, *paths, cpu=cpu), names, refused, expected)
@@ -124,14 +124,14 @@ def test_x86_refuses_arm_code(artifacts, name):
 
 @pytest.fixture(scope="module")
 def fat(artifacts):
-    """All of them in one file."""
+    """All these artifacts in one file."""
     path = artifacts / "fat.so"
     neocpu.combine({name: artifacts / f"{name}.so" for name in TARGETS}, path)
     return path
 
 
 def check_target(done, name, expected):
-    """What ran is the variant called ``name``."""
+    """Check that the variant called ``name`` ran."""
     assert done.returncode == 0, done.stderr
     target, total = done.stdout.splitlines()
     assert target == str(parse_target(TARGETS[name]))

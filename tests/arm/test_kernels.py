@@ -1,6 +1,6 @@
 """NEON's convolution kernels at awkward sizes, in schemes drawn at random, against the reference.
 
-A draw becomes the plan's choice by a tuning database that says every other scheme has failed.
+A tuning database in which every other scheme failed makes the plan choose the drawn one.
 """
 
 import random
@@ -69,7 +69,7 @@ CASES = [(name, draw) for name in CONVOLUTIONS for draw in range(DRAWS)]
 
 
 def model(algorithm: str) -> ModelProto:
-    """Convolutions of inputs of their own, each with a bias and a ReLU."""
+    """Return convolutions with separate inputs, each with a bias and a ReLU."""
     rng = np.random.default_rng(0)
     nodes, constants, inputs, outputs = [], [], [], []
     for number, (shape, channels, kernel, attributes) in enumerate(CONVOLUTIONS[algorithm]):
@@ -160,7 +160,7 @@ def test_neon_kernels(outputs, algorithm, draw):
 
 @pytest.mark.slow
 def test_clips_keep_every_nan(tmp_path):
-    """NaNs of either sign; as integers, in which NEON clips, one of them is less than zero."""
+    """NaN may have either sign; NEON clips them as integers, and one is less than zero."""
     rng = np.random.default_rng(2)
     x = rng.standard_normal((1, 16, 40, 40)).astype(np.float32)
     bits = x.view(np.uint32)

@@ -20,7 +20,7 @@ NETWORKS = {
     "face": lambda: onnx.load(FACE),
 }
 TOLERANCE = 1e-4
-# Of bfloat16 through a network, and of steps of 8 bits.
+# The errors of bfloat16 through a network, and of steps of 8 bits.
 NARROW = 3e-2
 
 
@@ -49,7 +49,7 @@ def outputs(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
-def test_arm_gives_what_x86_gives(outputs, name):
+def test_arm_and_x86_agree(outputs, name):
     if name not in outputs:
         needs.skip(needs.file(FACE) if name == "face" else needs.everything())
     here, there = outputs[name]
@@ -61,9 +61,9 @@ def test_arm_gives_what_x86_gives(outputs, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_by_products_of_matrices(precision, tmp_path):
-    """A network whose convolutions multiply two pixels at a time, and one of whose pads is odd."""
-    # Less what the emulator lacks.
+def test_matrix_product_kernels_agree_on_arm(precision, tmp_path):
+    """The convolutions multiply two pixels at a time, and one has an odd pad."""
+    # Without the features that the emulator lacks.
     target = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1 -mattr=-lse2"
     model = (
         quantised(network()) if precision == "int8" else models.build("resnet18", image=(33, 47))

@@ -13,7 +13,7 @@ from wheels import runtime
 
 
 @pytest.mark.slow
-def test_a_board_runs_what_it_installs(tmp_path):
+def test_a_board_runs_models_with_the_installed_wheel(tmp_path):
     wheel = runtime.build("aarch64", tmp_path / "dist", tmp_path / "stage")
     assert wheel.name.endswith("_aarch64.whl")
     site, folder = tmp_path / "site", tmp_path / "models"
@@ -24,7 +24,7 @@ def test_a_board_runs_what_it_installs(tmp_path):
         (site / name).symlink_to(SITE / name)
     folder.mkdir()
     np.savez(folder / "small.in.npz", x=IMAGE)
-    # Strict: which of Winograd's tiles a plan has is this machine's affair.
+    # Strict, because a plan's Winograd tiles depend on this machine.
     exact = {"threads": 2, "accuracy": "strict"}
     with neocpu.compile(small_model(), target="rpi4", verify=False, **exact) as compiled:
         compiled.export(folder / "small.so")

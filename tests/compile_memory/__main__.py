@@ -1,7 +1,7 @@
 """Measure the most memory that compiling the built-in networks takes, and print a table.
 
-``python -m tests.compile_memory [NETWORK ...]``: all of them by default. What is measured, and the
-bound, say `tests.compile_memory.compile_peak`.
+``python -m tests.compile_memory [NETWORK ...]``: all of them by default. See
+`tests.compile_memory.compile_peak` for the measure and the bound.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The most memory that a compilation takes, and the bound on it.
 
-Memory is what the processes of a compilation hold that the kernel cannot drop: private pages and
-those of shared memory, of which each process counts its share (``Pss_Anon`` and ``Pss_Shmem`` of
-``smaps_rollup``). Children that generate code share most pages with the process that they are
-copies of, so that the largest size of each (``ru_maxrss``) would count these several times. Pages
-of files are left out: those of libraries, of the model's weight store and of the artifact are the
-kernel's cache, which it drops where memory is short, and whoever else maps them shares them.
+Only memory that the kernel cannot drop counts: private pages and pages of shared memory. Each
+process counts its share of the latter (``Pss_Anon`` and ``Pss_Shmem`` of ``smaps_rollup``).
+Children that generate code share most pages with their parent, so the largest size of each
+(``ru_maxrss``) would count these pages several times. Pages of files do not count: libraries, the
+model's weight store and the artifact are in the kernel's cache. The kernel drops them when memory
+is short, and every process that maps them shares them.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def stand_in_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(stand_in_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder of one test's own with the stand-ins in it, which is the current one."""
+    """Return a test's own folder with the stand-ins, and make it the current one."""
     folder = tmp_path / "place"
     shutil.copytree(stand_in_files, folder)
     monkeypatch.chdir(folder)
@@ -44,7 +44,7 @@ def place(stand_in_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def shell(place: Path) -> Shell:
-    """Return what runs commands as a reader's shell does, each of which has to succeed."""
+    """Return a function that runs commands as a reader's shell does; each has to succeed."""
 
     def run(commands: str, **variables: str) -> subprocess.CompletedProcess[str]:
         done = _run(commands, place, variables)

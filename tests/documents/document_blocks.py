@@ -1,7 +1,7 @@
-"""The commands and snippets that a Markdown document shows, where they stand.
+"""The commands and snippets of a Markdown document, with their positions.
 
-Tests run what readers are told to run. They take it from the document itself, so that neither can
-change without the other.
+Tests take the commands for readers from the document itself, so that neither can change without
+the other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Block:
     line
         The number of its first line of code, from 1.
     language
-        The word behind a fence; empty where there is none.
+        The word after a fence; empty if there is none.
     text
         The code, without indentation, prompts and fences.
     """
@@ -94,7 +94,7 @@ def commands(document: str, program: str = "neocpu") -> list[Block]:
 
 
 def options(document: str) -> list[Block]:
-    """Return the options that the first cells of a document's tables list, as they are typed."""
+    """Return the options in the first column of a document's tables."""
     found = []
     for number, line in enumerate((ROOT / document).read_text().splitlines(), 1):
         cell = re.match(r"\| (`--.*?) \|", line.replace("\\|", "\0"))

@@ -1,4 +1,4 @@
-"""Small models, pictures and packages in the place of those that documents speak of."""
+"""Small models, pictures and packages in place of those that documents mention."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def classifier() -> onnx.ModelProto:
 
 
 def pointwise(dims: list[Any], filters: int = 8) -> onnx.ModelProto:
-    """Return ``relu(conv3x3(image))`` of images with these dimensions, some of which have names."""
+    """Return ``relu(conv3x3(image))`` of images of these dimensions; a dimension may be a name."""
     rng = np.random.default_rng(0)
     kernel = rng.standard_normal((filters, dims[1], 3, 3)).astype("f4")
     nodes = [
@@ -178,7 +178,7 @@ def write_photos(folder: Path, count: int = 6) -> None:
 
 
 def write_torch(folder: Path) -> None:
-    """Write packages ``torch`` and ``torchvision`` that export a file which lies there."""
+    """Write packages ``torch`` and ``torchvision`` that export an existing file."""
     folder.mkdir()
     (folder / "torch.py").write_text(
         f"{_TORCH}\nonnx = types.SimpleNamespace(export=_export, save=onnx.save, load=onnx.load)\n"

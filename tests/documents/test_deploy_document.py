@@ -1,4 +1,4 @@
-"""What docs/deploy.md tells readers to run, as it stands there, or why it is not run here."""
+"""The commands and snippets of docs/deploy.md run, or there is a reason not to run them here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ import neocpu
 
 DOCUMENT = "docs/deploy.md"
 
-#: Lines that are not run here, by how they begin; and why.
+#: The beginnings of lines that are not run here, with the reason.
 ELSEWHERE = {
     "make runtime-wheel": "it writes into the checkout; tests/neocpu/test_runtime_wheel.py does it",
     "pip install": "it downloads; tests/neocpu/test_runtime_wheel.py installs the wheel",
@@ -45,13 +45,13 @@ ELSEWHERE = {
 SNIPPETS_ELSEWHERE = {
     "import ray": "it needs a cluster of 32 CPUs; tests/neocpu/test_ray_batch.py runs the example",
 }
-#: What stands in a line for a name of the reader's.
+#: The placeholders in lines for names of the reader's.
 NAMES = {
     "compile resnet50 ": "compile resnet50.onnx ",
     "compile mobilenet_v2 ": "compile mobilenet.onnx ",
     " FILE": " resnet50.so",
 }
-#: What a machine of one node takes for `numactl`, and a `curl` that fails where a server refuses.
+#: A `numactl` for machines of one node, and a `curl` that fails if a server refuses.
 FUNCTIONS = """
 numactl() { shift 2; exec "$@"; }  # on the only node
 curl() { command curl -sS --fail-with-body "$@"; }
@@ -82,7 +82,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(artifacts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the test's own with these, which is the current one."""
+    """The test's own folder with these artifacts, which is the current one."""
     place = tmp_path / "deploy"
     shutil.copytree(artifacts, place)
     monkeypatch.chdir(place)
@@ -105,7 +105,7 @@ def _why_elsewhere(line: str) -> str | None:
 
 
 def _script(lines: list[str]) -> str:
-    """Return a script that does as a reader: who goes on when a server says that it is ready."""
+    """Return a script that, like a reader, goes on when a server says that it is ready."""
     text = "\n".join(lines)
     for name, stand_in in NAMES.items():
         text = text.replace(name, stand_in)
@@ -174,7 +174,7 @@ def test_a_command_in_a_sentence_succeeds(command: Block, folder: Path) -> None:
     _run([f"{line} "], folder)
 
 
-def test_nothing_is_left_out_for_no_reason_that_holds() -> None:
+def test_every_skipped_block_has_a_reason_that_holds() -> None:
     """Every block is run or named above, and whatever is named is there."""
     assert {block.language for block in blocks(DOCUMENT)} == {"", "python", "json"}
     lines = [line for block in SHELL for line in _lines(block)]
@@ -186,7 +186,7 @@ def test_nothing_is_left_out_for_no_reason_that_holds() -> None:
 
 
 def test_the_snippets_run_one_after_the_other(folder: Path) -> None:
-    """In the order of the document, with what a reader has: a picture, and several."""
+    """They run in the document's order, with the pictures that a reader would have."""
     names: dict[str, object] = {
         "asyncio": asyncio,
         "image": _image(),
@@ -208,7 +208,7 @@ def test_the_snippets_run_one_after_the_other(folder: Path) -> None:
 
 
 def _compiled(block: Block) -> object:
-    """Return a snippet's code; what awaits becomes a coroutine's."""
+    """Return a snippet's code; one that awaits becomes a coroutine's."""
     text = block.text
     if "await " in text:
         inner = "\n".join(f"    {line}" for line in text.splitlines())
@@ -270,7 +270,7 @@ def test_every_path_of_the_table_is_answered(folder: Path) -> None:
         for path in dict.fromkeys(paths):
             posted = path.endswith("/infer") or path.startswith("/v2/repository")
             answer = raw.post(path, b"") if posted else raw.get(path)
-            # There is no request to infer from; all else succeeds.
+            # There is no request to infer from; all other commands succeed.
             assert answer.status == (400 if path.endswith("/infer") else 200), path
 
 

@@ -1,4 +1,4 @@
-"""What counts as a command or a snippet of a document."""
+"""Commands and snippets are recognised in a document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/models.md tells readers to run, and what it says they read."""
+"""The commands of docs/models.md run, and print what the document says."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODELS = {
     "--shape 'batch={1,4}' --shape 'h={224,320}'": stand_ins.pointwise(["batch", 3, "h", 224], 2),
 }
 
-#: A model to which the message of a block is the answer, and the options of the compilation.
+#: The model and options of a compilation that fails with a block's message.
 REFUSED = {
     "Concat '/up1/Concat'": (stand_ins.unet(), "--shape x:1,3,225,225"),
     "Loop '/decoder/Loop'": (stand_ins.counted(), ""),

@@ -1,4 +1,4 @@
-"""What docs/precision.md tells readers to run, as it stands there."""
+"""The commands and snippets of docs/precision.md run as they are printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the README tells readers to run, as it stands there."""
+"""The commands and snippets of the README run as they are printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators on every element type that ONNX gives them, and what becomes of each."""
+"""Operators on every element type that ONNX allows, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TYPES: Final[Mapping[str, Any]] = {
     **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
     "bool": np.bool_,
 }
-"""By ONNX's names. Those of 4 bits, and of floating point in 8, are converted and nothing else."""
+"""Element types by ONNX's names. Types of 4 bits and float8 can only be converted: not listed."""
 
 _GRAPHS: Final = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 _COARSE: Final = 2.0**-6
@@ -44,13 +44,13 @@ class Operator:
     Attributes
     ----------
     model : onnx.ModelProto
-        Of one node: one of ONNX's own tests.
+        A model of one node, from ONNX's own tests.
     inputs : tuple of array
-        What that test gives it.
+        The inputs of that test.
     places : tuple of int
-        The inputs of the type.
+        The numbers of the inputs that have the type.
     allowed : tuple of str
-        Of `TYPES`, what ONNX lets that be.
+        The names in `TYPES` that ONNX allows for it.
     """
 
     name: str
@@ -116,7 +116,7 @@ def _operators(op: str, case: Any) -> Iterator[Operator]:
 
 
 def numbers(array: Array, kind: str) -> Array:
-    """Return an array's numbers in another type: of real ones, those that are not too small."""
+    """Return an array in another type, without real numbers that are too small for it."""
     dtype = np.dtype(TYPES[kind])
     if array.dtype == dtype:
         return array
@@ -131,7 +131,7 @@ def numbers(array: Array, kind: str) -> Array:
 
 
 def run(name: str, kind: str) -> Result:
-    """Run an operator on a type: it passes, or is refused in our words, or something is wrong."""
+    """Run an operator on a type, and return whether it passes, is refused, or is wrong."""
     operator = operators()[name]
     inputs = [
         numbers(each, kind) if number in operator.places else each
@@ -168,7 +168,7 @@ def _compare(one: Array, other: Array, kind: str) -> None:
 
 
 def _typed(model: onnx.ModelProto, inputs: list[Array]) -> onnx.ModelProto:
-    """Return a model whose inputs are as these are; its outputs become what they must."""
+    """Return the model with the types of these inputs, and outputs to match."""
     graph = model.graph
     made = helper.make_graph(
         list(graph.node),
@@ -192,7 +192,7 @@ def _typed(model: onnx.ModelProto, inputs: list[Array]) -> onnx.ModelProto:
     }
     for output, old in zip(typed.graph.output, graph.output, strict=True):
         if not output.type.tensor_type.elem_type:
-            # What nothing infers is of the type of what it is made of.
+            # A type that cannot be inferred is that of the node's input.
             output.type.CopyFrom(old.type)
             number = old.type.tensor_type.elem_type
             output.type.tensor_type.elem_type = changed.get(number, number)

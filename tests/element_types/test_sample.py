@@ -18,7 +18,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize(("name", "kind"), SAMPLE)
-def test_a_cell_is_what_the_table_says(name, kind):
+def test_sampled_cells_agree_with_the_table(name, kind):
     assert MARKS[run(name, kind).ending] == ROWS[name][list(TYPES).index(kind)]
 
 

@@ -1,7 +1,7 @@
 """An x86-64 CPU in a process of its own: bare memory, and one program that runs to its end.
 
-Bochs executes it, in the form of the package ``bochscpu-python``. `execute` starts the process,
-which holds one CPU, as Bochs has no more.
+Bochs executes it, by the package ``bochscpu-python``. `execute` starts the process, which has one
+CPU because Bochs has only one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is in memory, and where it starts.
+    """The contents of memory, and the address of the first instruction.
 
     Attributes
     ----------
@@ -60,9 +60,9 @@ class Program:
     entry, stack : int
         Addresses of the first instruction and of the stack's end.
     arguments : tuple of int
-        Of the C function at the entry, two at most. It ends with HLT.
+        Arguments of the C function at the entry, at most two. The function ends with HLT.
     has_tiles : bool
-        Whether it has AMX, which Bochs was built without.
+        Whether the program uses AMX, which this build of Bochs lacks.
     """
 
     cpu: int
@@ -79,12 +79,12 @@ def execute(program: Program, results: Sequence[Region], folder: Path) -> list[b
     Parameters
     ----------
     folder : Path
-        For files, which are left there.
+        A folder for temporary files, which stay there.
 
     Raises
     ------
     EmulationError
-        If it did not run to its end: why, and where.
+        The program did not run to its end; the message says why, and at which address.
     """
     asked, answer = folder / "asked", folder / "answer"
     asked.write_bytes(pickle.dumps((program, tuple(results), _missing_names(folder))))
@@ -107,7 +107,7 @@ def _missing_names(folder: Path) -> Path | None:
 
 
 def serve() -> None:
-    """Run a program, in a process for it alone: the files asked and answered are its arguments."""
+    """Run a program in this process; its arguments name the files of request and answer."""
     asked, answer = map(Path, sys.argv[1:])
     program, results, names = pickle.loads(asked.read_bytes())
     if names:
@@ -199,7 +199,7 @@ def _state(program: Program) -> Any:
 def _memory(
     pages: Mapping[int, int],
 ) -> tuple[Callable[[int, int], bytes], Callable[[int, bytes], None]]:
-    """Return what reads and writes the program's memory."""
+    """Return functions that read and write the program's memory."""
 
     def places(address: int, size: int) -> Iterator[tuple[int, int]]:
         while size > 0:
@@ -255,7 +255,7 @@ def _until_halted(session: Any, tiles: TileUnit | None) -> None:
 
 
 def _do(session: Any, tiles: TileUnit, end: int) -> None:
-    """Do the instruction that ends at an address, where Bochs has it, and go on behind it."""
+    """Execute the instruction that ends at an address, and continue after it."""
     state = session.cpu.state
     for size in (5, 6, 7, 10, 9):
         try:

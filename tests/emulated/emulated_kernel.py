@@ -1,6 +1,6 @@
-"""Kernels for CPUs other than the host, compiled as ever and executed in an emulator.
+"""Kernels for CPUs other than the host, compiled as usual and executed in an emulator.
 
-In Bochs those for x86-64, in QEMU those for AArch64.
+Bochs executes those for x86-64, QEMU those for AArch64.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from neocpu.runtime.header import ARGUMENT_ALIGN
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-#: Which of Bochs' CPUs has no more of AVX-512 and its kin than a CPU that code is made for.
+#: For each CPU that code is made for, the CPU of Bochs that has no further vector extensions.
 CPUS: Final = {
     "skylake-avx512": emulated_cpu.SKYLAKE_X,
     "cascadelake": emulated_cpu.ICE_LAKE,
@@ -99,16 +99,17 @@ def run(
     Parameters
     ----------
     func : PrimFunc
-        Of tensors: the inputs, which it cannot write to, and the outputs.
+        A function of tensors: first the inputs, which are read-only, then the outputs.
     outputs : sequence of array
-        What is in memory before the call.
+        The contents of the outputs' memory before the call.
     folder : Path
-        For files, which are left there.
+        A folder for temporary files, which stay there.
 
     Raises
     ------
     EmulationError
-        If it reads or writes beside its tensors, fails, or has an instruction that the CPU lacks.
+        The kernel accesses memory outside its tensors, fails, or has an instruction that the CPU
+        lacks.
     """
     arguments, at = [], _TENSORS
     for number, one in enumerate((*inputs, *outputs)):
@@ -169,7 +170,7 @@ def _linked(func: tirx.PrimFunc, target: CpuTarget, folder: Path) -> Path:
     text = str(built.inspect_source("asm"))
     if _MISREAD in text:
         kernel = kernel.with_suffix(".s")
-        # Where a line is from older assemblers cannot read.
+        # Older assemblers cannot read the source positions of lines.
         lines = [line for line in text.splitlines() if not line.startswith(_PLACES)]
         kernel.write_text("\n".join(lines).replace(_MISREAD, f"{{disp32}} {_MISREAD}") + "\n")
     else:

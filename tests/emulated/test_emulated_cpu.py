@@ -52,7 +52,7 @@ def test_products_of_bfloat16_in_pairs(tmp_path):
         run(tmp_path, multiply, data, ICE_LAKE)
 
 
-def test_what_a_program_returns(tmp_path):
+def test_the_emulated_cpu_returns_a_programs_result(tmp_path):
     with pytest.raises(EmulationError, match="the program returned 7"):
         run(tmp_path, "mov $7, %eax\nhlt\n")
 

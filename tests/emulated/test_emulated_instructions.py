@@ -1,4 +1,4 @@
-"""Every instruction that multiplies, as LLVM emits it, against what is said of it, to the bit."""
+"""Every multiplying instruction that LLVM emits agrees with its description bit for bit."""
 
 from dataclasses import replace
 from itertools import product
@@ -117,7 +117,7 @@ def _words(vector, is_float):
     [on(cpu, *rest) for cpu, *rest in CASES],
     ids=lambda value: label(value) if isinstance(value, Instruction) else None,
 )
-def test_computes_what_is_said_of_it(cpu, target, numerics, made, tmp_path):
+def test_every_instruction_agrees_with_its_description(cpu, target, numerics, made, tmp_path):
     (unit,) = (each for each in target.units(numerics) if each.instruction == made)
     function = kernel(unit, numerics)
     rng = np.random.default_rng(0)

@@ -71,7 +71,7 @@ MORE = [
         epilogue=PLAIN,
     ),
     conv_workload(1, 64, 5, 7, 96, (3, 3), groups=2, numerics=INTEGERS, epilogue=PLAIN),
-    # A ResNet-50's, of fewer channels and pixels.
+    # ResNet-50's layers with fewer channels and pixels.
     conv_workload(
         1,
         3,
@@ -115,7 +115,7 @@ BFLOAT16 = [
     ),
     conv_workload(8, 8, 8, 8, 8, (3, 3), padding=PAD, numerics=HALVES, epilogue=RECTIFIED),
 ]
-# Of as many channels as tiles are made for: rows that are shorter, strides, dilation, batches.
+# Channels fill the tiles: shorter rows, strides, dilation, batches.
 IN_TILES = [
     conv_workload(
         2,
@@ -145,7 +145,7 @@ IN_TILES = [
     conv_workload(3, 96, 4, 7, 64, (1, 1), numerics=HALVES, epilogue=RECTIFIED),
     conv_workload(1, 47, 5, 3, 33, (1, 1), stride=(2, 1), numerics=HALVES, epilogue=RECTIFIED),
 ]
-# Of float32, which tiles multiply in parts.
+# Float32 workloads, which tiles multiply in parts.
 SPLIT = [
     conv_workload(2, 61, 7, 11, 40, (3, 3), padding=PAD, epilogue=RECTIFIED),
     conv_workload(1, 96, 9, 8, 33, (1, 1), stride=(2, 2), epilogue=RECTIFIED),
@@ -190,7 +190,7 @@ FLOATS = [
 
 
 def leading(workload, target):
-    """Return of each template that computes a workload the scheme with the best estimate."""
+    """Return the scheme with the best estimate of each template that computes a workload."""
     schemes = registry.schemes(workload, target)
     return list({scheme.template: scheme for scheme in reversed(schemes)}.values())
 
@@ -229,7 +229,7 @@ def on(cpu, *rest):
     ids=str,
 )
 @needs.one_in(3)
-def test_computes_what_the_reference_does(cpu, workload, tmp_path):
+def test_kernels_agree_with_the_reference(cpu, workload, tmp_path):
     operands = random_operands(workload, 1)
     expected = conv2d(workload, operands)
     assert np.unique(expected).size > min(20, expected.size // 20)  # neither clipped nor all equal
@@ -239,7 +239,7 @@ def test_computes_what_the_reference_does(cpu, workload, tmp_path):
         assert wrong_answer(scheme, got, expected, reads=reads) is None, scheme
 
 
-# Windows over frames, and rows of several blocks.
+# Windows over depth slices, and rows of several blocks.
 WIDE = [
     conv_workload(1, 64, 5, 41, 80, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=RESIDUAL),
     conv_workload(
@@ -254,7 +254,7 @@ WIDE = [
 @pytest.mark.parametrize("cpu", [on("sapphirerapids"), on("neoverse-v1")])
 @pytest.mark.parametrize("workload", WIDE, ids=str)
 @needs.one_in(2)
-def test_other_schemes_and_many_threads(cpu, workload, tmp_path):
+def test_kernels_of_other_schemes_and_many_threads_agree(cpu, workload, tmp_path):
     several = ("conv2d_matrix", "conv2d_split")
     found = [s for s in registry.schemes(workload, CPUS[cpu]) if s.template in several]
     operands = random_operands(workload, 1)
@@ -268,7 +268,7 @@ def test_other_schemes_and_many_threads(cpu, workload, tmp_path):
 
 @pytest.mark.parametrize("cpu", [on("sapphirerapids"), on("neoverse-v1")])
 @pytest.mark.parametrize("numerics", [INTEGERS, HALVES], ids=lambda each: each.data)
-def test_of_matrices_that_lie_row_by_row(cpu, numerics, tmp_path):
+def test_kernels_of_row_major_matrices_agree(cpu, numerics, tmp_path):
     workload = conv_workload(1, 448, 1, 37, 96, (1, 1), numerics=numerics)
     operands = random_operands(workload, 1)
     first = next(s for s in registry.schemes(workload, CPUS[cpu]) if s.template == "conv2d_matrix")
@@ -281,8 +281,8 @@ def test_of_matrices_that_lie_row_by_row(cpu, numerics, tmp_path):
 
 @pytest.mark.parametrize("cpu", [on("znver4"), on("neoverse-v1")])
 @pytest.mark.parametrize("workload", IN_GROUPS, ids=str)
-def test_of_groups_that_read_bfloat16(cpu, workload, tmp_path):
-    test_computes_what_the_reference_does(cpu, workload, tmp_path)
+def test_kernels_of_bfloat16_groups_agree(cpu, workload, tmp_path):
+    test_kernels_agree_with_the_reference(cpu, workload, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_a_cpu_has_no_more_than_it_has(compiled, executed, tmp_path, monkeypatch
 @pytest.mark.parametrize("cut", [0, -1])
 @pytest.mark.parametrize("cpu", [on("alderlake"), on("cortex-a76")])
 def test_tensors_end_where_memory_does(cut, cpu, tmp_path):
-    """An argument that is too short by a page is read, or written, beyond its end."""
+    """A kernel reads or writes beyond an argument that is a page too short."""
     target, workload = CPUS[cpu], replace(FEW[1], batch=12)
     (scheme,) = leading(workload, target)
     shapes = registry.argument_shapes(workload, scheme)

@@ -59,7 +59,7 @@ def test_attention(cpu, keys, tmp_path):
 
 @pytest.mark.parametrize("cpu", [on("alderlake"), on("cortex-a76"), on("neoverse-v1")])
 def test_product(cpu, tmp_path):
-    left, right = normal(2, 3, 7, 9), normal(2, 3, 21, 9)  # of which the latter is transposed
+    left, right = normal(2, 3, 7, 9), normal(2, 3, 21, 9)  # the latter is transposed
     turned = StridedView.of(right.shape).permuted((0, 1, 3, 2))
     workload = ProductWorkload(
         batch=(2, 3),

@@ -1,4 +1,4 @@
-"""Convolutions of float32 by tiles of bfloat16: what they err, and what becomes of odd numbers."""
+"""Convolutions of float32 by tiles of bfloat16: their errors, and infinities and NaN."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_errs_a_few_millionths_whatever_the_magnitude(target, scale, tmp_path):
 
 
 @EMULATED
-def test_an_infinity_becomes_a_nan_and_a_nan_stays_where_it_is(target, tmp_path):
+def test_split_products_turn_infinity_into_nan_and_keep_nan_in_place(target, tmp_path):
     operands = random_operands(WORKLOAD, 1)
     data = operands.data.copy()
     data[0, 3, 2, 2], data[0, 40, 5, 8] = np.inf, np.nan
@@ -46,7 +46,7 @@ def test_an_infinity_becomes_a_nan_and_a_nan_stays_where_it_is(target, tmp_path)
     assert np.array_equal(np.isnan(got[0]), np.broadcast_to(touched, got[0].shape))
 
 
-def test_strict_plans_take_none_of_it():
+def test_strict_plans_have_no_split_products():
     schemes = registry.schemes(WORKLOAD, TARGET)
     assert any(each.template == "conv2d_split" for each in schemes)
     strict = registry.admitted(STRICT.admission, schemes, WORKLOAD)

@@ -1,4 +1,4 @@
-"""What stands in for AMX refuses what the CPU would, and rows that it is slow at."""
+"""The model of AMX refuses what the CPU refuses, and rows that are slow on the CPU."""
 
 import struct
 
@@ -31,7 +31,7 @@ def test_lengths():
     assert length(bytes.fromhex("62f1744858c1") + bytes(9)) == 0
 
 
-def test_products_are_of_what_was_loaded():
+def test_products_are_those_of_the_loaded_tiles():
     made, registers = unit()
     made.tiles[2], made.tiles[1] = 255, 128  # as signed bytes -128
     made.step(ZERO, registers.__getitem__)

@@ -1,7 +1,7 @@
-"""AMX for a CPU without it: its instructions, done in numpy on tiles that are kept here.
+"""AMX for a CPU without it: its instructions in numpy, on tiles that are kept here.
 
-What a product computes is what `neocpu.schedules.isa` says of it. Full rows have to lie within
-lines of the caches, for others take six times as long.
+Products are computed as `neocpu.schedules.isa` describes them. Full rows have to lie within cache
+lines, because others take six times as long.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OPCODES: Final = {_CONFIGURE, _MOVE, *(opcode for opcode, _ in PRODUCTS)}
 
 
 class TileError(Exception):
-    """What the CPU would answer with an exception, or take six times as long for."""
+    """An access that the CPU would refuse by an exception, or that would be six times as slow."""
 
 
 @dataclass(slots=True)

@@ -1,9 +1,9 @@
-"""Draw convolutions and hold their exact Winograd kernels to plain sums, bit by bit.
+"""Draw convolutions, and compare their exact Winograd kernels with plain sums, bit by bit.
 
 ``python -m tests.exact_draws [--draws 10000] [--seed 0]``: sizes, padding, schemes,
-threads and instruction sets are drawn, of which this CPU must have those it is to run; each kernel
-gets ten data and weights, extreme ones among them: all 255, all weights of one sign and size,
-sparse ones. What is not proved to be exact must be refused, and taken by the direct kernel.
+threads and instruction sets are drawn, the latter among those of this CPU. Each kernel runs on ten
+pairs of data and weights, extreme ones among them: all 255, all weights of one sign and size,
+sparse ones. A kernel that is not proved to be exact must be refused in favour of the direct kernel.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUMS = Numerics(data="uint8", weights="int8", sum="int32", output="int32")
 CPUS = ("znver4", "skylake-avx512", "haswell", "alderlake")
 #: Data and weights that each kernel gets.
 OPERANDS = 10
-#: Of all kernels, those of more channels than others have.
+#: The share of kernels with very many channels.
 MANY = 0.15
 Run = Callable[[Sequence[Argument]], float]
 
@@ -101,7 +101,7 @@ def main() -> int:
 def first_wrong(
     rng: random.Random, workload: Conv2dWorkload, scheme: WinogradScheme, run: Run
 ) -> str | None:
-    """Return what is wrong of some data and weights; None if all sums are equal."""
+    """Return the first wrong sum of some data and weights; None if all are right."""
     operands = random_operands(workload, 1)
     shape, dtype = template.argument_shapes(workload, scheme)[-1]
     for _ in range(OPERANDS):

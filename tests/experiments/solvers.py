@@ -41,7 +41,7 @@ class SolverReport:
         The number of the graph's edges.
     exact, dp, pbqp : Plan
     peak_bytes : int
-        The most memory that the exact solver held at a time, without the graph itself.
+        The peak memory of the exact solver, without the graph itself.
     milp : MilpResult or None
         The solution of HiGHS; None if SciPy is not installed.
     """

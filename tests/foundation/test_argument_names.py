@@ -101,7 +101,7 @@ def test_every_renamed_option_is_an_argument() -> None:
 
 
 def test_every_option_in_a_message_is_known() -> None:
-    """Of what is raised outside the command line's own folders."""
+    """The errors are those that are raised outside the command line's own folders."""
     missing = set()
     for top in ("neocpu", "foundation", "schedules", "search", "tuning_db"):
         for path in (ROOT / top).rglob("*.py"):

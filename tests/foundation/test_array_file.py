@@ -1,4 +1,4 @@
-"""Arrays in a temporary file are what they were, and outlive it."""
+"""Arrays in a temporary file keep their values, and outlive it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neocpu.foundation.array_file import LEAST_BYTES, ArrayFile
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, ml_dtypes.bfloat16])
-def test_arrays_are_what_they_were_when_the_file_is_gone(dtype: type) -> None:
+def test_arrays_survive_the_deletion_of_their_file(dtype: type) -> None:
     random = np.random.default_rng(0)
     given = [random.integers(-9, 9, (3, LEAST_BYTES + n)).astype(dtype) for n in range(3)]
     file = ArrayFile()

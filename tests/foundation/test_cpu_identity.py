@@ -1,4 +1,4 @@
-"""Which CPU this is, in LLVM's words."""
+"""This host's CPU is identified by LLVM's name."""
 
 import os
 
@@ -70,7 +70,7 @@ def test_names_are_llvms() -> None:
         assert names <= {str(name) for name in llvm.llvm_get_cpu_archlist(target)}
 
 
-def test_this_host_is_what_targets_call_it() -> None:
+def test_this_host_has_the_name_that_targets_use() -> None:
     if not os.path.exists("/proc/cpuinfo") or not host_cpu():
         pytest.skip("this host's CPU is not listed")
     assert host_cpu() == host_target().mcpu

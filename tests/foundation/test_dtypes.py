@@ -7,7 +7,7 @@ from neocpu.foundation.dtypes import DTYPES
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
-def test_numpy_knows_them_by_name(dtype):
+def test_every_dtype_is_known_to_numpy_by_name(dtype):
     known = array_dtype(dtype.name)
     assert (known.name, 8 * known.itemsize) == (dtype.name, dtype.bits)
 
@@ -18,6 +18,6 @@ def test_codes_are_dlpacks(dtype):
     assert dtype.code == kinds[array_dtype(dtype.name).kind]
 
 
-def test_names_are_told_apart():
+def test_every_dtype_has_its_own_datatype_and_code():
     assert len({dtype.datatype for dtype in DTYPES.values()}) == len(DTYPES)
     assert len({(dtype.code, dtype.bits) for dtype in DTYPES.values()}) == len(DTYPES)

@@ -1,4 +1,4 @@
-"""Bytes kept in a folder: found again, bounded, not believed when damaged, never in the way."""
+"""A cache in a folder: found again, bounded, checked for damage, never an obstacle."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ def _folder(tmp_path):
     return tmp_path / "above" / "kept"
 
 
-def test_what_is_kept_is_found_by_another_process(folder):
+def test_entries_are_found_by_another_process(folder):
     FileCache(folder, 1 << 20).put("a", b"first")
     script = (
         "import sys; from pathlib import Path; from neocpu.foundation.file_cache import FileCache;"
@@ -41,7 +41,7 @@ def test_a_folder_that_is_not_there_is_not_made_by_looking(folder):
 @pytest.mark.parametrize(
     "spoil", [lambda d: d[:-1], lambda d: b"", lambda d: d[:40] + b"!" + d[41:]]
 )
-def test_a_damaged_entry_is_none(folder, spoil, caplog):
+def test_a_damaged_entry_is_not_found(folder, spoil, caplog):
     cache = FileCache(folder, 1 << 20)
     cache.put("a", bytes(100))
     path = cache.path("a")
@@ -52,14 +52,14 @@ def test_a_damaged_entry_is_none(folder, spoil, caplog):
     assert FileCache(folder, 1 << 20).get("a") == b"new"
 
 
-def test_an_entry_under_another_name_is_none(folder):
+def test_an_entry_under_another_name_is_not_found(folder):
     cache = FileCache(folder, 1 << 20)
     cache.put("a", b"x")
     cache.path("a").rename(cache.path("b"))
     assert cache.get("b") is None
 
 
-def test_what_was_used_longest_ago_goes_first(folder):
+def test_the_least_recently_used_entry_is_deleted_first(folder):
     cache = FileCache(folder, 1000)
     for number in range(9):
         cache.put(str(number), bytes(100))
@@ -72,7 +72,7 @@ def test_what_was_used_longest_ago_goes_first(folder):
     assert 0 < cache.size()[1] <= 750
 
 
-def test_only_files_of_its_own_are_counted_and_deleted(folder):
+def test_the_cache_counts_and_deletes_only_its_own_files(folder):
     cache = FileCache(folder, 300)
     cache.put("a", bytes(200))
     elsewhere = folder.parent / "elsewhere"

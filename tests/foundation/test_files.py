@@ -53,7 +53,7 @@ def test_a_file_is_replaced_and_the_umask_honoured(tmp_path):
 
 
 @pytest.mark.usefixtures("file_system")
-def test_the_mode_of_what_is_replaced_stays(tmp_path):
+def test_a_replaced_file_keeps_its_mode(tmp_path):
     path = tmp_path / "out"
     for mode in (0o600, 0o664):
         path.write_text("older")
@@ -82,7 +82,7 @@ def changed_owner(monkeypatch, path, owner):
 
 
 def test_a_file_that_another_has_put_there_hands_nothing_on(tmp_path, monkeypatch):
-    """Whoever owned the new file, or might write to it, could put other code into a model."""
+    """The owner of the new file, or another writer, could put other code into a model."""
     path = tmp_path / "out"
     path.write_text("a trap")
     path.chmod(0o666)
@@ -106,13 +106,13 @@ def test_a_link_that_another_has_put_there_is_not_followed(tmp_path, monkeypatch
         with pytest.raises(UsageError, match="it is a link that another user has put there"):
             use(link)
     assert victim.read_text() == "precious"
-    shared.chmod(0o777)  # where everybody may replace everything, nothing is won
+    shared.chmod(0o777)  # a folder in which everybody may replace files needs no protection
     write_through(link)
     assert victim.read_bytes() == DATA
 
 
 @pytest.mark.usefixtures("file_system")
-def test_a_failure_leaves_what_was_there(tmp_path):
+def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "out"
     path.write_text("older")
 
@@ -131,7 +131,7 @@ def test_a_failure_leaves_what_was_there(tmp_path):
 @pytest.mark.parametrize("step", ["link", "replace"])
 @pytest.mark.parametrize("made", [False, True])
 def test_an_interruption_beside_a_call_leaves_nothing(tmp_path, monkeypatch, step, made):
-    """Ctrl-C is handled between two instructions: before the call, or right behind it."""
+    """Ctrl-C is handled between two instructions: before the call, or right after it."""
     call = getattr(os, step)
 
     def interrupted(*arguments, **options):
@@ -147,7 +147,7 @@ def test_an_interruption_beside_a_call_leaves_nothing(tmp_path, monkeypatch, ste
     except KeyboardInterrupt:
         pass
     else:
-        assert step == "link"  # not called for a file that had a name from the beginning
+        assert step == "link"  # not called for a file that has a name from the beginning
     assert os.listdir(tmp_path) == ["out"]
 
 
@@ -275,7 +275,7 @@ def test_ordinary_files_are_read_up_to_a_limit(tmp_path):
     ("path", "kind"), [("/dev/zero", "a device"), ("/", "a folder"), ("pipe", "a pipe")]
 )
 @pytest.mark.parametrize("pipes", [False, True])
-def test_what_has_no_end_is_not_read(tmp_path, monkeypatch, path, kind, pipes):
+def test_endless_files_are_not_read(tmp_path, monkeypatch, path, kind, pipes):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     with pytest.raises(OSError, match=f"it is {kind}, not a file"):
@@ -298,7 +298,7 @@ def test_a_pipe_without_a_name_is_read_if_it_may(tmp_path):
 
 
 @pytest.mark.parametrize("lasting", [True, False])
-def test_what_is_to_last_is_synced_and_its_folder_too(tmp_path, monkeypatch, lasting):
+def test_durable_files_and_their_folders_are_synced(tmp_path, monkeypatch, lasting):
     synced = []
     monkeypatch.setattr(files.os, "fsync", synced.append)
     with files.replacing(tmp_path / "file", lasting=lasting) as file:
@@ -320,7 +320,7 @@ def test_a_file_is_moved_where_no_copy_is_needed(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["link", "out"]
 
 
-def test_and_stays_where_one_is(tmp_path, monkeypatch):
+def test_a_file_is_not_moved_to_devices_other_groups_or_other_disks(tmp_path, monkeypatch):
     source, shared = tmp_path / "new", tmp_path / "shared"
     source.write_bytes(DATA)
     shared.mkdir()

@@ -7,7 +7,7 @@ from neocpu.foundation.foreign_code import foreign_code, one_line
 
 
 class Own(BaseException):
-    """What no ``except Exception`` catches."""
+    """An exception that no ``except Exception`` catches."""
 
 
 class Unprintable:
@@ -16,21 +16,21 @@ class Unprintable:
 
 
 class Mute(Exception):
-    """What fails again where it is asked what is wrong."""
+    """An exception that fails when it is converted to text."""
 
     def __str__(self):
         raise SystemExit(0)
 
 
 class Wordless(Exception):
-    """What says no text of itself."""
+    """An exception whose ``__str__`` does not return text."""
 
     def __str__(self):
         return None
 
 
 class Endless(SystemExit):
-    """What cannot say with which code it ends."""
+    """An exit that fails when it is asked for its code."""
 
     code = property(lambda self: 1 / 0)
 
@@ -61,7 +61,7 @@ def test_whatever_it_raises_is_an_error_on_one_line(raised, words):
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt(), UsageError("its own")])
-def test_ctrl_c_and_our_own_errors_stay_what_they_are(raised):
+def test_ctrl_c_and_our_own_errors_are_not_wrapped(raised):
     with pytest.raises(type(raised)) as caught, foreign_code(lambda e: ModelError(one_line(e))):
         raise raised
     assert caught.value is raised

@@ -1,4 +1,4 @@
-"""Whatever is in a file of JSON that a command is given, the message says one thing of it."""
+"""Any fault in a JSON file that a command reads gives one clear message."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_content_that_is_another(tmp_path: Path, text: str, error: str) -> None:
     assert str(raised.value) == f"--list {path} is no list of neocpu ({error}); make one"
 
 
-def test_what_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_json_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "list.json"
     with pytest.raises(UsageError, match=r"^cannot read --list .*list.json: No such file"):
         read(path)
@@ -42,7 +42,7 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
         read(path, limit=2)
 
 
-def test_numbers_are_as_they_are() -> None:
+def test_numbers_are_read_exactly() -> None:
     assert parse_json(b" [9007199254740991, -1e308, -9007199254740991, 0.5]\n") == [
         *(MAX_INTEGER, -1e308, -MAX_INTEGER, 0.5)
     ]
@@ -55,7 +55,7 @@ def test_numbers_are_as_they_are() -> None:
         assert str(caught.value) == said
 
 
-def test_values_are_counted_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_counted_before_they_are_created(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_DECODER", None)  # is not asked
     for text in (b"[" + b"0," * (1 << 22) + b"0]", b"[" * (1 << 23), b'{"a":' * (1 << 23)):
         with pytest.raises(ValueError, match=r"^more than 4194304 values$"):

@@ -1,4 +1,4 @@
-"""How many CPUs a process may use, in made-up control groups."""
+"""The number of CPUs that a process may use, in simulated control groups."""
 
 import os
 
@@ -42,7 +42,7 @@ def test_cpu_quota(tmp_path, groups, files, expected):
     assert usable_cpus(tmp_path / "fs", membership) == (cpus if expected is None else expected)
 
 
-def test_no_control_groups(tmp_path):
+def test_a_host_without_control_groups_offers_all_its_cpus(tmp_path):
     assert usable_cpus(tmp_path, tmp_path / "none") == len(os.sched_getaffinity(0))
 
 

@@ -1,4 +1,4 @@
-"""TVM beside PyTorch, and what is left of its import; a package of that name stands for PyTorch."""
+"""TVM is imported without PyTorch, for which a fake package stands in."""
 
 import os
 import subprocess
@@ -68,7 +68,7 @@ def test_our_own_processes_do_without_pytorch_and_can_import_it_later(run):
     )
 
 
-def test_so_does_a_measuring_process(run):
+def test_a_measuring_process_imports_tvm_without_pytorch(run):
     run(
         "-c",
         "from neocpu.search.measuring.local_measurer import KERNELS;"
@@ -78,7 +78,7 @@ def test_so_does_a_measuring_process(run):
     )
 
 
-def test_what_is_imported_already_stays(run):
+def test_modules_imported_before_tvm_stay_imported(run):
     run(
         "-c",
         "import torch; from neocpu.foundation.import_tvm import import_tvm; import_tvm();"
@@ -98,7 +98,7 @@ def test_a_program_of_others_compiles_beside_pytorch(run):
 
 @pytest.mark.parametrize("command", ["compile", "tune", "compare", "reduce", "quantize"])
 def test_a_command_imports_the_compiler_beside_pytorch(run, tmp_path, command):
-    """Which none of them needs."""
+    """None of these commands needs PyTorch."""
     arguments = {
         "compile": ["missing.onnx"],
         "tune": ["missing.onnx"],
@@ -116,7 +116,7 @@ def test_a_command_imports_the_compiler_beside_pytorch(run, tmp_path, command):
     assert int(said) in (2, 3, 8)
 
 
-def test_the_compiler_does_not_wait_for_what_it_does_not_use(run):
+def test_the_compiler_does_not_import_libraries_it_does_not_use(run):
     run(
         "-c",
         "from neocpu.foundation.import_tvm import import_tvm; import_tvm();"

@@ -1,4 +1,4 @@
-"""Which instruction sets a host offers: bits as CPUs and systems give them, and this host's own."""
+"""The instruction sets of a host are read from the bits that CPUs and systems report."""
 
 import os
 import re
@@ -99,7 +99,7 @@ def test_flags_of_the_kernel_where_the_library_does_not_tell():
 
 
 @x86_64
-def test_both_sources_agree_here():
+def test_cpuid_and_the_system_agree_on_this_host():
     with open("/proc/cpuinfo") as file:
         assert host_features() == cpuinfo_features(file.read())
 
@@ -112,7 +112,7 @@ def test_a_library_without_the_function(monkeypatch):
 
 @x86_64
 @needs.instruction_set("avx2")
-def test_what_the_c_library_is_told_to_leave_alone_is_not_offered():
+def test_features_switched_off_in_the_c_library_are_not_offered():
     script = (
         "from neocpu.foundation.instruction_sets import host_features; "
         "print('avx2' in host_features(), 'sse4.2' in host_features())"
@@ -130,7 +130,7 @@ def test_what_the_c_library_is_told_to_leave_alone_is_not_offered():
     assert answers == ["True True", "False True"]
 
 
-def test_why_code_cannot_run_here():
+def test_messages_say_why_code_cannot_run_here():
     machine = os.uname().machine
     other = {"x86_64": "aarch64"}.get(machine, "x86_64")
     available = frozenset({"avx2"})

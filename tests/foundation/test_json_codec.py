@@ -95,7 +95,7 @@ STALLS = st.builds(
 
 
 @given(STALLS)
-def test_what_is_written_is_read_again(stall: Stall) -> None:
+def test_written_values_are_read_back(stall: Stall) -> None:
     text = json.dumps(fields_to_json(stall))
     assert fields_from_json(Stall, json.loads(text), exact=True) == stall
 

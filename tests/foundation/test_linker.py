@@ -1,4 +1,4 @@
-"""Which compiler links for which machine."""
+"""The right compiler is selected to link for each machine."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ def test_compiler_choice(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("cxx", "message"), [("no++ -O2", r"'no\+\+' not found"), ("g++ '", "check CXX")]
 )
-def test_what_is_no_command_is_named(cxx, message):
+def test_a_compiler_that_is_no_command_is_named(cxx, message):
     with pytest.raises(UsageError, match=message):
         find_linker(os.uname().machine, cxx)
 

@@ -1,4 +1,4 @@
-"""What a machine is, and what else kept it busy."""
+"""A machine is described, and so is the other load on it."""
 
 import json
 import os
@@ -45,7 +45,9 @@ def test_data_caches_are_named(tmp_path):
         (1.0, 0.0, 1.1, 0.0, 0.0, False),
     ],
 )
-def test_other_load_is_what_is_not_ours(busy, stolen, own, cpus, share, disturbing, monkeypatch):
+def test_load_of_other_processes_excludes_our_own(
+    busy, stolen, own, cpus, share, disturbing, monkeypatch
+):
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     before = CpuTime(100.0, 50.0, 2.0)
     after = CpuTime(100.0 + busy, 50.0 + 2.0 - busy - stolen, 2.0 + stolen)
@@ -55,7 +57,7 @@ def test_other_load_is_what_is_not_ours(busy, stolen, own, cpus, share, disturbi
     assert load.disturbing == disturbing
 
 
-def test_too_short_to_tell():
+def test_load_over_too_short_a_time_counts_as_zero():
     assert CpuTime(1, 1, 0).other_load(CpuTime(1.01, 1.01, 0), 0.0) == OtherLoad(0.0, 0.0)
 
 

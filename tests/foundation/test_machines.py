@@ -54,7 +54,7 @@ def test_a_file_describes_another(tmp_path):
         ({"flops": None, "l2": None}, "'flops' must be a number, not null"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path, change, words):
+def test_messages_name_the_mistake_in_a_machine_file(tmp_path, change, words):
     path = tmp_path / "bad.json"
     path.write_text(json.dumps(asdict(ZEN4) | change))
     with pytest.raises(UsageError) as caught:
@@ -84,7 +84,7 @@ def test_absurd_numbers_and_depths_are_no_json(tmp_path, text, words):
         find_machine(str(path))
 
 
-def test_what_has_no_end_is_not_read(tmp_path):
+def test_endless_machine_files_are_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "zero.json").symlink_to("/dev/zero")
     for name, kind in (("pipe.json", "a pipe"), ("zero.json", "a device")):

@@ -1,4 +1,4 @@
-"""What a command's process is set to, before it imports what that is for."""
+"""A command configures its process before it imports the libraries that read the settings."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Names of somebody else's files on one line, with nothing that a terminal acts on."""
+"""Names of foreign files are printed on one line, without control sequences."""
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from neocpu.foundation.plain_text import plain, shortened
 
 
 @pytest.mark.parametrize("name", ["conv1/Relu:0", "größe µ", "入力", "a b", "", "C:\\x", "🙂"])
-def test_what_people_write_stays(name):
+def test_ordinary_text_is_not_escaped(name):
     assert plain(name) == name
 
 
@@ -23,7 +23,7 @@ def test_what_people_write_stays(name):
         ("\u2028\ufeff\udcff", r"\u2028\ufeff\udcff"),
     ],
 )
-def test_what_a_terminal_acts_on_is_escaped(name, shown):
+def test_control_sequences_of_terminals_are_escaped(name, shown):
     assert plain(name) == shown
 
 

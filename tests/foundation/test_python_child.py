@@ -54,5 +54,5 @@ def test_no_other_module_starts_python():
         "from tvm.support import popen_pool",
     ],
 )
-def test_what_would_is_noticed(text):
+def test_code_that_starts_python_is_recognised(text):
     assert STARTS.search(text)

@@ -1,4 +1,4 @@
-"""Packages that do not fit each other: what is said, and how it is mended."""
+"""Packages whose versions conflict are named, with the fix."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from neocpu.foundation.errors import DependencyError, dependency_error
 from neocpu.foundation.pinned_packages import pinned
 from neocpu.foundation.requirements import Misfit, find_misfits, mended
 
-#: As an environment does that another program brought protobuf 5.29.6 into.
+#: The failure of an environment into which another program brought protobuf 5.29.6.
 OLD_PROTOBUF = """
 from google.protobuf import runtime_version as runtime
 runtime.MAJOR, runtime.MINOR, runtime.PATCH = 5, 29, 6
@@ -23,7 +23,7 @@ PROTOBUF = "needs protobuf>=6.31.1,<8, and 5.29.6 is installed: pip install 'pro
 
 @pytest.fixture
 def plant(tmp_path):
-    """Return what puts a package into a folder, which is found before all others."""
+    """Return a function that puts a package where it is found before all others."""
 
     def put(name, version, *requires, source=None):
         info = tmp_path / f"{name}-{version}.dist-info"
@@ -40,7 +40,7 @@ def plant(tmp_path):
 
 @pytest.fixture
 def run(tmp_path):
-    """Return what runs neocpu where the planted packages are."""
+    """Return a function that runs neocpu with the planted packages."""
 
     def start(*command):
         paths = filter(None, (str(tmp_path), os.environ.get("PYTHONPATH")))
@@ -56,13 +56,13 @@ def run(tmp_path):
 
 
 def said(done):
-    """Return the line a command failed with, as an environment's fault."""
+    """Return the line of a command that failed by a fault of its environment."""
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
     return line.removeprefix("neocpu: error: ")
 
 
-def test_here_all_fit():
+def test_this_environment_has_no_misfits():
     assert find_misfits() == []
 
 
@@ -78,19 +78,19 @@ class TestOldProtobuf:
             ("quantize", "resnet18", "--calibrate", "x.npz"),
         ],
     )
-    def test_a_command_names_both_versions_and_what_mends_it(self, run, arguments):
+    def test_a_command_names_both_versions_and_the_fix(self, run, arguments):
         line = said(run(*self.command(*arguments)))
         assert line.startswith("onnx ")
         assert line.endswith(PROTOBUF)
 
-    def test_so_does_the_python_api(self, run):
+    def test_the_python_api_names_both_versions_and_the_fix(self, run):
         script = f"{OLD_PROTOBUF}import neocpu; neocpu.compile('resnet18')"
         done = run("-c", script)
         last = done.stderr.splitlines()[-1]
         assert last.startswith("neocpu.foundation.errors.DependencyError: onnx ")
         assert last.endswith(PROTOBUF)
 
-    def test_and_the_doctor(self, run):
+    def test_the_doctor_reports_the_misfit(self, run):
         script = (
             f"{OLD_PROTOBUF}from neocpu.cli.checks import health;"
             "from neocpu.cli.checks.doctor_findings import examine;"
@@ -122,7 +122,7 @@ def test_a_package_of_a_wrong_version_is_named_where_it_cannot_be_imported(run, 
     ],
 )
 def test_another_ffi_of_tvm_is_named_before_it_is_imported(run, plant, arguments):
-    """It crashes then, and nobody could say why."""
+    """The import would crash without an explanation."""
     plant("tvm_ffi", "0.0", source="import os; os.abort()")
     plant("apache_tvm_ffi", "0.1.2")
     if arguments:
@@ -137,7 +137,7 @@ def test_another_ffi_of_tvm_is_named_before_it_is_imported(run, plant, arguments
     assert re.search(r": pip install 'apache-tvm-ffi==\S+'$", line)
 
 
-def test_and_where_something_else_fails_then(run, plant):
+def test_a_later_failure_names_the_misfit_too(run, plant):
     plant("onnxscript", "0.9.0")
     script = (
         "from neocpu.cli import main, models; import sys\n"
@@ -152,14 +152,14 @@ def test_and_where_something_else_fails_then(run, plant):
     )
 
 
-def test_one_that_fits_but_is_broken_is_to_be_installed_again(run, tmp_path):
+def test_a_broken_package_of_the_right_version_is_to_be_reinstalled(run, tmp_path):
     (tmp_path / "onnx_ir").mkdir()
     (tmp_path / "onnx_ir" / "__init__.py").write_text("raise ImportError('a file is missing')")
     line = said(run("-m", "neocpu", "compile", "resnet18"))
     assert "cannot be imported (ImportError: a file is missing): pip install --force" in line
 
 
-def test_a_bug_is_none_of_packages():
+def test_a_bug_is_not_blamed_on_packages():
     assert dependency_error(TypeError("unexpected keyword")) is None
     assert dependency_error(MemoryError()) is None
     assert (
@@ -177,20 +177,20 @@ def test_looking_for_a_reason_never_hides_an_error(monkeypatch):
     assert dependency_error(ImportError(name="onnx")) is None
 
 
-def test_one_that_is_missing(monkeypatch, plant, tmp_path):
+def test_a_missing_requirement_is_a_misfit(monkeypatch, plant, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
     plant("click", "8.2.0", "no-such-package>=2", "nor-this; extra == 'much'")
     (found,) = find_misfits()
     assert str(found) == "click 8.2.0 needs no-such-package>=2, and it is not installed"
 
 
-def test_what_cannot_be_read_is_passed_over(monkeypatch, plant, tmp_path):
+def test_unreadable_requirements_are_ignored(monkeypatch, plant, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
     plant("click", "8.2.0", "not a requirement ><", "no-such-package>=2")
     assert [found.package for found in find_misfits()] == ["no-such-package"]
 
 
-def test_what_mends_it_may_break_others(monkeypatch, plant, tmp_path):
+def test_a_fix_that_breaks_other_packages_says_so(monkeypatch, plant, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
     plant("old_program", "1.0", "protobuf<6.0.0,>=3.20")
     plant("new_program", "1.0", "protobuf>=7.0")

@@ -42,7 +42,7 @@ def hold(place: Path) -> tuple[subprocess.Popen[str], Path]:
     return holder, Path(holder.stdout.readline().strip())
 
 
-def test_it_goes_with_its_block_or_its_object(place):
+def test_a_folder_is_deleted_with_its_block_or_its_object(place):
     with TemporaryFolder("test") as name:
         Path(name, "file").touch()
         assert os.listdir(place) == [Path(name).name]
@@ -55,7 +55,7 @@ def test_it_goes_with_its_block_or_its_object(place):
     assert os.listdir(place) == []
 
 
-def test_without_a_descriptor_left_nothing_is_made(place):
+def test_no_folder_is_made_if_no_descriptor_is_left(place):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = 1 + max(map(int, os.listdir("/proc/self/fd")))
     held = []
@@ -73,7 +73,7 @@ def test_without_a_descriptor_left_nothing_is_made(place):
     assert os.listdir(place) == []
 
 
-def test_a_killed_process_s_is_swept_by_the_next_one(place):
+def test_the_folder_of_a_killed_process_is_swept_by_the_next_process(place):
     holder, left = hold(place)
     with holder:
         assert sweep(place) == []
@@ -86,7 +86,7 @@ def test_a_killed_process_s_is_swept_by_the_next_one(place):
         next_one.kill()
 
 
-def test_only_ours_are_swept(place):
+def test_only_our_own_folders_are_swept(place):
     (place / f"{PREFIX}notes.txt").touch()
     (place / "neocpu-sources").mkdir()
     (place / "target").mkdir()
@@ -100,7 +100,7 @@ def test_only_ours_are_swept(place):
 
 
 def test_folders_are_made_while_others_sweep(place):
-    """Between a folder's creation and its lock, another process may take it for a dead one."""
+    """A folder that is created but not locked yet looks abandoned to other processes."""
     stop = threading.Event()
 
     def sweep_on():
@@ -132,7 +132,7 @@ def test_a_fork_leaves_it_to_its_parent(place):
     folder.cleanup()
 
 
-def test_a_folder_for_them_that_is_not_there(place, monkeypatch):
+def test_a_missing_parent_folder_is_an_error(place, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(place / "none"))
     with pytest.raises(ArtifactError, match=r"/none: No such file.*TMPDIR"):
         TemporaryFolder("test")

@@ -1,4 +1,4 @@
-"""Permission to use tiles: asked for in every process, and a refusal is a missing feature."""
+"""Every process asks for permission to use tiles; a refusal is a missing feature."""
 
 import subprocess
 import sys
@@ -39,7 +39,7 @@ def answer(script: str) -> str:
 
 
 @needs.machine("x86_64")
-def test_where_the_system_refuses_there_are_no_tiles():
+def test_no_tiles_are_used_if_the_system_refuses_them():
     assert answer(REFUSING + ASKING) == "[]"
 
 
@@ -47,5 +47,5 @@ def test_a_program_that_is_executed_asks_for_itself():
     assert answer(ASKING) == str(sorted(TILES & host_features()))
 
 
-def test_without_permission_no_feature():
+def test_the_tile_feature_needs_permission():
     assert tiles_permitted() or not TILES & host_features()

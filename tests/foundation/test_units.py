@@ -22,7 +22,7 @@ def test_sizes(text, expected):
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1MB", "1e6", "120 megs", "1,5GB", "nan", "120MB 2"])
-def test_what_is_no_size(text):
+def test_texts_that_are_no_sizes_are_refused(text):
     with pytest.raises(ValueError, match="is not a size: write 120MB"):
         parse_size(text)
 
@@ -32,7 +32,7 @@ def test_a_number_beyond_all_bounds():
         parse_size("9" * 400)
 
 
-def test_what_is_printed_can_be_read():
+def test_printed_sizes_are_read_back():
     assert parse_size(size(102_600_000)) == 102_600_000
 
 
@@ -53,7 +53,7 @@ def test_durations(text, expected):
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "1e3", "10weeks", "1 s", "1,5h", "inf", "1m 2s"])
-def test_what_is_no_duration(text):
+def test_texts_that_are_no_durations_are_refused(text):
     with pytest.raises(ValueError, match="is not a duration: write 90, 2ms, 60s, 10m or 1h"):
         parse_duration(text)
 

@@ -1,4 +1,4 @@
-"""Files beside a model that hold its weights: what it names, and of nothing else anything."""
+"""The external weight files that a model names; files of other kinds name none."""
 
 import os
 
@@ -21,14 +21,14 @@ def model() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("name", ["net.onnx.data", "w" * 127, "w" * 128, "é" * 100, "in/weights"])
-def test_what_a_model_names_is_found(tmp_path, name):
+def test_external_weight_files_of_a_model_are_found(tmp_path, name):
     (tmp_path / "in").mkdir()
     external = {"save_as_external_data": True, "location": name, "size_threshold": 0}
     onnx.save(model(), tmp_path / "net.onnx", **external)
     assert [*weight_files(tmp_path / "net.onnx")] == [str(tmp_path / name)] * 2
 
 
-def test_nothing_else_has_any(tmp_path, monkeypatch):
+def test_files_that_are_no_models_have_no_weight_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     onnx.save(model(), "whole.onnx")
     entry = b"\n\x08location\x12"

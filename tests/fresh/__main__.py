@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return what is asked for; `make` gives empty words where it is asked for nothing."""
+    """Parse the command line; `make` passes empty words for options that are not set."""
     parser = argparse.ArgumentParser("make fresh", description=__doc__)
     parser.add_argument("--suite", help=f"Debian's: {', '.join(SUITES)}")
     parser.add_argument("--with", dest="beside", help=f"one of {', '.join(ENVIRONMENTS)}")
@@ -75,7 +75,7 @@ def steps(environment: str | None, tests: Sequence[str] | None, seed: str) -> It
     if tests is not None:
         order = ("--random-order", f"--random-order-seed={seed}", "--durations=80")
         options = shlex.quote(" ".join((*order, *tests)))
-        # What repeats other tests is run once, where nothing else is installed.
+        # Tests that repeat others run once, on the machine without other packages.
         everything = "" if environment else "NEOCPU_TESTS=all "
         yield f"{everything}make test PYTEST={options}"
 

@@ -1,4 +1,4 @@
-"""The machines that `make fresh` can make: Debian's suites, and what users have beside neocpu."""
+"""The machines that `make fresh` can make: Debian's suites, and other packages of users."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-#: Each with its Python; without a choice the first.
+#: Each suite with its Python; the first is the default.
 SUITES: Final = {"bookworm": "3.11", "trixie": "3.13", "forky": "3.14"}
 
 
@@ -27,7 +27,7 @@ class Environment:
     debian: tuple[str, ...] = ()
 
 
-#: What OpenCV's wheel is linked to.
+#: The libraries that OpenCV's wheel is linked to.
 OPENCV: Final = ("libgl1", "libglib2.0-0")
 ENVIRONMENTS: Final = {
     "torch": Environment(("torch", "torchvision", "onnxscript", "ultralytics", "timm"), OPENCV),

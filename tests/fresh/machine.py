@@ -1,7 +1,7 @@
 """A machine that is new: a minimal Debian in a temporary folder, the clone, and a user's commands.
 
-Of this machine it gets the network, the sources of Debian's packages, and pip's settings. Mounts
-and processes are in namespaces of their own, so that none outlives what made them.
+It gets this machine's network, sources of Debian's packages and pip settings. Mounts and processes
+are in namespaces of their own, so that none outlives this script.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 ROOT: Final = Path(__file__).parents[2]
 #: The README's words, and Debian's package of `python3 -m venv`.
 PACKAGES: Final = ("python3", "python3-venv", "gcc", "g++", "make")
-#: What makes a Debian, the better one first. Servers of unreleased suites may be some weeks behind;
-#: what they have is signed nevertheless.
+#: Programs that make a Debian, the better one first. Servers of unreleased suites may be some weeks
+#: out of date; their packages are signed nevertheless.
 BOOTSTRAPS: Final = {
     "mmdebstrap": ("--variant=minbase", '--aptopt=Acquire::Check-Valid-Until "false"'),
     "debootstrap": ("--variant=minbase",),
@@ -38,13 +38,13 @@ CLONE: Final = HOME / "neocpu"
 NETWORK: Final = frozenset(f"{name}_proxy" for name in ("http", "https", "ftp", "all", "no"))
 #: Setting of pip that a fresh machine has not.
 CACHE: Final = "PIP_CACHE_DIR"
-#: Own mounts and processes, which all end with the first of these, which ends with this script.
+#: Own mounts and processes; all end with the first process, which ends with this script.
 ISOLATED: Final = (
     *("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"),
     *("--pid", "--fork", "--kill-child", "--mount-proc"),
 )
 DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
-#: How often, a second apart, a folder is removed into which processes that are killed still write.
+#: Attempts, one a second, to remove a folder into which killed processes still write.
 REMOVALS: Final = 10
 
 
@@ -60,7 +60,7 @@ def run_on_a_new_one(
     """
     with temporary_folder() as machine:
         run(*ISOLATED, *bootstrap, suite, str(machine), *debian_sources(bootstrap[0], suite))
-        settle(machine)
+        set_up(machine)
         settings = pip_settings()
         script = "\n".join(("set -e", *mounts(machine, settings), login(machine, commands)))
         done = subprocess.run(
@@ -70,7 +70,7 @@ def run_on_a_new_one(
 
 
 def find_bootstrap(more: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the command that makes a Debian, but for its last words; exit if there is none.
+    """Return the beginning of the command that makes a Debian; exit if there is none.
 
     Parameters
     ----------
@@ -86,15 +86,15 @@ def find_bootstrap(more: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def head() -> str:
-    """Return what is tested: the last commit, and not what is not committed."""
+    """Return the last commit, which is tested without uncommitted changes."""
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h %s"]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def debian_sources(tool: str, suite: str) -> list[str]:
-    """Return where packages come from: whence this machine has its own, if it is a Debian.
+    """Return the sources of packages: those of this machine if it is a Debian.
 
-    Of another suite than this machine's that is the same server.
+    Another suite comes from the same server.
     """
     files = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
     source = next((path for path in files if path.is_file() and path.stat().st_size), None)
@@ -110,7 +110,7 @@ def debian_sources(tool: str, suite: str) -> list[str]:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a folder for the machine, and remove it when it is done with."""
+    """Make a folder for the machine, and remove it afterwards."""
     # Not in /tmp, which may be memory.
     parent = os.environ.get("TMPDIR", "/var/tmp")
     folder = Path(tempfile.mkdtemp(prefix="fresh-neocpu-", dir=parent))
@@ -126,7 +126,7 @@ def temporary_folder() -> Iterator[Path]:
         signal.signal(signal.SIGINT, interrupt)
 
 
-def settle(machine: Path) -> None:
+def set_up(machine: Path) -> None:
     """Give the machine the network's addresses, its user and the clone."""
     for name in ("resolv.conf", "hosts"):
         (machine / "etc" / name).unlink(missing_ok=True)
@@ -165,7 +165,7 @@ def places(settings: Mapping[str, str]) -> list[Path]:
 
 
 def mounts(machine: Path, settings: Mapping[str, str]) -> list[str]:
-    """Return the commands that mount what every machine has, and what pip's settings name."""
+    """Return the commands that mount system folders and the places in pip's settings."""
     commands: list[tuple[str | Path, ...]] = [
         ("mount", "-t", "proc", "proc", machine / "proc"),
         ("mount", "-t", "sysfs", "-o", "ro", "sysfs", machine / "sys"),
@@ -208,7 +208,7 @@ def environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def left_behind(machine: Path) -> str:
-    """Return what is new or changed in the clone, by git's account."""
+    """Return the new and changed files in the clone, by git."""
     clone = str(machine / CLONE)
     command = ["git", "-c", f"safe.directory={clone}", "-C", clone, "status", "--porcelain"]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout

@@ -15,13 +15,13 @@ from tests.fresh.__main__ import chosen_tests, parse, steps
 ROOT = Path(__file__).parents[2]
 
 
-def test_who_is_not_root_is_told_so(monkeypatch):
+def test_users_other_than_root_are_refused(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(SystemExit, match=r"^fresh: only root .*: sudo make fresh$"):
         machine.find_bootstrap()
 
 
-def test_a_missing_program_is_named_with_what_installs_it(monkeypatch, tmp_path):
+def test_a_missing_program_is_named_with_its_package(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit, match=r"^fresh: needs .*apt-get install .* mmdebstrap$"):
@@ -48,7 +48,7 @@ def test_pips_settings_are_passed_on_from_files_and_variables(monkeypatch, tmp_p
     assert not {"PIP_CACHE_DIR", "PIP_USER"} & found.keys()
 
 
-def test_what_they_name_is_mounted_read_only(tmp_path):
+def test_folders_named_in_pip_settings_are_mounted_read_only(tmp_path):
     for name in ("wheels", "index/simple"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "cert.pem").touch()
@@ -68,7 +68,7 @@ def test_what_they_name_is_mounted_read_only(tmp_path):
         assert any(line.endswith(inside) for line in commands[:at])
 
 
-def test_nothing_is_left_when_the_machine_is_done_with(monkeypatch, tmp_path):
+def test_a_used_machine_leaves_nothing_behind(monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with pytest.raises(KeyboardInterrupt), machine.temporary_folder() as folder:  # noqa: PT012
         (folder / "etc").mkdir()
@@ -97,7 +97,7 @@ URIs: http://deb.example/debian-security
         ("mmdebstrap", "ubuntu", "bookworm", None),
     ],
 )
-def test_packages_come_from_where_this_machine_has_them(monkeypatch, tool, system, suite, expected):
+def test_packages_come_from_this_machines_sources(monkeypatch, tool, system, suite, expected):
     release = {"ID": system, "VERSION_CODENAME": "bookworm"}
     monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
     monkeypatch.setattr(Path, "is_file", lambda path: path.name == "debian.sources")
@@ -127,7 +127,7 @@ def test_an_environment_has_a_script(name):
     assert (ROOT / script.split()[1]).is_file()
 
 
-def test_nothing_asked_for_is_what_make_passes_on():
+def test_empty_options_from_make_mean_the_defaults():
     asked = parse(["--suite", "", "--with", "", "--test", "", "--seed", ""])
     assert (asked.suite, asked.beside, asked.test) == ("bookworm", "", "yes")
     assert asked.seed.isdigit()
@@ -148,7 +148,7 @@ def test_an_unknown_name_is_refused_with_those_known(words, message):
     assert done.stderr.splitlines()[0] == message
 
 
-def test_contributors_are_told_of_all(monkeypatch):
+def test_contributing_lists_every_suite_and_environment(monkeypatch):
     told = (ROOT / "CONTRIBUTING.md").read_text()
     for name in (*environments.SUITES, *environments.ENVIRONMENTS):
         assert re.search(rf"`\S*\b{name}`", told), name

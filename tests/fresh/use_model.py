@@ -1,4 +1,4 @@
-"""What the script of an environment does with a model: all in its process, and by commands."""
+"""The use of a model in an environment's script: in its own process and by commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures that OpenCV reads, for a module beside whose threads those of OpenCV work.
+"""A module reads pictures from OpenCV, whose threads work at the same time.
 
 Run it in the clone: `.venv/bin/python tests/fresh/with_opencv.py`.
 """
@@ -45,7 +45,7 @@ def prepare(path: Path) -> np.ndarray[Any, Any]:
 
 
 def forward(network: Any, image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return what OpenCV computes, of which the next call would overwrite the memory."""
+    """Return a copy of OpenCV's result: the next call would overwrite the memory."""
     network.setInput(image)
     return np.array(network.forward())
 

@@ -24,9 +24,9 @@ class Case:
     feeds : mapping of str to array
         Inputs by name, in the model's types and shapes as far as these are known.
     origin : str
-        What it was made from, and by which mutations.
+        The name of the model it was made from, and the mutations.
     options : mapping of str to value
-        Of `neocpu.compile`.
+        Options of `neocpu.compile`.
     extreme : bool
         Whether it also runs on NaN, infinities and the largest and smallest integers.
     """
@@ -40,7 +40,7 @@ class Case:
     def save(self, folder: Path) -> None:
         """Write the case into an existing folder."""
         (folder / "model.onnx").write_bytes(self.model.SerializeToString())
-        # Names are no file names, so they are kept apart.
+        # Names may not be file names, so they are kept separately.
         np.savez(folder / "feeds.npz", *self.feeds.values())
         about = {"names": list(self.feeds), "origin": self.origin}
         settings = {"options": dict(self.options), "extreme": self.extreme}
@@ -59,7 +59,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a case.
+    """The outcome of a case.
 
     Attributes
     ----------
@@ -68,9 +68,9 @@ class Outcome:
     detail : str
         The message or the difference, in one line.
     stage : str
-        What was being done.
+        The step that ran last.
     notes : list of str
-        What is no failure, but worth a look.
+        Remarks that are no failures, but worth a look.
     accepted : bool or None
         Whether ONNX Runtime ran the model; None if it was not asked.
     """
@@ -83,7 +83,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether somebody has to mend something."""
+        """Whether the outcome is a failure to fix."""
         return self.kind in FAILURES
 
     def to_json(self) -> str:

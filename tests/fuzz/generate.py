@@ -37,7 +37,7 @@ _COMMON: Final = {
     **{"MatMul": 4, "Gemm": 4, "Softmax": 3, "BatchNormalization": 5, "ReduceMean": 3},
     **{"Gather": 4, "QuantizeLinear": 2, "attention": 4},
 }
-"""How much more often than other operators those of deployed networks come."""
+"""The weights of operators that deployed networks use; other operators have weight 1."""
 
 
 def _families() -> list[tuple[int, Mapping[str, Recipe]]]:
@@ -59,7 +59,7 @@ def _families() -> list[tuple[int, Mapping[str, Recipe]]]:
 
 FAMILIES: Final = _families()
 _FIXED: Final = 0.15
-"""How often some of a graph's inputs are constants."""
+"""The probability that some of a graph's inputs are constants."""
 
 
 def generate(rng: Choices) -> Case:

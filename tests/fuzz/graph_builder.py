@@ -23,13 +23,13 @@ INT64: Final = np.dtype(np.int64)
 BOOL: Final = np.dtype(np.bool_)
 DTYPES: Final = [np.dtype(name) for name in ("float32 int64 int32 bool uint8 int8 float64").split()]
 _DTYPE_WEIGHTS: Final = [80, 6, 5, 4, 2, 1, 2]
-#: What nearly all extents of a case are, in those that have equal ones on purpose: less than a
-#: vector and more, whole ones and not, and one with whole groups of as many channels each.
+#: Extents for cases with equal ones on purpose: below and above a vector's length, multiples of it
+#: and others, and one with whole groups of as many channels each.
 ALIKE: Final = [3, 4, 8, 16, 17, 33, 64]
 EXTENTS: Final = [1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 17, 24, 31, 33]
 _EXTENT_WEIGHTS: Final = [8, 8, 9, 8, 6, 6, 7, 8, 5, 6, 3, 2, 2, 2]
 MAX_ELEMENTS: Final = 20_000
-"""Of one tensor: a case takes a second, nearly all of it the compiler's."""
+"""The most elements of a tensor: a case takes a second, nearly all of it the compiler's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +56,20 @@ class GraphBuilder:
     Attributes
     ----------
     most : int
-        How many elements a tensor may have.
+        The most elements that a tensor may have.
     given : float
-        How rarely what is constant is an input instead.
+        The probability that a constant becomes an input instead.
     alike : int or None
-        What most extents are, whatever they count; None where each is drawn by itself.
+        The value of most extents; None if each is drawn by itself.
 
     Parameters
     ----------
     rng : Choices
-        Where every choice comes from.
+        The source of every choice.
     opset : int
-        Of the standard domain.
+        The opset of the standard domain.
     prefix : str
-        What every name begins with, so that nested graphs share none.
+        The prefix of every name, so that nested graphs share none.
     """
 
     def __init__(self, rng: Choices, opset: int, prefix: str = "") -> None:
@@ -124,8 +124,8 @@ class GraphBuilder:
     def array(self, shape: Sequence[int], dtype: np.dtype = FLOAT) -> np.ndarray:
         """Return random numbers that float32 adds and multiplies without rounding, a few times.
 
-        What compiled code and a reference then round differently is little, so that a comparison or
-        a floor behind it comes out the same.
+        Compiled code and a reference then round almost equally, so that a comparison or
+        a floor after it gives the same result.
         """
         draw = np.random.default_rng(self.rng.seed())
         if dtype == BOOL:
@@ -215,15 +215,14 @@ class GraphBuilder:
         arguments : Value or array or None
             Inputs by position; None for an omitted one.
         outputs : int
-            How many to name.
+            The number of outputs to name.
         named : Value, array or attribute
-            By the schema's names, inputs or attributes as this opset has them; what it has not is
-            left out.
+            Inputs and attributes by the schema's names; those that this opset lacks are left out.
 
         Returns
         -------
         tuple of Value or None
-            Its outputs; None if nothing was added.
+            The node's outputs; None if nothing was added.
         """
         schema = self.schema(op)
         if schema is None:

@@ -1,4 +1,4 @@
-"""Changes to models that know what a model is made of: most are still nearly legal."""
+"""Changes to parts of models, after which most are still nearly legal."""
 
 from __future__ import annotations
 

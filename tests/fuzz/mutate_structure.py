@@ -1,4 +1,4 @@
-"""Changes to how a model's nodes hang together, and to how they are nested."""
+"""Changes to the connections and the nesting of a model's nodes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def change_arity(rng: Choices, model: onnx.ModelProto) -> None:
 
 
 def remove_node(rng: Choices, model: onnx.ModelProto) -> None:
-    """Remove a node; whatever read its result reads its first input, or what is nowhere."""
+    """Remove a node; readers of its result read its first input, or a missing value."""
     if not model.graph.node:
         return
     index = rng.randrange(len(model.graph.node))
@@ -61,7 +61,7 @@ def remove_node(rng: Choices, model: onnx.ModelProto) -> None:
 
 
 def repeat_node(rng: Choices, model: onnx.ModelProto) -> None:
-    """Put a copy of a node behind it, under other output names or the same."""
+    """Insert a copy of a node after it, under other output names or the same."""
     if not model.graph.node:
         return
     index = rng.randrange(len(model.graph.node))

@@ -1,4 +1,4 @@
-"""Run cases through a zygote, and count what becomes of them."""
+"""Run cases through a zygote, and count their outcomes."""
 
 from __future__ import annotations
 
@@ -82,16 +82,16 @@ class Pool:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of many cases.
+    """The outcomes of many cases.
 
     Attributes
     ----------
     kinds : Counter
-        Of outcomes.
+        The number of cases with each outcome.
     refusals : Counter
-        By reason; those of models that ONNX Runtime runs are in ``doubtful`` too.
+        Refusals by reason; those of models that ONNX Runtime runs are in ``doubtful`` too.
     operators, compiled : Counter
-        Cases with an operator, and those of them that gave the right answer.
+        The cases with each operator, and how many of them gave the right answer.
     failures : list of str
         One line each.
     """

@@ -1,4 +1,4 @@
-"""What convolutional networks are made of: branches, pyramids, volumes, wide windows, loops."""
+"""Blocks of convolutional networks: branches, pyramids, volumes, wide windows, loops."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _step(w: Writer, x: Value) -> Value:
 
 
 def _parallel(w: Writer) -> Value:
-    """Sum convolutions of one map, the map itself and what is scaled: RepVGG's branches."""
+    """Sum convolutions of one map, the map itself and a scaled map: RepVGG's branches."""
     x = _map(w)
     c = x.shape[1]
     kernels = [(1, 1), (3, 3), (1, 3), (3, 1), (5, 5)]
@@ -81,7 +81,7 @@ def _in_a_row(w: Writer) -> Value:
 
 
 def _wide(w: Writer) -> Value:
-    """A 3x3 convolution whose taps are far apart, as in segmentation; often beyond the edges."""
+    """A 3x3 convolution with widely spaced taps, as in segmentation; often beyond the edges."""
     x = w.value(4, (1, 8, 5, 5), (2, 17, 17, 19))
     across = [w.rng.choice([2, 3, 4, 6, 12]) for _ in range(2)]
     dilations = across if w.chance(0.3) else [across[0]] * 2
@@ -95,7 +95,7 @@ def _wide(w: Writer) -> Value:
 
 
 def _excited(w: Writer) -> Value:
-    """Scale channels by what two layers make of their means: squeeze and excitation."""
+    """Scale channels by two layers of their means: squeeze and excitation."""
     x = w.value(4, (1, 2, 1, 1), (3, 70, 9, 9))
     c = x.shape[1]
     pooled = w.add("GlobalAveragePool", x) if w.chance(0.6) else None
@@ -180,7 +180,7 @@ def _volumes(w: Writer) -> Value:
 
 
 def _redundant(w: Writer) -> Value:
-    """What exporters leave behind: pads cut again, expanded operands, clamps in a row."""
+    """Add what exporters leave behind: pads cut again, expanded operands, repeated clamps."""
     x = _map(w)
     n, c, h, width = x.shape
     kind = w.rng.choice(["pad", "expand", "clamps", "parts", "flipped", "repeated"])

@@ -116,7 +116,7 @@ def power(b: GraphBuilder, op: str) -> Results:
 
 
 def where(b: GraphBuilder, op: str) -> Results:
-    """Where by a condition that is compared or given."""
+    """Add a Where whose condition is an existing value or a comparison."""
     x = b.take()
     condition = b.choose(lambda v: v.dtype == BOOL and broadcasts(v.shape, x.shape))
     if condition is None and (made := b.add("Greater", x, partner(b, x))):

@@ -96,7 +96,7 @@ def one_hot(b: GraphBuilder, op: str) -> Results:
 
 
 def suppression(b: GraphBuilder, op: str) -> Results:
-    """NonMaxSuppression, of which later operators take rows."""
+    """Add a NonMaxSuppression; later operators take rows of its result."""
     batch, classes, count = b.rng.randint(1, 2), b.rng.randint(1, 3), b.rng.randint(1, 20)
     corners = np.sort(np.abs(b.array((batch, count, 2, 2))), axis=2).reshape(batch, count, 4)
     draw = np.random.default_rng(b.rng.seed())

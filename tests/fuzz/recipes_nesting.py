@@ -12,7 +12,7 @@ _STEPS = ("Relu", "Neg", "Sigmoid", "Abs", "Tanh")
 
 
 def conditional(b: GraphBuilder, op: str) -> Results:
-    """If, with branches that read a value around them."""
+    """Add an If whose branches read a value of the outer graph."""
     x = b.take()
     condition = b.constant(b.array((), BOOL)) if b.chance(0.5) else b.feed(b.array((), BOOL))
     branches = [_branch(b, x, f"{b.fresh()}_") for _ in range(2)]

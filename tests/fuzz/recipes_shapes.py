@@ -40,7 +40,7 @@ def reshape(b: GraphBuilder, op: str) -> Results:
 
 
 def _view(b: GraphBuilder, x: Value) -> Results:
-    """What PyTorch's exporter makes of ``x.view(x.shape[0], -1)``; sizes are known meanwhile."""
+    """Add PyTorch's export of ``x.view(x.shape[0], -1)``; the sizes are known by now."""
     if (shape := b.add("Shape", x)) is None:
         return None
     if (first := b.add("Gather", shape[0], np.array([0]), axis=0)) is None:

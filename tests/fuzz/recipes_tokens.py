@@ -1,4 +1,4 @@
-"""What transformers are made of: attention in its spellings, windows, tokens, normalisations."""
+"""Blocks of transformers: spellings of attention, windows, tokens, normalisations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.fuzz.writer import Writer, recipe
 
 
 def _tokens(w: Writer) -> Value:
-    """Return rows of channels: there are some, or they are made of a feature map."""
+    """Return rows of channels, existing ones or those of a feature map."""
     if w.chance(0.6):
         return w.value(3, (1, 2, 4), (4, 19, 24))
     x = w.value(4, (1, 4, 1, 1), (3, 16, 6, 7))
@@ -38,7 +38,7 @@ def _joint(w: Writer, x: Value, heads: int) -> list[Value]:
 
 
 def _apart(w: Writer, x: Value, heads: int) -> list[Value]:
-    """Queries, keys and values apart: of slices, or layers; the latter perhaps of other tokens."""
+    """Return separate queries, keys and values, by slices or layers, perhaps of other tokens."""
     _, t, c = x.shape
     if w.chance(0.4):
         found = w.split(_linear(w, x, 3 * c), -1, [c, c, c])
@@ -67,7 +67,7 @@ def _scores(w: Writer, q: Value, k: Value) -> Value:
 
 
 def _biased(w: Writer, scores: Value) -> Value:
-    """Return scores with what is added to them: a position's bias, a mask, one of windows."""
+    """Return scores with an addition: a position's bias, a mask, or one of windows."""
     n, heads, t, keys = scores.shape
     if w.chance(0.3) and n % 2 == 0:
         groups = w.reshape(scores, n // 2, 2, heads, t, keys)

@@ -1,4 +1,4 @@
-"""Compile one case, run it, and say whether all is as it should be."""
+"""Compile one case, run it, and judge the result."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.fuzz.case import Case, Outcome
 
 Arrays = Mapping[str, np.ndarray]
 _SLIGHTLY = 1 + 2.0**-21
-"""What inputs are multiplied by to see whether a result hangs on a rounding."""
+"""A factor of the inputs that shows whether a result depends on a rounding."""
 
 
 def run_case(case: Case, stage: Callable[[str], None]) -> Outcome:
-    """Return what becomes of a case; ``stage`` is told what is being done, for it may be the last.
+    """Return the outcome of a case; report each step to ``stage``, because it may be the last.
 
-    A signal or an endless loop is for the caller to see.
+    The caller has to notice a signal or an endless loop.
     """
     data = case.model.SerializeToString()
     stage("compile")
@@ -64,7 +64,7 @@ def _refused(case: Case, error: NeoCPUError, stage: Callable[[str], None]) -> Ou
 
 
 def _doubted(case: Case, data: bytes, message: str, stage: Callable[[str], None]) -> Outcome:
-    """What compiling held to be inexact: is it?"""
+    """Return whether a model that the compiler found inexact really is."""
     stage("peer")
     peer = run_peer(case.model, case.feeds)
     if isinstance(peer, str):
@@ -98,7 +98,7 @@ def _computed(case: Case, compiled: Any, stage: Callable[[str], None]) -> Outcom
         return outcome
     stage("peer, extreme data")
     other = _judge(case.model, _extreme(case.feeds), strange, rows)
-    if other.kind in ("wrong", "unstable"):  # what IEEE leaves open, ONNX does as well
+    if other.kind in ("wrong", "unstable"):  # ONNX leaves open what IEEE leaves open
         return replace(outcome, notes=[*outcome.notes, f"extreme data: {other.detail}"])
     return outcome
 
@@ -129,7 +129,7 @@ def _judge(model: onnx.ModelProto, feeds: Arrays, actual: Arrays, rows: list[lis
 def _agrees_in_float32(
     model: onnx.ModelProto, feeds: Arrays, actual: Arrays, rows: list[list[str]]
 ) -> bool:
-    """Whether ONNX Runtime says the same of a model with halves that is computed in float32."""
+    """Return whether ONNX Runtime agrees if a model with halves is computed in float32."""
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
     widen_halves(wide)
@@ -148,16 +148,16 @@ def _unclipped(theirs: np.ndarray, mine: np.ndarray | None) -> np.ndarray:
 def _hangs_on_rounding(
     model: onnx.ModelProto, feeds: Arrays, truth: Arrays, rows: list[list[str]]
 ) -> bool:
-    """Whether inputs or constants that differ by a rounding give another result.
+    """Return whether inputs or constants that differ by a rounding give another result.
 
-    As floors of sums do, and integers that are multiplied by the scale of a quantisation.
+    Examples are floors of sums, and integers multiplied by the scale of a quantisation.
     """
     if len([node for node in model.graph.node if node.op_type != "Constant"]) < 2:
         return False
     rng = np.random.default_rng(0)
     up, down = _SLIGHTLY, 1 / _SLIGHTLY
-    # A half rounds to even: up or down, not both. And what divides by its own largest element does
-    # not notice if all grow alike.
+    # A half rounds to even: up or down, not both. A result that is divided by its own largest
+    # element does not change if all elements grow equally.
     for choice in ((up,), (down,), *[(up, down)] * 12):
         moved = {n: _moved(a, choice, rng) for n, a in feeds.items()}
         other = _reference(_with_moved_constants(model, choice, rng), moved, double=True)
@@ -193,9 +193,9 @@ def _moved(array: np.ndarray, factors: Sequence[float], rng: np.random.Generator
 def _difference(
     actual: Arrays, expected: Arrays, rows: list[list[str]], rounded: Arrays | None = None
 ) -> str:
-    """Return in what two sets of outputs differ, empty where they do not.
+    """Return the difference of two sets of outputs; empty if they agree.
 
-    ``rounded`` is what float32 makes of the expected ones.
+    ``rounded`` has the expected outputs as computed in float32.
     """
     if list(actual) != list(expected):
         return f"outputs {list(actual)} instead of {list(expected)}"

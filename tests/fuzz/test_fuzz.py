@@ -1,6 +1,6 @@
-"""Models that nobody wrote: compiled right, or refused in one line, and nothing else.
+"""Generated models are compiled right, or refused in one line.
 
-`make fuzz` runs as many more as one likes.
+`make fuzz` runs more of them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def printed(model: onnx.ModelProto) -> str:
         return f"{error}: {model.SerializeToString()!r}"
 
 
-def test_models_that_onnx_cannot_print_are_told_by_their_bytes() -> None:
+def test_models_that_onnx_cannot_print_are_identified_by_their_bytes() -> None:
     model = generate(Choices(Random(0))).model
     assert printed(model).startswith("<")
     broken = onnx.numpy_helper.from_array(np.zeros(6, np.float16), "broken")
@@ -64,7 +64,7 @@ def test_models_that_onnx_cannot_print_are_told_by_their_bytes() -> None:
     assert "broken" in printed(model)
 
 
-def test_what_there_are_no_data_for_is_not_checked(pool: Pool) -> None:
+def test_models_without_data_are_not_checked(pool: Pool) -> None:
     text = """<ir_version: 10, opset_import: ["" : 7]>
     fuzzed (bfloat16[1,1,1] x) => (float[1,1,1] y) <float[1,1,1] w = {1.5}>
     { y = Conv <kernel_shape: ints = [1]> (x, w) }"""
@@ -80,7 +80,7 @@ def test_random_graphs_are_mostly_legal() -> None:
     assert len(names) > 50
 
 
-def test_halves_of_what_is_scaled_by_its_own_maximum_hang_on_rounding():
+def test_results_rounded_after_scaling_by_their_maximum_depend_on_rounding():
     nodes = [
         helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
         helper.make_node("Div", ["x", "most"], ["share"]),
@@ -98,7 +98,7 @@ def test_halves_of_what_is_scaled_by_its_own_maximum_hang_on_rounding():
 
 
 def test_integers_at_the_middle_between_two_steps_hang_on_rounding():
-    """40 products of 0.05 and 0.05, in steps of 0.2, are half a step."""
+    """The sum of 40 products of 0.05 and 0.05 is half a step of 0.2."""
     constants = {"scale": np.float32(0.05), "step": np.float32(0.2), "zero": np.uint8(0)}
     weights = numpy_helper.from_array(np.ones((40, 1), np.uint8), "w")
     numbers = ["scale", "zero"]

@@ -1,4 +1,4 @@
-"""Blocks of several nodes, each of which reads what the one before made."""
+"""Blocks of several nodes; each node reads the result of the previous one."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ Results = tuple[Value, ...] | None
 
 
 def recipe(write: Callable[[Writer], Value]) -> Callable[[GraphBuilder, str], Results]:
-    """Return a block as a recipe; one that comes to an end early leaves the nodes it has.
+    """Return a block as a recipe; one that ends early leaves the nodes it has.
 
     Its constants are none of the model's inputs: one of a dozen shapes would be.
     """

@@ -23,9 +23,9 @@ from tests.fuzz.case import Case, Outcome
 from tests.fuzz.run_case import run_case
 
 SECONDS = 60
-"""Of computing: a machine that is busy with other things makes no case a hang."""
+"""The most CPU seconds of a case; a busy machine thus makes no case a hang."""
 _WAITING_SECONDS = 600.0
-"""Of waiting, for a case that does nothing."""
+"""The most seconds to wait for a case that computes nothing."""
 _MEMORY = 8 << 30
 _FILE_BYTES = 1 << 30
 _CLOSING_SECONDS = 1.0
@@ -88,7 +88,7 @@ def _run(folder: Path) -> None:
 
 
 def _watch(child: int) -> dict[str, float | int | bool]:
-    """Wait for a child, end it when its time is up, and look for processes it left."""
+    """Wait for a child, end it at its time limit, and look for processes it left."""
     started = time.monotonic()
     descriptor = os.pidfd_open(child)
     ended, _, _ = select.select([descriptor], [], [], _WAITING_SECONDS)

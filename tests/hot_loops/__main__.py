@@ -1,10 +1,10 @@
 """Hot loops of convolutions: ``python -m tests.hot_loops [CPU …]``.
 
-Of ResNet-50's and MobileNet-v2's shapes in 8 bits, each in the scheme with the best estimate:
-instructions for each dot product, itself among them, beyond the loads of its operands. With
-``--matrix`` in both 8 bits and bfloat16, in the scheme that multiplies several pixels at once: all
-instructions for each product; then, where dot products are of vectors of the same size, what a
-multiply-add of ResNet-50 takes of theirs.
+It prints, for ResNet-50's and MobileNet-v2's shapes in 8 bits, the instructions for each dot
+product, itself included, without the loads of its operands. Each shape has the scheme with the best
+estimate. ``--matrix`` takes the scheme that multiplies several pixels at once, in 8 bits and
+bfloat16, and prints all instructions for each product. Where dot products have vectors of the same
+size, it also prints the instructions of a multiply-add of ResNet-50 relative to dot products.
 """
 
 from __future__ import annotations

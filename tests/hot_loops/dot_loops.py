@@ -1,4 +1,4 @@
-"""The hot loops of convolutions in 8 bits and bfloat16, read in their assembly."""
+"""The hot loops of convolutions in 8 bits and bfloat16, found in their assembly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.conv_workloads import conv_workload
 from tests.schedules.kernel_harness import compile_for
 
 _ARM: Final = "llvm -mtriple=aarch64-linux-gnu -mcpu="
-#: CPUs with each kind of dot instruction, and how LLVM writes it.
+#: CPUs with each kind of dot instruction, and its name in LLVM's assembly.
 TARGETS: Final = {
     "znver4": (parse_target("llvm -mcpu=znver4"), "vpdpbusd"),
     "cascadelake": (parse_target("llvm -mcpu=cascadelake"), "vpdpbusd"),
@@ -25,7 +25,7 @@ TARGETS: Final = {
     "cortex-a76": (parse_target(f"{_ARM}cortex-a76"), "sdot"),
 }
 
-#: CPUs that multiply several pixels at once, and how, in 8 bits and in bfloat16.
+#: CPUs that multiply several pixels at once, and the instructions in 8 bits and in bfloat16.
 MATRIX_TARGETS: Final = {
     "sapphirerapids": (parse_target("llvm -mcpu=sapphirerapids"), "tdpbusd", "tdpbf16ps"),
     "neoverse-v1": (TARGETS["neoverse-v1"][0], "usmmla", "bfmmla"),
@@ -132,7 +132,7 @@ def compiled(workload: Conv2dWorkload, cpu: str) -> tuple[Scheme, HotLoop]:
 
 @cache
 def compiled_matrix(workload: Conv2dWorkload, cpu: str) -> tuple[Scheme, HotLoop]:
-    """Return the same of the scheme that multiplies several pixels, for `MATRIX_TARGETS`."""
+    """Return the scheme that multiplies several pixels and its loop, for `MATRIX_TARGETS`."""
     target, of_bytes, of_halves = MATRIX_TARGETS[cpu]
     every = registry.schemes(workload, target)
     scheme = next(scheme for scheme in every if scheme.template == "conv2d_matrix")
@@ -147,9 +147,9 @@ def is_multiplied_in_blocks(workload: Conv2dWorkload, cpu: str) -> bool:
 
 
 def share_of_dot_products(cpu: str, data: str) -> float:
-    """Return instructions of ResNet-50's multiply-adds in blocks, of those by dot products.
+    """Return ResNet-50's instructions by block products, relative to those by dot products.
 
-    Of the hot loops, each as often as its convolution has multiply-adds.
+    Only hot loops count, each weighted by the multiply-adds of its convolution.
     """
     target = MATRIX_TARGETS[cpu][0]
     ours = theirs = 0.0
@@ -184,7 +184,7 @@ def hot_loop(assembly: str, instruction: str) -> HotLoop:
     Parameters
     ----------
     assembly : str
-        As LLVM writes it, for x86-64 in AT&T's syntax or for AArch64.
+        LLVM's output for AArch64, or for x86-64 in AT&T's syntax.
     instruction : str
         The dot instruction's name, a regular expression.
     """

@@ -7,12 +7,12 @@ from tests.hot_loops.dot_loops import TARGETS, WORKLOADS, compiled, hot_loop
 
 # Instructions for each dot product, itself among them, beyond the loads of its operands.
 MAX_PER_DOT = 1.3
-# Of 24 channels, in blocks of 8, a load brings two steps: LLVM spreads their words by themselves,
-# and makes each 128 less by itself.
+# A load brings two steps of 24 channels in blocks of 8: LLVM broadcasts their words separately,
+# and subtracts 128 from each separately.
 EXCEPTIONS = {("1x24x56x56 -> 144, 1x1", "cortex-a76"): 1.6}
 
 
-# Of each convolution one CPU's, in turn; the others' too where all tests are asked for.
+# One CPU for each convolution, in turn; the others too if all tests are asked for.
 CASES = [
     pytest.param(workload, cpu, marks=() if (i - j) % len(TARGETS) == 0 else needs.everything())
     for i, workload in enumerate(WORKLOADS)
@@ -21,7 +21,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("workload", "cpu"), CASES, ids=str)
-def test_are_dot_products_and_their_loads(workload, cpu):
+def test_hot_loops_have_only_dot_products_and_their_loads(workload, cpu):
     scheme, loop = compiled(workload, cpu)
     assert scheme.template == "conv2d_dot"
     sums = (

@@ -31,7 +31,7 @@ def applying(cpu, workloads):
 @pytest.mark.parametrize(
     "workload", list(applying(TILES, [*WORKLOADS, *map(in_bfloat16, WORKLOADS)])), ids=str
 )
-def test_of_tiles_are_products_and_their_loads(workload):
+def test_hot_loops_of_tiles_have_only_products_and_their_loads(workload):
     _, loop = compiled_matrix(workload, TILES)
     assert not any("mm" in line for line in loop.spills)  # pointers, at most
     limit = MOST_PER_PRODUCT if loop.dots > 4 else MOST_OF_FEW
@@ -39,10 +39,10 @@ def test_of_tiles_are_products_and_their_loads(workload):
 
 
 @pytest.mark.parametrize("workload", list(applying(PAIRS, RESNET_50[1:])), ids=str)
-def test_of_pairs_take_less_than_of_dot_products(workload):
+def test_hot_loops_of_pairs_have_fewer_instructions_than_dot_products(workload):
     _, loop = compiled_matrix(workload, PAIRS)
     assert not loop.spills
-    # A row of seven pixels, and columns that lie apart and are not copied, leave more to do.
+    # A row of seven pixels, and scattered columns that are not copied, leave more to do.
     few = workload.out_width == 7 or (workload.kernel == (1, 1) and workload.stride != (1, 1))
     _, other = compiled(workload, PAIRS)
     assert loop.per_product / 2 <= (0.85 if few else PAIRS_SHARE) * other.per_product

@@ -24,7 +24,7 @@ TIMEOUT = 600
 
 
 def copied(folder: Path) -> Path:
-    """Copy what git knows of the checkout, and lay the packages out as they are installed."""
+    """Copy the files that git tracks, and arrange the packages as in an installation."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
     )
@@ -46,7 +46,7 @@ def build_core(tree: Path) -> None:
 
 
 def is_caught(tree: Path, bug: Bug) -> bool:
-    """Plant ``bug``, run its tests, and take it out again; whether they failed."""
+    """Plant ``bug``, run its tests, remove it again, and return whether they failed."""
     path = tree / bug.path
     text = path.read_text()
     is_core = bug.path.startswith("core/")
@@ -62,12 +62,12 @@ def is_caught(tree: Path, bug: Bug) -> bool:
 
 
 def passes(tree: Path, tests: tuple[str, ...]) -> bool:
-    """Run ``tests`` in the copy; whether all passed, in time.
+    """Run ``tests`` in the copy, and return whether all passed in time.
 
     Raises
     ------
     RuntimeError
-        If pytest could not run them.
+        Pytest could not run the tests.
     """
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(tree), "NEOCPU_TESTS": "all"}

@@ -1,4 +1,4 @@
-"""A bug that is planted: what is right, what is put in its place, and who ought to notice."""
+"""A bug to plant: the right text, its replacement, and the tests that ought to notice."""
 
 from __future__ import annotations
 

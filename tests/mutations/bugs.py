@@ -1,4 +1,4 @@
-"""The bugs that are planted, by the rooms of the house."""
+"""The bugs to plant, by part of the project."""
 
 from __future__ import annotations
 

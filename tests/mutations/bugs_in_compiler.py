@@ -1,4 +1,4 @@
-"""Bugs in what makes a plan of a model: frontend, passes, planning and the quantiser."""
+"""Bugs in the way from model to plan: frontend, passes, planning and the quantiser."""
 
 from __future__ import annotations
 

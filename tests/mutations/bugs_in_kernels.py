@@ -1,4 +1,4 @@
-"""Bugs in the schedules: kernels, what is estimated of them, and the words they are written in."""
+"""Bugs in the schedules: in kernels, in their estimates, and in their vocabulary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs in what runs a model: the library in C, its Python and the server."""
+"""Bugs in running a model: the library in C, its Python side and the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs in what is measured and kept: search, tuning database, benchmarks and the ground."""
+"""Bugs in measuring and keeping results: search, tuning database, benchmarks, foundation."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_it_has_a_place_and_tests(bug: Bug) -> None:
+def test_every_bug_has_one_place_and_existing_tests(bug: Bug) -> None:
     assert (ROOT / bug.path).read_text().count(bug.right) == 1
     assert bug.wrong != bug.right
     assert all((ROOT / test).is_file() for test in bug.tests)

@@ -1,9 +1,9 @@
 """Packages that programs use beside neocpu: `python -m tests.neighbours.neighbour_packages`.
 
-They are installed into a virtual environment of their own under ``build/neighbours``, which finds
-all else, this checkout's neocpu too, in the one that runs this script: large packages do not get
-into the way of other tests. ``.ready`` is written last, if at least one of them could be had; of
-the others ``lacking.json`` says why not.
+They are installed into a separate virtual environment under ``build/neighbours``, so that large
+packages do not disturb other tests. It finds everything else, this checkout's neocpu too, in the
+environment that runs this script. ``.ready`` is written last, if at least one package could be
+installed; ``lacking.json`` says why others could not.
 """
 
 import json
@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parents[2] / "build" / "neighbours"
 PYTHON = FOLDER / "bin" / "python"
 LACKING = FOLDER / "lacking.json"
 
-#: What is imported, and what to ask pip for. PyTorch says "+cpu": without, 5 GB for GPUs may come.
+#: Modules and pip's names of their packages. Without "+cpu", PyTorch may bring 5 GB for GPUs.
 PACKAGES = {
     "torch": "torch==2.13.0+cpu",
     "tensorflow": "tensorflow-cpu>=2.21",
@@ -30,7 +30,7 @@ MORE = ("--extra-index-url", "https://download.pytorch.org/whl/cpu")
 
 
 def main() -> None:
-    """Make the environment; end with what pip said if there is nothing to put into it."""
+    """Make the environment; exit with pip's message if no package can be installed."""
     (FOLDER / ".ready").unlink(missing_ok=True)
     venv.create(FOLDER, clear=True, symlinks=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": FOLDER, "platbase": FOLDER}))
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def install_each() -> dict[str, str]:
-    """Install what can be had, and return why not of what cannot."""
+    """Install the available packages, and return the reasons for the others."""
     lacking = {}
     for module, requirement in PACKAGES.items():
         why = install(requirement)
@@ -58,7 +58,7 @@ def install_each() -> dict[str, str]:
 
 
 def install(*arguments: str) -> str | None:
-    """Install packages; return the last line of what pip said if that failed."""
+    """Install packages; return the last line of pip's output if that failed."""
     command = (str(PYTHON), "-m", "pip", "install", "-q", *arguments)
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode == 0:

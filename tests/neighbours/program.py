@@ -1,6 +1,6 @@
 """A program that uses neocpu and others: `python program.py FOLDER NAME...`, imported in order.
 
-Each is put to work when it is imported, so that it has its threads, and once more in the end.
+Each is used once when it is imported, so that it starts its threads, and once more at the end.
 Run by the Python of `neighbour_packages.py`.
 """
 
@@ -41,7 +41,7 @@ def torch(module: Any, _: Path) -> Any:
 
 
 def tensorflow(module: Any, _: Path) -> Any:
-    # Its CPU kernels know channels last alone.
+    # Its CPU kernels support only channels last.
     pixels, filters = PIXELS.transpose(0, 2, 3, 1), FILTERS.transpose(2, 3, 1, 0)
     return module.nn.conv2d(pixels, filters, 1, "VALID").numpy().transpose(0, 3, 1, 2)
 

@@ -24,7 +24,7 @@ PROGRAM = Path(__file__).with_name("program.py")
 
 @pytest.fixture
 def run(tmp_path):
-    """Return what runs a command of the neighbours' environment."""
+    """Return a function that runs a command of the neighbours' environment."""
 
     def start(*command):
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -53,20 +53,20 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("first", "last"), PAIRS)
-def test_between_two(run, tmp_path, first, last):
+def test_neocpu_imported_between_two_libraries_works(run, tmp_path, first, last):
     require(first, last)
     assert run(PROGRAM, tmp_path, first, "neocpu", last).split() == 2 * [first, "neocpu", last]
 
 
 @pytest.mark.parametrize("order", ["neocpu first", "neocpu last"])
-def test_beside_all(run, tmp_path, order):
+def test_neocpu_imported_with_all_libraries_works(run, tmp_path, order):
     require(*PACKAGES)
     names = ["neocpu", *PACKAGES] if order == "neocpu first" else [*PACKAGES, "neocpu"]
     assert run(PROGRAM, tmp_path, *names).split() == 2 * names
 
 
 def test_a_command_that_imports_others_later(run, tmp_path):
-    """As a loader of calibration data may: TVM is there by then, and was imported without them."""
+    """A loader of calibration data may do so, after TVM was imported without them."""
     require("torch", "tensorflow")
     names = ["neocpu", "torch", "tensorflow"]
     script = (

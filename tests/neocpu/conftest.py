@@ -1,4 +1,4 @@
-"""What tests share: toy models that are compiled once."""
+"""Toy models that are compiled once, for all tests."""
 
 import logging
 import os
@@ -22,17 +22,17 @@ PLAIN = {"x86_64": "llvm -mcpu=x86-64", "aarch64": "llvm -mcpu=generic"}[os.unam
 
 @pytest.fixture
 def code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Generate all code anew, in tests of how that is done."""
+    """Disable the cache of code, in tests of code generation."""
     monkeypatch.setenv("NEOCPU_CACHE_DIR", "off")
 
 
 SLOW_KERNELS = ("neocpu.building.parallel_codegen", "neocpu.building.kernel_report")
-"""Loggers of what is warned of where kernels are not as they should be."""
+"""Loggers of warnings about kernels with shortcomings."""
 
 
 @pytest.fixture(autouse=True)
 def no_slow_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Refuse code that is warned of, but in tests that look at warnings: users only read of it."""
+    """Fail tests whose kernels cause warnings, except tests of the warnings themselves."""
     records: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: records.append(record.getMessage())  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ DTYPES: dict[int, Any] = {TensorProto.FLOAT16: np.float16, TensorProto.BFLOAT16:
 
 
 def halved(model: onnx.ModelProto, kind: int, *, keep_io: bool = False) -> onnx.ModelProto:
-    """Return a model with all that is float32 in 16 bits.
+    """Return a model whose float32 tensors become 16 bits wide.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def halved(model: onnx.ModelProto, kind: int, *, keep_io: bool = False) -> onnx.
 
 
 def rounded_weights(model: onnx.ModelProto, kind: int) -> onnx.ModelProto:
-    """Return a float32 model with weights that 16 bits hold."""
+    """Return a float32 model with weights that are rounded to 16 bits."""
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
     for tensor in wide.graph.initializer:

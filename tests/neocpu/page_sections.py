@@ -1,4 +1,4 @@
-"""What a page of results has in it, for tests that compare it with JSON."""
+"""The contents of a page of results, for tests that compare it with JSON."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A model of pictures whose answers are seen at once: the means of their colours."""
+"""A model of pictures with obvious answers: the means of their colours."""
 
 import numpy as np
 import onnx

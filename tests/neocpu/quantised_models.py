@@ -1,4 +1,4 @@
-"""Small networks, and what ONNX Runtime's quantiser makes of them."""
+"""Small networks, and their forms by ONNX Runtime's quantiser."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def network_in_groups(seed: int = 0) -> onnx.ModelProto:
     each = clipped(conv(wide, "each", (45, 1, 3, 3), group=45, **same))
     narrow = conv(each, "narrow", (20, 45, 1, 1))
     nodes.append(helper.make_node("Add", [stem, narrow], ["sum"]))
-    # Of both signs: the image around it is a zero point.
+    # Both signs occur: the padding is a zero point.
     far = conv("sum", "far", (20, 1, 5, 5), group=20, strides=[2, 2], pads=[2, 1, 1, 2])
     pairs = clipped(conv(far, "pairs", (20, 2, 3, 3), group=10, **same))
     nodes.append(
@@ -126,7 +126,7 @@ def sliced_network() -> onnx.ModelProto:
 
 
 def split_network() -> onnx.ModelProto:
-    """Return the same of a split, and with padding before the last convolution."""
+    """Return `sliced_network` with a split, and with padding before the last convolution."""
     model = sliced_network()
     model.graph.initializer.extend(
         numpy_helper.from_array(np.array(values, np.int64), name)
@@ -174,7 +174,7 @@ def quantised(
     form: QuantFormat = QuantFormat.QDQ,
     **options: object,
 ) -> onnx.ModelProto:
-    """Return what ONNX Runtime's static quantisation makes of a model."""
+    """Return a model after ONNX Runtime's static quantisation."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "quantised.onnx"
         quantize_static(
@@ -190,7 +190,7 @@ def quantised(
 
 
 def run_onnxruntime(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    """Run a model as it is written: no fusion rounds otherwise than it says."""
+    """Run a model without fusion, so that values are rounded exactly where the model says so."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
@@ -198,7 +198,7 @@ def run_onnxruntime(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
 
 
 def last_step(model: onnx.ModelProto) -> float:
-    """Return the scale of what a model returns."""
+    """Return the scale of a model's output."""
     arrays = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
     (last,) = (each for each in model.graph.node if each.output[0] == model.graph.output[0].name)
     return float(arrays[last.input[1]])

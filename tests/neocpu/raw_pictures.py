@@ -1,4 +1,4 @@
-"""Files of pictures that no library wrote: of any depth, size, and claim."""
+"""Handmade files of pictures of any depth and size, and with false claims."""
 
 import struct
 import zlib
@@ -25,7 +25,7 @@ def png(
 
 
 def black_png(width: int, height: int, depth: int = 8, colour: int = 2) -> bytes:
-    """Return a PNG of nothing but zeros, which takes hardly any bytes."""
+    """Return a PNG of zeros, which takes few bytes."""
     row = 1 + (width * PNG_CHANNELS[colour] * depth + 7) // 8
     packer, at_once = zlib.compressobj(1), max(1, (1 << 22) // row)
     pieces = [
@@ -44,7 +44,7 @@ def png_of(
     palette: bytes = b"",
     clear: bytes = b"",
 ) -> bytes:
-    """Return a PNG that says so of itself."""
+    """Return a PNG with these claims in its header."""
     chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))]
     chunks += [(b"PLTE", palette)] if palette else []
     chunks += [(b"tRNS", clear)] if clear else []

@@ -1,8 +1,7 @@
-"""The example on two nodes of this machine, of which one loses its worker, or is lost.
+"""Run the example on two nodes of this machine, and kill a worker or a whole node.
 
-`python ray_scene.py worker|node MODEL PICTURES FOLDER` writes into FOLDER what
-`test_ray_batch.py` looks at: `log`, a line for each batch; `killed`, a process; and `scores`, what
-the example writes.
+`python ray_scene.py worker|node MODEL PICTURES FOLDER` writes for `test_ray_batch.py` into FOLDER:
+`log`, a line for each batch; `killed`, a process; and `scores`, the example's output.
 """
 
 import os
@@ -20,7 +19,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_batch" / "score.py"
 
 
 def watched(log):
-    """Return a predictor that takes its time, and writes down which process of which node it is."""
+    """Return a slow predictor that logs its process and its node."""
 
     class Watched(Predictor):
         def __call__(self, batch):
@@ -37,7 +36,7 @@ def watched(log):
 
 
 def worker_on(node, log):
-    """Return a process of a node, or of any, once it has scored a batch and begun the next."""
+    """Return a process of one or any node once it has scored a batch and begun the next."""
     while True:
         for line in log.read_text().splitlines():
             process, place, _ = line.split()
@@ -48,7 +47,7 @@ def worker_on(node, log):
 
 
 def kill(victim, cluster, node, folder):
-    """Kill a worker, or all that is on a node, in the middle of a batch."""
+    """Kill a worker, or everything on a node, in the middle of a batch."""
     process = worker_on(node.node_id if victim == "node" else None, folder / "log")
     if victim == "worker":
         os.kill(process, signal.SIGKILL)
@@ -65,7 +64,7 @@ def main():
     victim, model, pictures, folder = sys.argv[1:]
     log = Path(folder) / "log"
     log.touch()
-    # Of memory, as much as blocks that are read might take; next to nothing of it is used.
+    # The memory that blocks might take; almost none of it is used.
     node = {"num_cpus": 2, "object_store_memory": 512 << 20, "include_log_monitor": False}
     sparing = {"enable_worker_prestart": False}
     head = {"include_dashboard": False, "no_monitor": True, "_system_config": sparing}

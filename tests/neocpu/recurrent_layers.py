@@ -28,10 +28,10 @@ def layer(
     scale: float = 0.5,
     **attributes: Any,
 ) -> tuple[onnx.ModelProto, Mapping[str, np.ndarray]]:
-    """Return a model of one layer, and what to feed it.
+    """Return a model of one layer, and its inputs.
 
     ``given`` lists optional inputs among bias, states and peepholes, ``b h c p``; ``at_run_time``
-    those that are no constants.
+    those that are inputs instead of constants.
     """
     random = np.random.default_rng(0)
     ways = 1 + (attributes.get("direction") == "bidirectional")

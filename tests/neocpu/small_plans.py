@@ -12,7 +12,7 @@ from neocpu.plan.plan import Plan
 
 
 def small_plan(**changes: Any) -> Plan:
-    """Return a plan without operators, but for some of its fields."""
+    """Return a plan without operators, with some of its fields given."""
     plan = Plan(
         target="llvm -mcpu=znver5",
         threads=2,

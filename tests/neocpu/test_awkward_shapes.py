@@ -1,4 +1,4 @@
-"""Shapes that fill no block and no tile: every template computes them, for both vector widths."""
+"""Every template computes shapes that fill no block or tile, for both vector widths."""
 
 import needs
 import numpy as np
@@ -77,7 +77,7 @@ def test_images_of_few_channels(channels):
 @pytest.mark.parametrize("algorithm", CONVOLUTIONS)
 @needs.one_in(2)
 def test_wider_vectors_than_channels(algorithm):
-    """Code for 16 lanes is generated wherever the tests run, and verified where it runs."""
+    """Code for 16 lanes is generated on any machine, and verified if the machine can run it."""
     made = model((1, 17, 5, 2), CONVOLUTIONS[algorithm])
     target = "llvm -mcpu=skylake-avx512"
     with neocpu.compile(made, threads=2, algorithms=[algorithm], target=target) as compiled:
@@ -125,7 +125,7 @@ EQUAL = {
 )
 @needs.one_in(2)
 def test_as_many_images_channels_rows_and_columns(algorithm, extent):
-    """Nothing is told apart by how much of it there is."""
+    """Axes of equal extents must not be confused."""
     kernel = {"pads": [0] * 4} if algorithm == "pointwise" else SAME
     group = {"group": extent} if algorithm == "depthwise" else {}
     convolution = extent, (1, 1) if algorithm == "pointwise" else (3, 3), {**kernel, **group}
@@ -139,7 +139,7 @@ def test_as_many_images_channels_rows_and_columns(algorithm, extent):
 @pytest.mark.parametrize("op", ["Mul", "Add", "Sub", "Max", "PRelu"])
 @needs.one_in(2)
 def test_constants_belong_to_the_axis_that_their_shape_says(op, extent):
-    """A number for each column, row, channel or image, of which there are equally many."""
+    """There are as many columns as rows, channels and images, and each has a constant."""
     rng = np.random.default_rng(0)
     shapes = [(extent,), (extent, 1), (extent, 1, 1), (1, extent, 1, 1), (extent, 1, 1, 1)]
     weights = rng.standard_normal((extent, extent, 3, 3)).astype(np.float32)

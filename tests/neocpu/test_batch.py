@@ -1,4 +1,4 @@
-"""Columns of data sets in, columns out; the model in between is called as it was compiled."""
+"""Columns of data sets become columns of results; the model runs as it was compiled."""
 
 import io
 import os
@@ -42,7 +42,7 @@ def objects(*elements):
 
 @pytest.fixture
 def fake(monkeypatch):
-    """Have a predictor call a function, of inputs and outputs as these."""
+    """Return a predictor that calls a function with these inputs and outputs."""
 
     def made(inputs, outputs, run, others=(), mixed=None, **options):
         plan = SimpleNamespace(rows_mixed=mixed, row_function="f")
@@ -80,7 +80,7 @@ def test_no_rows(linear):
 
 
 def test_a_set_of_batches(fake):
-    """As many rows as the largest takes; the module composes what is left over."""
+    """A call has as many rows as the largest batch; the module composes the rest."""
     calls = []
 
     def run(named):
@@ -130,7 +130,7 @@ def test_columns_of_other_lengths_are_refused(fake):
 
 
 def test_an_output_that_is_not_rows(fake):
-    """A model of one row may have any: of a detector as many boxes as are found."""
+    """A model of one row may have any outputs, such as a detector's boxes."""
     inputs = [TensorSpec("x", "float32", (1, 2))]
     outputs = [
         TensorSpec("boxes", "float32", (9, 4), bounded=True),
@@ -153,7 +153,7 @@ def test_an_output_that_is_not_rows(fake):
 
 
 def test_of_several_batches_one_row_is_taken_where_boxes_are_found(fake):
-    """Whichever of them is the first."""
+    """The order of the batches does not matter."""
 
     def run(named):
         (x,) = named["x"]
@@ -204,7 +204,7 @@ def test_pictures_as_files_and_as_pixels(fake):
     np.testing.assert_array_equal(seen[6][0], PIXELS[:, :, ::-1].transpose(2, 0, 1))
 
 
-def test_what_is_no_picture(fake):
+def test_rows_that_are_no_pictures_get_an_error(fake):
     def run(named):
         return {"y": named["x"].sum(axis=(1, 2, 3), dtype=np.int64)}
 
@@ -263,7 +263,7 @@ def test_models_that_do_not_compute_row_by_row(fake, shapes, message):
         fake(inputs, [TensorSpec("y", "float32", (5,))], None)
 
 
-def test_a_predictor_stays_where_it_is(linear):
+def test_a_predictor_cannot_be_pickled(linear):
     with pytest.raises(TypeError, match="map_batches"):
         pickle.dumps(Predictor(linear.path))
 

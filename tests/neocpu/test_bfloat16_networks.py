@@ -58,8 +58,8 @@ def test_every_convolution_may_stay_in_float32():
 
 @pytest.mark.parametrize("cpu", ["znver4", "haswell"])
 @pytest.mark.parametrize("name", needs.repeated(["resnet18", "vgg11", "unet"], {"vgg11", "unet"}))
-def test_is_predicted_to_be_no_slower_than_float32(name, cpu):
-    """Of each convolution what is faster is taken, between the formats of its neighbours."""
+def test_bfloat16_is_predicted_to_be_no_slower_than_float32(name, cpu):
+    """Each convolution takes the faster precision, given the formats of its neighbours."""
     target, read = parse_target(f"llvm -mcpu={cpu}"), read_network(build(name, image=(64, 64)))
     costs = CostModel(
         target=target,
@@ -76,7 +76,7 @@ def test_is_predicted_to_be_no_slower_than_float32(name, cpu):
 
 
 def test_neighbours_agree_on_bfloat16():
-    """What a convolution writes for one alone is rounded where it is stored, and not again."""
+    """A result is rounded once, when the convolution stores it for its reader."""
     with neocpu.compile(network(), precision="bf16", verify=False) as compiled:
         plan = compiled.plan
     block = of_kind(plan, "conv2d")[1:3]
@@ -117,13 +117,13 @@ def test_nothing_else_takes_bfloat16(precision):
         assert compiled.plan.accuracy.name == "default"
 
 
-def test_quantised_convolutions_are_no_case_for_it():
+def test_quantised_convolutions_do_not_become_bfloat16():
     """They would compute something else than the model says."""
     with neocpu.compile(quantised(network()), precision="bf16", verify=False) as compiled:
         assert {op.precision for op in of_kind(compiled.plan, "conv2d")} == {"fp32"}
 
 
-def test_is_another_promise_than_accuracys():
+def test_bfloat16_has_its_own_error_bound():
     with pytest.raises(UsageError, match="strict' is of float32: drop it, or precision='bf16'"):
         neocpu.compile(network(), precision="bf16", accuracy="strict")
     with pytest.raises(UsageError, match="int8' or auto, not bf16"):
@@ -142,7 +142,7 @@ def test_each_part_of_a_fat_file_keeps_a_promise_of_its_own(tmp_path):
 @pytest.mark.skipif(not {"avx2", "fma"} <= host_features(), reason="measures kernels of AVX2")
 @needs.everything()
 def test_kernels_of_bfloat16_are_tuned(tmp_path):
-    """Of a part that is to be in bfloat16, too."""
+    """Kernels of a bfloat16 part of a fat artifact are tuned too."""
     database = tmp_path / "records.jsonl"
     settings = {"databases": [database], "only_databases": True, "verify": False}
     (part,) = neocpu.compile_fat(
@@ -154,7 +154,7 @@ def test_kernels_of_bfloat16_are_tuned(tmp_path):
     assert any(not record.get("error") for record in halves)
 
 
-def test_verification_tells_bfloat16_from_what_is_wrong():
+def test_verification_distinguishes_bfloat16_from_wrong_results():
     model = network()
     loaded = load_model(model)
     coarse, fine = (verifier_of(loaded, level) for level in (BFLOAT16, DEFAULT))
@@ -178,7 +178,7 @@ def test_code_for_other_cpus_has_their_instruction(tmp_path):
 
 
 def perceptron(rows, k, hidden, *, activation="Gelu", residual=True):
-    """Return two dense layers with what lies between and after them."""
+    """Return two dense layers with the operators between and after them."""
     rng = np.random.default_rng(0)
     arrays = {
         "w": rng.normal(size=(k, hidden)) / k**0.5,
@@ -215,7 +215,7 @@ AWKWARD_ROWS = [((5,), 32, 64), ((197,), 96, 384), ((2, 49), 64, 102), ((3, 7, 1
 @pytest.mark.parametrize(("rows", "k", "hidden"), AWKWARD_ROWS)
 @needs.one_in(3)
 def test_dense_layers_err_as_bfloat16_does(rows, k, hidden, activation, residual):
-    """Whatever the rows and columns: those that are no whole vectors, and odd depths, too."""
+    """This holds for any rows and columns: partial vectors and odd depths, too."""
     model = perceptron(rows, k, hidden, activation=activation, residual=residual)
     x = np.random.default_rng(1).normal(size=(*rows, k)).astype("float32")
     with neocpu.compile(model, precision="bf16", threads=2) as compiled:
@@ -236,7 +236,7 @@ def test_a_dense_layer_stores_bfloat16_that_only_such_layers_read():
 
 
 def test_dense_layers_stay_in_float32_where_bfloat16_is_slower():
-    """Without an instruction for it, all that it saves is the weights' way from memory."""
+    """A CPU without bfloat16 instructions saves only memory traffic of weights."""
     with neocpu.compile(
         perceptron((196,), 192, 768), precision="bf16", target="llvm -mcpu=haswell", verify=False
     ) as compiled:

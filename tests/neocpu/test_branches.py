@@ -1,4 +1,4 @@
-"""Of branches that data choose between, compiled code runs the one that is taken."""
+"""Compiled code runs only the branch that the data select."""
 
 import itertools
 
@@ -23,7 +23,7 @@ def compiled(tmp_path):
 
 
 def traced(module, feeds):
-    """Run; return the outputs, and the numbers of the calls that were made."""
+    """Run, and return the outputs and the numbers of the calls that were made."""
     module.start_trace()
     outputs = module.run(feeds)
     events = module.stop_trace().events
@@ -52,7 +52,7 @@ def test_the_other_branch_is_not_run(compiled):
 
 
 def test_a_branch_that_writes_its_output_in_another_shape(compiled):
-    """A matrix product of three axes is one of two, whose result is looked at otherwise."""
+    """A product of three axes is computed with two, and its result is viewed differently."""
     model = parsed("""
 g (float[2,3,64] x, float[2,3,32] z, bool c) => (float[2,3,32] y) {
   size = Constant<value = int64[2] {64, 32}>()
@@ -93,5 +93,5 @@ def test_random_models(seed, compiled):
 
 
 def test_verified_in_both_precisions(tmp_path):
-    """What is selected is compared in float64, as everything else is."""
+    """The selected branch is compared in float64, as everything else is."""
     neocpu.compile(parsed(WHILE_SMALL)).export(tmp_path / "model.so")

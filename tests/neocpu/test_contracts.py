@@ -1,4 +1,4 @@
-"""A template and an operator that live in one file each are known everywhere: see toy_operators."""
+"""A template and an operator in one file each are known everywhere: see toy_operators."""
 
 from pathlib import Path
 
@@ -65,7 +65,7 @@ def test_a_network_is_planned_compiled_checked_and_explained(tmp_path):
         assert compiled.plan.accuracy.name == "default"
 
 
-def test_a_profile_names_them(tmp_path):
+def test_a_profile_names_custom_templates_and_operators(tmp_path):
     path = tmp_path / "toys.so"
     with neocpu.compile(model(), threads=1, algorithms=["toy"], verify=False) as compiled:
         compiled.export(path)
@@ -74,7 +74,7 @@ def test_a_profile_names_them(tmp_path):
     assert {"convolution, toy", "global_max"} <= {one.kind for one in report.operators}
 
 
-def test_they_are_tuned_into_a_database_and_chosen_from_it(tmp_path, monkeypatch):
+def test_custom_templates_are_tuned_into_a_database_and_chosen_from_it(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     database = tmp_path / "records.jsonl"
     report = neocpu.tune(
@@ -89,7 +89,7 @@ def test_they_are_tuned_into_a_database_and_chosen_from_it(tmp_path, monkeypatch
         assert {op.scheme.template for op in convolutions} == {"conv2d_toy"}
 
 
-def test_what_is_not_registered_is_unknown():
+def test_unregistered_templates_are_unknown():
     registry.unregister("conv2d_toy")
     try:
         with pytest.raises(UsageError, match="unknown algorithm 'toy'"):

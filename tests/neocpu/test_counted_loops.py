@@ -1,4 +1,4 @@
-"""Loops whose bodies are compiled once compute, repeated by the runtime, what they say."""
+"""Loops whose bodies are compiled once, and repeated by the runtime, compute right results."""
 
 import itertools
 
@@ -22,7 +22,7 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture
 def short(monkeypatch):
-    """Have loops of any length counted."""
+    """Compile loops of any length as counted loops."""
     monkeypatch.setattr(counted, "COUNTED_FROM", 1)
 
 
@@ -39,7 +39,7 @@ def compiled(tmp_path):
 
 
 def loops_of(header):
-    """Return how often each loop runs at most."""
+    """Return the most iterations of each loop."""
     return [repeat.limit for repeat in header.repeats if repeat.index is not None]
 
 
@@ -55,9 +55,9 @@ def normal(*shape):
     return RNG.normal(size=shape).astype(np.float32)
 
 
-# States that change places, one that stays, one that becomes a value of the graph around; rows of
-# states, of scalars and of what no state has; the number of the step; a value that is computed
-# before the loop, and one computed in it of nothing but that.
+# States that are exchanged, one that stays, and one that becomes an outer value; rows of states, of
+# scalars and of other tensors; the number of the step; a value that is computed before the loop,
+# and one that depends only on it.
 STATES = """
 g (float[3,5] x) => (float[3,5] y, float[3,5] z, float[3,5] k, float[3,5] o, float[LIMIT,3,5] old,
                      float[LIMIT] sums, int64[LIMIT] numbers) {
@@ -148,7 +148,7 @@ def test_convolutions(short, compiled):
     assert sum("conv" in kernel for kernel in made) == 1 + 2 * 6
 
 
-# Each step joins a state and what is computed before; the memory of what it makes is used again.
+# Each step concatenates a state and an earlier value; the memory of its result is reused.
 JOINING = """
 g (float[2,16] x) => (float[2,16] y, float[5,4,16] rows) {
   count = Constant<value = int64 {5}>()
@@ -168,13 +168,13 @@ g (float[2,16] x) => (float[2,16] y, float[5,4,16] rows) {
 }"""
 
 
-def test_what_steps_join(short, compiled):
+def test_concatenations_of_all_steps(short, compiled):
     model = parsed(JOINING)
     module, _ = compiled(model)
     compare(model, module, {"x": normal(2, 16)})
 
 
-# A branch in a loop in a loop, behind which comes another loop; and a branch around a loop.
+# A branch in two nested loops, another loop after these, and a branch around a loop.
 NESTED = """
 g (float[4,3] x, bool c) => (float[3] y, float[4,5] sums, float[3] other) {
   four = Constant<value = int64 {4}>()
@@ -266,7 +266,7 @@ g (float[2,3] x, float[300,2,3] all)
     ("new", "old", "shape", "joined"),
     [(0, -1, "300,2,3", "2,900"), (2, 0, "2,3,300", "600,3")],
 )
-def test_lists_that_a_step_appends_to(new, old, shape, joined, compiled):
+def test_lists_that_steps_append_to(new, old, shape, joined, compiled):
     words = {"AXIS": shape, "JOINED": joined, "NEW": str(new), "OLD": str(old)}
     text = APPENDING
     for word, value in words.items():

@@ -1,4 +1,4 @@
-"""docs/deploy.md and the examples for Docker and Kubernetes say what is so."""
+"""docs/deploy.md and the examples for Docker and Kubernetes are right."""
 
 import ast
 import json
@@ -26,7 +26,7 @@ DEPLOY = (ROOT / "docs" / "deploy.md").read_text()
 DOCKERFILE = (ROOT / "examples" / "docker" / "Dockerfile").read_text()
 KUBERNETES = sorted((ROOT / "examples" / "kubernetes").glob("*.yaml"))
 FROM_THE_CASE = r"float32\S+|avx512f|aarch64|x86_64|,? got|x\.npy'"
-"""What stands in the document for a field of a message."""
+"""The texts that stand for fields of messages in the document."""
 
 
 def instruction(name: str) -> str:
@@ -49,7 +49,7 @@ def parsed(arguments: list[str]) -> click.Context:
 class TestDocker:
     @pytest.fixture
     def served(self, linear) -> Iterator[tuple[list[str], subprocess.Popen[str]]]:
-        """What the image does: its entry point on a free port, and its health check."""
+        """Run the image's entry point on a free port, and yield its health check."""
         port = str(free_port())
         _, *entry = json.loads(instruction("ENTRYPOINT"))
         arguments = [
@@ -68,7 +68,7 @@ class TestDocker:
             yield check, process
             process.kill()
 
-    def test_its_health_check_tells_a_ready_server_from_none(self, served) -> None:
+    def test_the_health_check_distinguishes_a_ready_server_from_none(self, served) -> None:
         check, process = served
         assert process.stdout is not None
         assert process.stdout.readline().startswith("serving linear on http://127.0.0.1:")
@@ -83,13 +83,13 @@ class TestDocker:
         assert options["host"] == "0.0.0.0"
         assert str(options["port"]) == instruction("EXPOSE")
 
-    def test_what_is_stopped_is_what_runs(self) -> None:
+    def test_docker_stop_names_the_container_and_outlasts_the_drain(self) -> None:
         (name,) = re.findall(r"^docker run .*--name (\S+)", DEPLOY, re.MULTILINE)
         (seconds, stopped) = re.findall(r"^docker stop -t (\d+) (\S+)", DEPLOY, re.MULTILINE)[0]
         assert stopped == name
         assert int(seconds) > parsed(json.loads(instruction("CMD"))).params["drain_seconds"]
 
-    def test_runs_as_nobody_and_without_a_compiler(self) -> None:
+    def test_the_image_runs_as_nobody_and_without_a_compiler(self) -> None:
         assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", instruction("USER"))
         assert instruction("STOPSIGNAL") == "SIGTERM"
         stages = DOCKERFILE.split("\nFROM ")[1:]
@@ -192,7 +192,7 @@ class TestDocument:
 
 
 def _strings(path: Path) -> str:
-    """Return the constant parts of a file's strings, as they are joined in messages."""
+    """Return the constant parts of a file's strings, joined as in messages."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.JoinedStr):

@@ -166,7 +166,7 @@ def test_outputs_do_not_alias_a_later_runs():
         np.testing.assert_array_equal(array, kept[name])
 
 
-def test_the_reference_runs_it():
+def test_the_reference_agrees_with_onnxruntime_on_a_detector():
     model = detector(2)
     inputs = image(2, 5)
     assert_same(run_reference(model, inputs), run_onnxruntime(model, inputs))

@@ -47,7 +47,7 @@ def same_ranking(actual, expected, top: int = 5) -> bool:
     return bool((np.argsort(-actual)[..., :top] == np.argsort(-expected)[..., :top]).all())
 
 
-# Of these, others have the operators, and less weights.
+# Other networks have the same operators with fewer weights.
 REPEATED = {"bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "vgg19", "zfnet512"}
 
 

@@ -1,6 +1,6 @@
-"""Code for every CPU that LLVM knows: a host computes what it should with it, or refuses it.
+"""Code for every CPU that LLVM knows: a host runs it correctly, or refuses it.
 
-Hosts are this one, and QEMU's CPUs, each of which lacks something.
+The hosts are this one and QEMU's CPUs; each of these lacks some instruction set.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ HOSTS = {
     "x86_64": ("Nehalem", "Haswell", "kvm64", "phenom", "SandyBridge", "EPYC", "Denverton", "max"),
     "aarch64": ("cortex-a72", "cortex-a76", "cortex-a53", "neoverse-n1", "a64fx", "max"),
 }
-"""Names of CPUs to QEMU; those after the first two are much like them."""
+"""QEMU's names of CPUs; those after the first two are similar to them."""
 
 
 def every_cpu(machine: str) -> list[CpuTarget]:
-    """Return a machine's CPUs of 64 bits: all, or of every fifth kind the first.
+    """Return a machine's 64-bit CPUs: all, or the first of every fifth kind.
 
-    Kinds go from those that demand most to those that demand least.
+    Kinds are sorted by the features they demand, most first.
     """
     kinds: dict[tuple[str, ...], list[CpuTarget]] = {}
     for name in targets._cpus(machine):
@@ -108,7 +108,7 @@ def compile_each(folder: Path, machine: str, verify: bool) -> None:
 
 
 def in_a_child(folder: Path, machine: str, verify: bool) -> None:
-    """Compile for every CPU in a process that may die of it."""
+    """Compile for every CPU in a child process, which may crash."""
     arguments = f"Path({str(folder)!r}), {machine!r}, {verify}"
     script = f"from pathlib import Path; import test_every_cpu as t; t.compile_each({arguments})"
     command = [sys.executable, "-c", script]
@@ -120,7 +120,7 @@ def in_a_child(folder: Path, machine: str, verify: bool) -> None:
 
 @pytest.fixture(scope="module")
 def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Path]]:
-    """What gives the network for every CPU of a machine."""
+    """Return a function that compiles the network for every CPU of a machine."""
     made: dict[str, list[Path]] = {}
 
     def of(machine: str) -> list[Path]:
@@ -137,7 +137,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[
 @pytest.mark.slow
 @pytest.mark.timeout(3600)  # of all CPUs, on a busy machine
 @needs.machine("x86_64")
-def test_this_host_runs_or_refuses_each(tmp_path: Path) -> None:
+def test_this_host_runs_or_refuses_the_code_of_each_cpu(tmp_path: Path) -> None:
     in_a_child(tmp_path, "x86_64", verify=True)
     paths = {path.stem: path for path in tmp_path.glob("*.so")}
     runs = {name for name, path in paths.items() if not ArtifactFile(path).variants[0].obstacle}
@@ -180,6 +180,6 @@ def runner(machine: str, folder: Path) -> Path:
 
 
 def run(*command: str | Path) -> int:
-    """Return the exit code; minus a signal's number, as QEMU hands it on."""
+    """Return the exit code, or minus the number of the signal that QEMU reports."""
     done = subprocess.run(command, env={}, capture_output=True, check=False)
     return -(code - 128) if (code := done.returncode) > 128 else code

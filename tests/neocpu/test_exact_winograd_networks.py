@@ -1,4 +1,4 @@
-"""Networks of integers by Winograd's algorithm: to the bit what direct convolution makes."""
+"""Integer networks by Winograd's algorithm equal direct convolution bit for bit."""
 
 import needs
 import numpy as np
@@ -15,7 +15,7 @@ AVX2 = "llvm -mcpu=haswell"
 
 
 def outputs(model, algorithms):
-    """Return what a model makes of two batches, and its plan."""
+    """Return a model's outputs for two batches, and its plan."""
     how = {"precision": "int8", "small": True, "target": AVX2}
     with neocpu.compile(model, algorithms=algorithms, threads=2, **how) as compiled:
         module = compiled.module()
@@ -24,8 +24,8 @@ def outputs(model, algorithms):
 
 @needs.instruction_set("avx2")
 @pytest.mark.parametrize("activations", [QuantType.QUInt8, QuantType.QInt8])
-def test_is_direct_convolution_to_the_bit(activations):
-    """Of a block with a residual, and with zero points where images end."""
+def test_exact_winograd_equals_direct_convolution_bit_for_bit(activations):
+    """The block has a residual, and zero points as padding."""
     model = quantised(wide_network(), activations=activations, per_channel=True)
     direct, _ = outputs(model, ["dot", "direct"])
     exact, plan = outputs(model, ["dot", "winograd"])
@@ -40,7 +40,7 @@ def test_is_direct_convolution_to_the_bit(activations):
     assert text.startswith("2 convolutions by Winograd in integers: no weights make sums above 9,4")
 
 
-def test_other_plans_prove_nothing():
+def test_plans_without_exact_winograd_have_no_proof():
     with neocpu.compile(
         quantised(wide_network()), precision="int8", target=AVX2, algorithms=["dot"], verify=False
     ) as compiled:

@@ -1,4 +1,4 @@
-"""Whatever values arrive, no kernel of any operator steps out of its tensors or dies."""
+"""No kernel of any operator leaves its tensors or crashes, for any values."""
 
 import os
 import re

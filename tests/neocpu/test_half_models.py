@@ -1,4 +1,4 @@
-"""Models in float16 and bfloat16, from the file to the arrays that a module takes and gives."""
+"""Models in float16 and bfloat16, from the file to a module's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.neocpu.quantised_models import SHAPE, image, network, run_onnxruntime
     ("kind", "keep_io"),
     [(TensorProto.FLOAT16, False), (TensorProto.FLOAT16, True), (TensorProto.BFLOAT16, False)],
 )
-def test_a_network_computes_what_float32_does(kind, keep_io):
-    """Of the same weights and image, but for how the output is rounded; verified, too."""
+def test_a_half_model_agrees_with_float32(kind, keep_io):
+    """Weights and image are the same; only the output is rounded, and verification passes."""
     x = image(0).astype(DTYPES[kind])
     with neocpu.compile(rounded_weights(network(), kind)) as compiled:
         expected = compiled.module()(x.astype(np.float32))

@@ -1,4 +1,4 @@
-"""Sound models that are harder on float32 than most: they compile, and say what it took."""
+"""Valid models that are numerically hard for float32 compile, and report how."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from neocpu.verification.reference.runner import run_reference
 
 
 def with_statistics(model: onnx.ModelProto, variance: float, seed: int = 0) -> onnx.ModelProto:
-    """Return a network whose batch norms divide by other numbers than its activations' variance."""
+    """Return a network whose batch norms do not divide by its activations' variance."""
     rng = np.random.default_rng(seed)
     norms = [node for node in model.graph.node if node.op_type == "BatchNormalization"]
     means, variances = ({node.input[index] for node in norms} for index in (3, 4))
@@ -38,7 +38,7 @@ def with_statistics(model: onnx.ModelProto, variance: float, seed: int = 0) -> o
 
 
 def contested(logits: float) -> onnx.ModelProto:
-    """Return a softmax of large logits, the two largest within one of each other; no batch norm."""
+    """Return a softmax of large logits without batch norms; the two largest are within 1."""
     net = NetworkBuilder("contested", (1, 32, 18, 18), seed=0)
     x = net.input
     for number in range(3):
@@ -64,7 +64,7 @@ def contested(logits: float) -> onnx.ModelProto:
 
 
 def test_large_logits_are_no_reason_to_refuse(caplog):
-    """Ten of a thousand are nearly zero, and err like the others."""
+    """Ten of a thousand outputs are nearly zero, and err like the others."""
     model = with_statistics(models.build("resnet18", image=(64, 64)), variance=0.24)
     inputs = random_inputs(load_model(model).inputs, seed=0)
     (logits,) = run_reference(model, inputs, double=True).values()
@@ -85,7 +85,7 @@ def test_large_logits_are_no_reason_to_refuse(caplog):
 
 
 def test_a_contested_softmax_of_large_logits_is_compiled_again(monkeypatch, caplog):
-    """The kernels are Winograd's with large tiles wherever there are some."""
+    """All kernels that can be are Winograd's with large tiles."""
 
     def measured(store, target, threads, workload, keep):
         if not isinstance(workload, Conv2dWorkload):
@@ -113,7 +113,7 @@ def test_a_contested_softmax_of_large_logits_is_compiled_again(monkeypatch, capl
     ],
 )
 def test_norms_of_data_far_from_zero(operator, width, attributes):
-    """In float32 the mean of the squares less the squared mean may even be negative there."""
+    """The mean of squares minus the squared mean may even become negative in float32."""
     rng = np.random.default_rng(0)
     values = {name: rng.normal(size=width).astype(np.float32) for name in ("scale", "shift")}
     values["far"] = np.float32(1000)

@@ -1,6 +1,6 @@
-"""No value of any input makes compiled code crash, hang or write elsewhere; results are documented.
+"""No input value makes compiled code crash, hang or write elsewhere.
 
-docs/robustness.md says what they are.
+docs/robustness.md documents the results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Code for VNNI, BF16 and the like is refused by name where a CPU lacks it, and not run."""
+"""Code for VNNI, BF16 and the like is refused by name on CPUs that lack them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from neocpu.schedules.vocabulary.target_parsing import missing_on_host, parse_ta
 from tests.neocpu.quantised_models import image, network, quantised, run_onnxruntime
 
 ON_AVX2 = "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell"
-#: Targets that differ from what nearly every host has by one instruction set of interest.
+#: Targets that differ from nearly every host by one instruction set.
 TARGETS = {
     "avxvnni": f"{ON_AVX2} -mattr=+avxvnni",
     "avx512vnni": "llvm -mtriple=x86_64-linux-gnu -mcpu=cascadelake",
@@ -32,7 +32,7 @@ TARGETS = {
 
 
 def linker_of(target: str) -> pytest.MarkDecorator:
-    """What links for a target."""
+    """Return the mark of tests that need a linker for a target."""
     return needs.linker(parse_target(target).machine)
 
 
@@ -57,7 +57,7 @@ def cut(fat: Path, target: str, path: Path) -> Path:
 
 @needs.machine("x86_64")
 @pytest.mark.parametrize("feature", TARGETS)
-def test_what_the_host_lacks_is_named(parts: Path, tmp_path: Path, feature: str) -> None:
+def test_features_that_the_host_lacks_are_named(parts: Path, tmp_path: Path, feature: str) -> None:
     if feature in host_features():
         pytest.skip(f"this host has {feature}")
     needs.skip(linker_of(TARGETS[feature]))
@@ -70,7 +70,7 @@ def test_what_the_host_lacks_is_named(parts: Path, tmp_path: Path, feature: str)
 
 @needs.machine("x86_64")
 @needs.instruction_set("avx2")
-def test_of_several_parts_one_that_runs_here_is_taken(parts: Path) -> None:
+def test_a_part_that_runs_here_is_selected_from_several(parts: Path) -> None:
     x = image(3)
     found = neocpu.load(parts)(x)
     np.testing.assert_allclose(found, run_onnxruntime(quantised(network()), x), atol=0.1)
@@ -79,7 +79,7 @@ def test_of_several_parts_one_that_runs_here_is_taken(parts: Path) -> None:
 
 
 @needs.machine("x86_64")
-def test_a_file_without_a_part_for_the_host_names_what_each_lacks(
+def test_a_file_without_a_part_for_the_host_names_the_missing_features(
     parts: Path, tmp_path: Path
 ) -> None:
     lacked = [name for name in ("avxvnni", "avx512vnni") if name not in host_features()]
@@ -93,7 +93,7 @@ def test_a_file_without_a_part_for_the_host_names_what_each_lacks(
 
 @needs.machine("x86_64")
 def test_code_that_ends_its_process_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where hosts are asked for less than the code needs, a child finds that out."""
+    """A child process runs the code, because the target demands less than the code needs."""
     cpu = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=diamondrapids")
     if not missing_on_host(cpu):
         pytest.skip("this host is one")
@@ -111,7 +111,7 @@ def test_code_that_may_not_use_instructions_does_not_demand_them() -> None:
 
 
 def test_every_instruction_that_multiplies_is_gated() -> None:
-    """A kind of products whose feature no loader asks for would end processes there."""
+    """Instructions whose feature no loader checks would kill processes on other CPUs."""
     features = {feature for each in INSTRUCTIONS for feature in each.features}
     assert len(features) > 8
     assert features <= KNOWN_FEATURES

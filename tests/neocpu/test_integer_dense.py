@@ -68,7 +68,7 @@ class Graph:
 
 
 def compared(model, shape, precision="int8", threads=2):
-    """Return what the model makes, what ONNX says, and the plan's dense layers."""
+    """Return the model's outputs, ONNX's, and the plan's dense layers."""
     x = np.random.default_rng(5).normal(size=shape).astype("float32")
     expected = ReferenceEvaluator(model).run(None, {"x": x})[0]
     small = precision == "int8"
@@ -86,7 +86,7 @@ def compared(model, shape, precision="int8", threads=2):
 )
 @needs.one_in(3)
 def test_sums_are_exact(shape, n, most, kind):
-    """Whatever the weights are: 16 bits hold the sums of 0, 2, 4 or 8 of their products."""
+    """Weights vary: 16 bits hold the sums of 0, 2, 4 or 8 of their products."""
     graph = Graph(kind)
     y = graph.product(graph.rounded("x"), shape[-1], n, most)
     got, expected, (layer,) = compared(graph.model(y, shape), shape)
@@ -163,7 +163,7 @@ def test_qlinear_matmul():
 
 
 def test_faster_of_both_is_taken():
-    """Sums of eight products in 16 bits are faster than float32; widened weights are on no AVX2."""
+    """Sums of eight products in 16 bits are faster than float32; AVX2 does not widen weights."""
     found = {}
     for most in (127, 16):
         graph = Graph()

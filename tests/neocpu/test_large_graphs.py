@@ -1,4 +1,4 @@
-"""Graphs that are wide, long or deep compile, and compute what ONNX Runtime does."""
+"""Wide, long or deep graphs compile, and agree with ONNX Runtime."""
 
 import functools
 import itertools
@@ -54,7 +54,7 @@ def test_concat_of_many_inputs(count, axis):
 
 @pytest.mark.parametrize("count", [600, pytest.param(5000, marks=needs.everything())])
 def test_concat_of_thousands_of_tensors(count):
-    """Of slices of one input, of a channel each."""
+    """The tensors are slices of one input, with one channel each."""
     pieces = names(count, "p")
     nodes = [
         helper.make_node("Split", ["x"], pieces, axis=1, num_outputs=count),
@@ -86,7 +86,7 @@ def test_many_inputs_and_outputs(count):
 
 
 def chain(length: int, link) -> list[onnx.NodeProto]:
-    """``link(index, source, destination)`` from ``x`` to ``y``, one behind the other."""
+    """Return a chain of ``link(index, source, destination)`` from ``x`` to ``y``."""
     values = ["x", *names(length - 1, "t"), "y"]
     return [link(i, values[i], values[i + 1]) for i in range(length)]
 
@@ -156,7 +156,7 @@ def test_a_ladder_of_gates_does_not_double():
     assert_computes(make(nodes, {"x": SHAPE}, {"y": SHAPE}))
 
 
-def test_convolutions_one_behind_the_other():
+def test_long_chains_of_convolutions():
     rng = np.random.default_rng(0)
     weights = {f"w{i}": rng.normal(size=(4, 4, 1, 1)).astype(np.float32) / 2 for i in range(7)}
     nodes = chain(1000, lambda i, a, b: helper.make_node("Conv", [a, f"w{i % 7}"], [b]))

@@ -1,6 +1,6 @@
-"""Kernels of the built-in networks, in every precision, lack nothing, or are named with the reason.
+"""Kernels of the built-in networks have no shortcomings, or have them with a reason.
 
-Nothing is compiled to machine code: kernels are looked at as code generation gets them.
+Nothing is compiled to machine code: tests inspect the input of code generation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.neocpu.quantised_models import network, network_in_groups
 
 TARGETS: Final = ("llvm -mcpu=znver4", "llvm -mcpu=haswell")
 
-#: What kernels may lack besides what has a reason wherever it is.
+#: Shortcomings that kernels may have without a reason.
 ACCEPTED: Final[Mapping[str, str]] = {
     r"fused_strided_slice2_transpose: gather": "SSD's heads to NHWC: 0.03 % of its run",
     r"fused_reshape2?_transpose1?: (gather|scalar)": "YOLO's anchors: 0.5 % of its run",
@@ -65,7 +65,7 @@ def kernels_of(monkeypatch: pytest.MonkeyPatch, model: Any, **options: Any) -> t
 
 
 def lacking(mod: Any, target: Any) -> list[str]:
-    """Return what kernels lack without a reason."""
+    """Return kernels' shortcomings without a reason."""
     found = []
     for var, function in mod.functions_items():
         name = str(var.name_hint)
@@ -95,7 +95,7 @@ def in_integers(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 @pytest.mark.parametrize("make", [network, network_in_groups], ids=lambda make: make.__name__)
 def test_kernels_of_small_networks_lack_nothing(monkeypatch, tmp_path, make, precision, target):
-    """Of awkward sizes, and in groups."""
+    """Layers have awkward sizes, and some have groups."""
     model = in_integers(make(), tmp_path) if precision == "int8" else make()
     options = {"precision": precision, "small": precision == "int8", "target": target}
     assert not lacking(*kernels_of(monkeypatch, model, **options))

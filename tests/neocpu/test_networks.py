@@ -1,6 +1,6 @@
 """Every built-in network, at batch 2 and an unusual image size, against ONNX Runtime.
 
-The usual sizes are what ``neocpu bench --suite all --vs onnxruntime`` compares.
+``neocpu bench --suite all --vs onnxruntime`` compares the usual sizes.
 """
 
 import needs
@@ -20,7 +20,7 @@ IMAGES = {
     "unet": (96, 80),
     "yolov3_tiny": (96, 160),
 }
-# What is in them is in others of their families, in ONNX's light models, or in smaller networks
+# Their operators are in others of their families, in ONNX's light models, or in smaller networks
 # that other tests compile: `make fresh` takes them too.
 REPEATED = {
     *("densenet121", "densenet161", "densenet169", "densenet201", "efficientnet_b0"),

@@ -1,4 +1,4 @@
-"""NaN and infinities, in images and in weights: where the reference has them, so do we."""
+"""NaN and infinities in images and weights appear exactly where the reference has them."""
 
 import needs
 import numpy as np
@@ -52,7 +52,7 @@ def check(made: ModelProto, x: np.ndarray, **options) -> set[str]:
 
 
 def activations(source: str, prefix: str) -> tuple[list, list[str]]:
-    """Every activation of ``source``, and what they are called."""
+    """Return every activation of ``source``, and their names."""
     names = [f"{prefix}_{kind}" for kind in ACTIVATIONS]
     nodes = []
     for kind, name in zip(ACTIVATIONS, names, strict=True):
@@ -74,7 +74,7 @@ def test_activations_alone():
 @pytest.mark.parametrize("algorithm", ["direct", "depthwise", "pointwise", "nchw"])
 @needs.one_in(2)
 def test_an_image_through_convolutions_and_their_activations(algorithm, channels):
-    """Each activation behind a convolution of its own, then one more convolution behind that."""
+    """Each activation has a convolution before it and another one after it."""
     size = 1 if algorithm == "pointwise" else 3
     groups = channels if algorithm == "depthwise" else 1
     shape = (channels, channels // groups, size, size)
@@ -121,7 +121,7 @@ def test_pools_and_reductions(first, channels):
 
 @pytest.mark.parametrize("special", SPECIAL, ids=str)
 def test_weights(special):
-    """Where the window meets the padding, an infinite weight makes NaN of its zeros."""
+    """An infinite weight times a zero of the padding is NaN."""
     weights = normal(16, 16, 3, 3) * np.float32(0.1)
     weights[3, 2, 0, 1] = special
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)
@@ -133,8 +133,8 @@ def test_weights(special):
     )
 
 
-def test_winograd_keeps_them_within_its_tiles():
-    """What is far from them stays as it is, and nothing that is NaN in the reference is not."""
+def test_winograd_keeps_infinities_within_its_tiles():
+    """Pixels far from them keep their values, and all NaN of the reference are NaN."""
     x = normal(1, 16, 24, 24)
     x[0, 3, 2, 2] = np.inf
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)

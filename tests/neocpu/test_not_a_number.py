@@ -40,7 +40,7 @@ def test_reductions(op):
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize(("op", "sign"), [("ReduceMax", -1), ("ReduceMin", 1)])
 def test_extrema_of_infinities(op, sign, axis, width):
-    """Masked attention asks whether a row is all infinite, and what it is then not."""
+    """Masked attention asks whether a row is entirely infinite."""
     most = np.finfo(np.float32).max
     rows = [[INF] * 3, [most] * 3, [INF, most, INF], [INF, 1, -INF]]
     x = sign * np.array([row + row[:1] * (width - 3) for row in rows], np.float32)
@@ -58,7 +58,7 @@ def test_arithmetic_with_a_number(op, value, shape):
 
 
 @pytest.mark.parametrize("op", ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
-def test_what_is_not_so(op):
+def test_negated_comparisons_with_nan(op):
     compared = helper.make_node(op, ["x", "v"], ["e"])
     check([compared, helper.make_node("Not", ["e"], ["y"])], v=X[::-1].copy())
     chosen = helper.make_node("Where", ["n", "x", "v"], ["y"])

@@ -138,7 +138,7 @@ EITHER = {
 
 @pytest.mark.parametrize("what", EITHER)
 def test_runs_or_is_refused_in_one_line(what):
-    """Where ONNX says nothing, or ONNX Runtime something else."""
+    """ONNX does not define these models, or ONNX Runtime computes something else."""
     model = EITHER[what]
     names = [value.name for value in model.graph.input]
     refusal = ""
@@ -152,7 +152,7 @@ def test_runs_or_is_refused_in_one_line(what):
 
 
 def views(rng: np.random.Generator, shape: tuple[int, ...]):
-    """Yield what moves elements: as NumPy does it, and as a node's operator, inputs, attributes."""
+    """Yield views by NumPy, and the operator, inputs and attributes of their nodes."""
     factors = (2, 3, 3, 4, 5)
     for _ in range(rng.integers(2, 5)):
         kind = rng.integers(3)
@@ -174,7 +174,7 @@ def views(rng: np.random.Generator, shape: tuple[int, ...]):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_views_of_views(seed):
-    """What moves elements is fused into one kernel, whose indices TVM may not simplify wrongly."""
+    """Views are fused into one kernel, and TVM must not simplify its indices wrongly."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((2, 3, 3, 4, 5)).astype(np.float32)
     nodes, constants, expected = [], {}, []
@@ -207,7 +207,7 @@ def test_views_of_views(seed):
 
 
 def test_windows_of_more_channels_than_there_are():
-    """A size of 2^31 - 1 sums over all channels at once, and takes no time for those not there."""
+    """A size of 2^31 - 1 sums over all channels, and takes no time for missing ones."""
     node = helper.make_node("LRN", ["x"], ["y"], size=2**31 - 1, alpha=1e9, bias=1.0)
     with neocpu.compile(make([node], shape=(2, 3, 4, 5))) as compiled:
         assert compiled.verification.ok

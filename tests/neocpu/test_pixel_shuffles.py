@@ -1,4 +1,4 @@
-"""Networks that shuffle pixels stay in blocked layouts, and compute what ONNX says."""
+"""Networks that shuffle pixels stay in blocked layouts, and agree with ONNX."""
 
 import numpy as np
 import onnxruntime
@@ -32,7 +32,7 @@ def weights(outs, ins, side=3):
 @pytest.mark.parametrize("mode", ["CRD", "DCR"])
 @pytest.mark.parametrize(("batch", "channels"), [(1, 32), (2, 19)])
 def test_a_head_that_enlarges(mode, batch, channels):
-    """As in EDSR: convolutions around a shuffle, and an activation after it."""
+    """EDSR has convolutions around a shuffle, and an activation after it."""
     x = random(batch, 3, 9, 7)
     constants = {
         "w0": weights(channels, 3),
@@ -55,7 +55,7 @@ def test_a_head_that_enlarges(mode, batch, channels):
 
 
 def test_pixels_become_channels():
-    """As PyTorch writes PixelUnshuffle, and as ONNX has it."""
+    """Both PyTorch's PixelUnshuffle and ONNX's SpaceToDepth are tested."""
     x = random(2, 16, 8, 12)
     constants = {
         "w0": weights(16, 16),
@@ -104,8 +104,8 @@ def test_transposed_convolutions(kernel, attrs):
     assert len(check(nodes, x, constants)) == 1
 
 
-def test_what_is_seen_in_between_stays():
-    """A shuffle whose parts something else reads, and one of too many parts."""
+def test_shuffles_with_other_readers_or_too_many_parts_stay():
+    """The parts of one shuffle have another reader, and the other shuffle has too many parts."""
     side = int(MAX_PARTS**0.5) + 1
     x = random(1, 8, 3, 4)
     constants = {

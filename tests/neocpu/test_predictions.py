@@ -1,4 +1,4 @@
-"""Predictions of a run: every kernel has one, whatever made it."""
+"""Predictions of a run: every kernel has one, whatever its source."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_every_kernel_has_a_prediction(name):
             assert op.share == pytest.approx(op.predicted_us / plan.predicted_us)
 
 
-def test_what_has_an_estimate_of_its_own_keeps_it():
+def test_kernels_with_their_own_estimate_keep_it():
     with neocpu.compile(classic(), threads=2, verify=False, only_databases=True) as compiled:
         plan = compiled.plan
     kinds = {kernel.kind for kernel in plan.kernels}
@@ -107,7 +107,7 @@ def test_what_has_an_estimate_of_its_own_keeps_it():
     assert {op.cost_source for op in plan.ops} >= {"estimated"}
 
 
-def test_more_weights_than_caches_hold_take_longer():
+def test_weights_beyond_the_caches_take_longer():
     """The last-level cache keeps a small network's weights from one run to the next."""
     from neocpu.planning.operators.network_costs import NetworkCosts
     from neocpu.schedules.operators.dense import DenseWorkload, estimate
@@ -119,7 +119,7 @@ def test_more_weights_than_caches_hold_take_longer():
         estimate(workload, NetworkCosts.of(target, 2, size).warm, 2) for size in (1e6, 6e6, 1e9)
     ]
     assert seconds[0] < seconds[1] < seconds[2]
-    other = parse_target("llvm -mcpu=znver3")  # of which no network's rates are known
+    other = parse_target("llvm -mcpu=znver3")  # a CPU without known rates of networks
     assert NetworkCosts.of(other, 2, 1e9).warm.rates == other.rates
 
 

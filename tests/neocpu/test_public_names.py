@@ -1,4 +1,4 @@
-"""What `neocpu` is to a stranger: names, types, help, and errors that Python's users catch."""
+"""The public face of `neocpu`: names, types, help, and errors that users catch."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ BAD = (
 
 
 @pytest.mark.slow
-def test_type_checkers_see_what_there_is(tmp_path: Path) -> None:
-    """And nothing else: a line of `BAD` each is an error, and none of `GOOD` and the README."""
+def test_type_checkers_see_all_public_names(tmp_path: Path) -> None:
+    """Every line of `BAD` is an error, and no line of `GOOD` or the README is."""
     pytest.importorskip("mypy", reason="mypy is not installed")
     installed = tmp_path / "installed" / "neocpu"
     installed.mkdir(parents=True)
@@ -153,7 +153,7 @@ def test_type_checkers_see_what_there_is(tmp_path: Path) -> None:
     assert [line for number, line in enumerate(BAD) if number not in wrong] == []
 
 
-def test_help_opens_with_what_one_calls() -> None:
+def test_help_begins_with_the_functions_to_call() -> None:
     text = pydoc.plain(pydoc.render_doc(neocpu))
     top = "\n".join(text.splitlines()[:16])
     for call in ("neocpu.compile(", "neocpu.load(", "y = m(x)", "compile_calibrated("):
@@ -184,7 +184,7 @@ def test_errors_survive_the_way_between_processes(name: str) -> None:
         assert again.exit_code == error.exit_code
 
 
-def test_errors_are_those_of_python_too(tmp_path: Path) -> None:
+def test_errors_are_also_pythons_own_exceptions(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     for raising, kind, own in (
         (lambda: neocpu.load(gone), FileNotFoundError, neocpu.ArtifactError),
@@ -210,7 +210,7 @@ def test_errors_are_those_of_python_too(tmp_path: Path) -> None:
 
 
 def test_an_error_of_ours_passes_where_python_s_are_caught(tmp_path: Path) -> None:
-    """It is one of those too, and says already what is wrong."""
+    """The error is of Python's class too, and its message already says what is wrong."""
     path = tmp_path / "a.json"
     path.write_text("{}")
     with (
@@ -235,7 +235,7 @@ def test_every_word_is_known_where_it_is_used() -> None:
 
 
 def test_a_module_is_called_as_it_is_typed() -> None:
-    """`out` is no second input."""
+    """The argument `out` is not taken for a second input."""
     for call in (neocpu.Module.__call__, neocpu.Module.submit, neocpu.Module.run):
         assert inspect.signature(call).parameters["out"].kind is inspect.Parameter.KEYWORD_ONLY
     assert isinstance(neocpu.aligned_empty((2,), "float32"), np.ndarray)

@@ -1,4 +1,4 @@
-"""Models whose inputs and outputs are bytes, by every way to run them: bit for bit alike."""
+"""Models whose inputs and outputs are bytes run equally, bit for bit, in every way."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.neocpu.runtime.bundle.conftest import build
 
 @dataclass(frozen=True)
 class Case:
-    """A compiled model of bytes, an input, and what ONNX Runtime makes of it."""
+    """A compiled model of bytes, an input, and ONNX Runtime's output."""
 
     model: onnx.ModelProto
     artifact: Path
@@ -36,7 +36,7 @@ class Case:
 
 
 def of_bytes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a QDQ model without the quantisation of its input and what undoes its output's."""
+    """Return a QDQ model without the first QuantizeLinear and the last DequantizeLinear."""
     found = onnx.ModelProto()
     found.CopyFrom(model)
     graph = found.graph
@@ -124,8 +124,8 @@ def test_bench(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "least", "most"), [("uint8", 0, 255), ("int8", -128, 127)])
-def test_random_bytes_are_all_of_them(dtype: str, least: int, most: int) -> None:
-    """Zeros and ones would verify a model of bytes by two values alone."""
+def test_random_inputs_of_bytes_cover_all_values(dtype: str, least: int, most: int) -> None:
+    """Inputs of zeros and ones would verify a model of bytes by two values only."""
     (array,) = random_inputs([TensorSpec("x", dtype, (100, 100))], 0).values()
     assert (array.dtype.name, array.min(), array.max()) == (dtype, least, most)
     (indices,) = random_inputs([TensorSpec("x", "int64", (100, 100))], 0).values()

@@ -22,7 +22,7 @@ from tests.neocpu.quantised_models import (
 )
 
 AVX2 = "llvm -mcpu=haswell"
-"""What a plan costs depends on the CPU: one that every x86-64 machine of tests can run."""
+"""A fixed target, because plans depend on the CPU; every x86-64 machine of tests can run it."""
 
 FORMS = {
     "u8": {},
@@ -35,7 +35,7 @@ FORMS = {
 
 
 def compiled_within_a_step(model, precision, target="host"):
-    """Return the plan of a model, compiled, whose outputs are ONNX Runtime's within a step."""
+    """Compile a model, check that it agrees with ONNX Runtime within a step; return the plan."""
     how = {"precision": precision, "small": precision == "int8", "target": target}
     with neocpu.compile(model, threads=2, **how) as compiled:
         module = compiled.module()
@@ -73,7 +73,7 @@ def test_convolutions_in_groups_are_onnx_runtimes_within_a_step(name, precision)
 
 
 def test_neighbours_agree_on_integers():
-    """Nothing is brought to a grid, or from it, by itself, but where grids differ."""
+    """Only tensors whose grids differ are quantised or dequantised by separate kernels."""
     model = quantised(network(), per_channel=True)
     with neocpu.compile(model, precision="int8", small=True, verify=False) as compiled:
         plan = compiled.plan

@@ -1,4 +1,4 @@
-"""Pictures that a quantised network reads: quantised and packed for its first layer at once."""
+"""A quantised network's pictures are quantised and packed for its first layer in one kernel."""
 
 import numpy as np
 import onnx

@@ -23,7 +23,7 @@ PICTURES = 479
 
 
 def processes(folder):
-    """Return the processes that write into a folder: whoever started them."""
+    """Return the processes that write into a folder."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
@@ -44,7 +44,7 @@ def short():
 
 @pytest.fixture
 def play(short, tmp_path):
-    """Play the scene; nothing is left of it afterwards."""
+    """Play the scene, and check that it leaves nothing behind."""
 
     def played(*arguments):
         environment = {
@@ -79,7 +79,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    """A folder of pictures, one of which is none; and what is to be computed of each."""
+    """Return a folder of pictures, one of them broken, and the expected score of each."""
     image = pytest.importorskip("PIL.Image")
     folder = tmp_path_factory.mktemp("pictures")
     rng = np.random.default_rng(0)
@@ -95,7 +95,9 @@ def pictures(tmp_path_factory):
 
 
 @pytest.mark.parametrize("victim", ["worker", pytest.param("node", marks=needs.everything())])
-def test_every_picture_is_scored_once_though_one_is_killed(victim, model, pictures, play, tmp_path):
+def test_every_picture_is_scored_once_though_a_worker_is_killed(
+    victim, model, pictures, play, tmp_path
+):
     from pyarrow import parquet
 
     folder, wanted = pictures

@@ -1,4 +1,4 @@
-"""The distribution ``neocpu-runtime``, installed where there is nothing but numpy."""
+"""The distribution ``neocpu-runtime``, installed in an environment with only numpy."""
 
 import os
 import re
@@ -41,7 +41,7 @@ class Site:
         subprocess.run([*pip, "--no-index", "--no-deps", str(wheel)], check=True)
 
     def link(self, requirements: Iterable[str]) -> list[Path]:
-        """Install distributions and what they need: by links, for nothing may be downloaded."""
+        """Install distributions and their requirements by links: nothing may be downloaded."""
         waiting, links = [Requirement(line) for line in requirements], list[Path]()
         seen = set()
         while waiting:
@@ -86,7 +86,7 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Site:
     return Site(tmp_path_factory.mktemp("site") / "venv", wheel)
 
 
-def test_is_for_this_machine_and_any_python(wheel: Path) -> None:
+def test_the_wheel_is_for_this_machine_and_any_python(wheel: Path) -> None:
     assert wheel.name == f"neocpu_runtime-{neocpu.__version__}-py3-none-{needs_of(LIBRARY)}.whl"
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -125,7 +125,9 @@ def beside(request: pytest.FixtureRequest, site: Site) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("beside")
-def test_runs_what_the_compiler_wrote_bit_for_bit(linear, site: Site, tmp_path: Path) -> None:
+def test_the_runtime_wheel_and_the_compiler_agree_bit_for_bit(
+    linear, site: Site, tmp_path: Path
+) -> None:
     np.save(tmp_path / "x.npy", *linear.inputs())
     script = f"""
 import sys
@@ -145,7 +147,7 @@ print({{"tvm", "tvm_ffi"}} & set(sys.modules), "libtvm" in open("/proc/self/maps
     assert np.load(tmp_path / "y.npy").tobytes() == expected.tobytes()
 
 
-def test_says_what_it_does_not_have(site: Site) -> None:
+def test_missing_parts_of_the_runtime_wheel_are_named(site: Site) -> None:
     done = site.run("import neocpu; print(neocpu.__version__); neocpu.compile")
     assert done.stdout.split() == [version("neocpu")]
     assert done.stderr.splitlines()[-1].startswith(
@@ -201,7 +203,7 @@ class TestWithTheCommandLine:
         assert sorted(names) == sorted(runtime.COMMANDS)
 
     @pytest.mark.parametrize("command", ["compile", "tune", "bench"])
-    def test_says_what_a_missing_command_needs(self, site: Site, command: str) -> None:
+    def test_a_missing_command_names_the_package_it_needs(self, site: Site, command: str) -> None:
         done = site.neocpu(command, "--help")
         assert done.returncode == 2
         assert done.stderr == (

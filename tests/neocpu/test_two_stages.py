@@ -12,7 +12,7 @@ from neocpu.runtime.header_parts import Repeat
 from tests.neocpu.two_stage import MOST, OUTPUTS, PROPOSALS, SIDE, two_stages
 
 
-def test_what_it_finds_is_onnxruntimes():
+def test_detections_agree_with_onnxruntime():
     model = two_stages()
     session = onnxruntime.InferenceSession(model.SerializeToString())
     with neocpu.compile(model, threads=1) as compiled, compiled.module() as module:

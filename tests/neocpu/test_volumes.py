@@ -1,4 +1,4 @@
-"""Networks over volumes keep to frames in blocked layouts, and compute what ONNX says."""
+"""Networks over volumes stay in depth slices in blocked layouts, and agree with ONNX."""
 
 import needs
 import numpy as np
@@ -80,7 +80,7 @@ def residual(batch):
 def test_a_residual_network(batch):
     model, x = residual(batch)
     found = counted(model)
-    # One transposition of the input, and everything else over frames.
+    # One transposition of the input, and everything else over depth slices.
     assert found["relax.permute_dims"] == 1
     assert not any(name.endswith("3d") or name.endswith("batch_norm") for name in found)
     check(model, x)
@@ -114,7 +114,7 @@ def test_branches_and_a_gate():
 
 
 def test_a_decoder():
-    """What is transposed comes back to frames to be joined with what was one level up."""
+    """The upsampled volume returns to depth slices, to be concatenated with the level above."""
     x = random(1, 5, 4, 6, 4)
     constants = {
         "w0": random(16, 5, 3, 3, 3) / 8,
@@ -156,9 +156,9 @@ def test_transposed_convolutions(kernel, attrs, batch):
         node("Conv", "c w2", "y", pads=[1] * 6),
     ]
     plan = check(make_model(nodes, {"x": x}, constants), x)
-    # What is cut of the depth of several volumes is cut where they are volumes: one kernel shuffles
-    # and cuts there, in plain layout.
-    # With a stride of 1 nothing is computed that would be cut.
+    # The depth of several volumes is cut while they are volumes: one kernel shuffles and cuts, in
+    # plain layout.
+    # With a stride of 1 nothing is computed and then cut.
     is_cut = attrs.get("pads", [0])[0] > 0 and attrs["strides"][0] > 1
     plain = [each for each in plan.kernels if each.kind == "other" and "slice" in each.name]
     shuffles = [op.kind for op in plan.ops].count("shuffle")
@@ -205,7 +205,7 @@ def test_weights_that_are_an_input_stay_with_generic_loops():
 
 
 def test_stored_weights_within_frames_stay_stored():
-    """Quantised convolutions that reach no other frame are ones of images, in integers too."""
+    """Quantised convolutions within one depth slice are convolutions of images, in integers."""
     x = random(1, 16, 3, 6, 5)
     rng = np.random.default_rng(1)
     constants = {
@@ -235,7 +235,7 @@ def test_stored_weights_within_frames_stay_stored():
 
 @pytest.mark.parametrize("zero", [0, 131])
 def test_bytes_across_frames(zero):
-    """Around a volume are frames of what stands for zero."""
+    """A volume is padded by depth slices of the zero point."""
     x = random(2, 8, 4, 5, 6)
     rng = np.random.default_rng(2)
     constants = {

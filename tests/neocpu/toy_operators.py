@@ -1,6 +1,6 @@
 """A convolution template and a layout-tolerant operator that the project does not have.
 
-All there is to either is in this file: what CONTRIBUTING.md walks through.
+All code of both is in this file, which CONTRIBUTING.md explains.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class GlobalMaxOp(LayoutOp):
 
 @contextmanager
 def registered() -> Iterator[None]:
-    """Make both known for as long as it lasts."""
+    """Register both for the duration of the context."""
     registry.register(TEMPLATE)
     KINDS.append(GlobalMaxOp)
     try:

@@ -7,7 +7,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 SIDE, CHANNELS, CLASSES, PROPOSALS, MOST = 8, 6, 4, 20, 9
-"""Of the feature map; its channels; classes; proposals after the first stage; detections."""
+"""The feature map's side and channels; classes; proposals after the first stage; detections."""
 ANCHORS = SIDE * SIDE
 OUTPUTS = ("boxes", "labels", "scores", "masks", "proposals", "number")
 node = helper.make_node
@@ -81,7 +81,7 @@ def two_stages(threshold: float = 0.3, seed: int = 0) -> onnx.ModelProto:
         node("Reshape", ["row_column", "flat"], ["found_row"]),
         node("Reshape", ["class_column", "flat"], ["found_class"]),
         node("Gather", ["proposals", "found_row"], ["found_boxes"]),
-        # Boxes of different classes are moved apart.
+        # Boxes of different classes are separated by an offset.
         node("Size", ["found_boxes"], ["numbers"]),
         node("Equal", ["numbers", "zero_scalar"], ["is_empty"]),
         node("Concat", ["found_boxes", "some_box"], ["some_boxes"], axis=0),

@@ -1,8 +1,8 @@
-"""Does a change leave machine code as it is? ``python -m tests.object_code OLD NEW``.
+"""Compare machine code before and after a change: ``python -m tests.object_code OLD NEW``.
 
 ``OLD`` and ``NEW`` are the ``neocpu`` commands of two trees, each installed in an environment of
 its own. Every network is compiled by both for every CPU, at two threads and without records, and
-their functions are compared, apart from addresses of what lies elsewhere.
+their functions are compared, without addresses of other code and data.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ _NAMELESS = "(nameless)"  # parallel loops, and LLVM's conversions of float16 on
 def functions(artifact: Path) -> dict[str, str]:
     """Return a digest of every function of a shared library, by name, and of all constants.
 
-    The virtual machine's program, which lies among these, is none: it is left out. Which functions
-    are in a group decides where constants and code without a name lie, and how often: that is not
-    compared. What has no name is called by its digest, each piece up to a return or a jump.
+    The virtual machine's program among these is no function, and is left out. The grouping of
+    functions decides the places and copies of constants and of nameless code, which are not
+    compared. Nameless code is named by its digest, each piece up to a return or a jump.
     """
     data = artifact.read_bytes()
     machine = struct.unpack_from("<H", data, 18)[0]
@@ -51,7 +51,7 @@ def _digest(body: object) -> str:
 
 
 def _pieces(body: list[str | int]) -> Iterator[list[str | int]]:
-    """Yield what ends with a return or a jump, after which something else may begin."""
+    """Yield pieces of code that end with a return or a jump."""
     piece: list[str | int] = []
     for line in filter(lambda line: not _is_padding(line), body):
         piece.append(line)
@@ -67,7 +67,7 @@ def _is_padding(line: str | int) -> bool:
 
 
 def changes(old: dict[str, str], new: dict[str, str]) -> str:
-    """Say which functions are gone, new, or not what they were; "" if none."""
+    """Return the functions that are gone, new or changed, in words; "" if there are none."""
     kinds = {
         "gone": old.keys() - new.keys(),
         "new": new.keys() - old.keys(),
@@ -112,8 +112,8 @@ def _instructions(artifact: Path) -> dict[tuple[str, int], list[str | int]]:
 def _words(data: bytes) -> dict[tuple[str, int], list[str | int]]:
     """Return the instructions of an AArch64 library without immediates that are addresses.
 
-    And without those that do nothing, whose number depends on where a loop begins: how far a branch
-    goes is counted without them.
+    Instructions without an effect are left out too, because their number depends on the start of
+    a loop; the distance of a branch is counted without them.
     """
     found: dict[tuple[str, int], list[str | int]] = {}
     for name, start, size in _functions(data):
@@ -127,11 +127,11 @@ def _words(data: bytes) -> dict[tuple[str, int], list[str | int]]:
             adds = word & 0x7F800000 == 0x11000000  # ADD of an immediate
             loads = word & 0x3B000000 == 0x39000000  # LDR, STR with an offset
             if is_page:
-                word &= ~0xE0FFFFE0  # linkers make one of the other, by where it lies
+                word &= ~0xE0FFFFE0  # linkers replace one by the other, depending on the address
             elif (branch := _branch(word)) is not None:
                 word, distance = branch
                 inside = 0 <= at + distance < len(words)
-                # Of other nameless code, perhaps.
+                # It may be part of other nameless code.
                 calls = name == _NAMELESS and word & 0xFC000000 == 0x94000000
                 body.append(before[at + distance] - before[at] if inside and not calls else 0)
             elif base in pages and (adds or loads):
@@ -153,7 +153,7 @@ def _writes(word: int) -> bool:
 
 
 def _branch(word: int) -> tuple[int, int] | None:
-    """Return a branch without its distance, and that, in instructions; None if it is none."""
+    """Return a branch without its distance, and the distance in instructions; else None."""
     for mask, kind, shift, bits in (
         (0x7C000000, 0x14000000, 0, 26),  # B, BL
         (0xFF000010, 0x54000000, 5, 19),  # B.cond
@@ -167,7 +167,7 @@ def _branch(word: int) -> tuple[int, int] | None:
 
 
 def _functions(data: bytes) -> list[tuple[str, int, int]]:
-    """Return name, offset in the file and size of each symbol's code, and of what has none."""
+    """Return name, offset in the file and size of each symbol's code, and of nameless code."""
     text = next(section for section in _sections(data) if section.name == ".text")
     begins: dict[int, str] = {}
     ends: dict[int, int] = {}
@@ -208,7 +208,7 @@ class _Symbol(NamedTuple):
 
 
 def _symbols(data: bytes) -> list[_Symbol]:
-    """Return what the symbol table names."""
+    """Return the entries of the symbol table."""
     sections = _sections(data)
     found = []
     for table in sections:

@@ -1,4 +1,4 @@
-"""Machine code is the same wherever it is linked to, and not if one constant of it is another."""
+"""Machine code compares equal at any address, and different if one constant differs."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def test_padding_between_functions_does_not_matter(tmp_path):
     assert changes(padded, other) == "changed: one"
 
 
-def test_where_it_is_linked_does_not_matter(tmp_path):
+def test_the_address_of_a_function_does_not_matter(tmp_path):
     moved = compiled(tmp_path, "int one(int x) { return x * 3 + 7; }")
     assert changes(compiled(tmp_path), moved) == "new: one"
 
 
 @needs.machine("x86_64")
-def test_after_which_function_nameless_code_lies_does_not_matter(tmp_path):
+def test_the_position_of_nameless_code_does_not_matter(tmp_path):
     one, two = "int one(int x) { return x + 3; }", "int two(int x) { return x * 5; }"
     nameless = '__asm__(".text; mov $5, %eax; ret");'
     first = compiled(tmp_path, one + nameless + two)
@@ -82,5 +82,5 @@ def test_a_jump_of_nameless_code_that_goes_elsewhere_is_noticed(tmp_path):
         ({"FIRST": "other"}, "gone: inner; new: other; changed: outer"),
     ],
 )
-def test_what_changed_is_named(tmp_path, changed, said):
+def test_changed_functions_are_named(tmp_path, changed, said):
     assert changes(compiled(tmp_path), compiled(tmp_path, **changed)) == said

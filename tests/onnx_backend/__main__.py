@@ -21,7 +21,7 @@ _LIMITS = Limits(cpu_seconds=120, seconds=240)
 
 
 def run_all(names: list[str], progress: bool = False) -> dict[str, Result]:
-    """Run tests in a child; one that dies or hangs is an answer, and another child goes on."""
+    """Run tests in a child; a crash or a hang is a result, and another child continues."""
     suite()  # once, for all children
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, f"{number}.json") for number in range(len(names))]

@@ -1,4 +1,4 @@
-"""What kind of thing each test of ONNX's suite is about."""
+"""The category of each test in ONNX's suite."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _OF = {name: category for category, names in _OPERATORS.items() for name in name
 
 
 def categories() -> dict[str, str]:
-    """Return the category of each test by its name; the first in `CATEGORIES` it has a node of.
+    """Return the category of each test: the first in `CATEGORIES` that it has a node of.
 
-    A function's expansion is of the category of that function.
+    The expansion of a function has the function's category.
     """
     models = {}
     with warnings.catch_warnings():

@@ -1,7 +1,7 @@
 """`python -m tests.onnx_backend.constants`: inputs of ONNX's tests as constants change nothing.
 
 Each test of an operator is run with some of its inputs, drawn by its name, as constants of the
-model: what it then ends as, and what it computes, is what it was with all of them as inputs.
+model: its outcome and its results have to stay those of the test with all inputs.
 With words, only tests whose names have one of them are run.
 """
 
@@ -28,7 +28,7 @@ _UNIT = 2.0**-6
 
 @cache
 def operator_tests() -> dict[str, Any]:
-    """Return ONNX's tests of operators by name, of which some input may stay one."""
+    """Return ONNX's tests of operators by name, if they have several inputs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the suite divides by zero
         cases = load_model_tests(kind="node")
@@ -41,7 +41,7 @@ def operator_tests() -> dict[str, Any]:
 
 
 def subsets(name: str) -> Iterator[tuple[int, ...]]:
-    """Yield the numbers of inputs to be constants: of all but one, and of another some."""
+    """Yield the numbers of inputs that become constants: all but one, and some others."""
     count = len(operator_tests()[name].data_sets[0][0])
     draw = random.Random(name)
     left = draw.randrange(count)
@@ -86,7 +86,7 @@ def run_with(name: str, constants: tuple[int, ...]) -> Result:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is a tensor of numbers, and no sequence, text or nothing."""
+    """Return whether a value is a tensor of numbers, not a sequence, text or None."""
     if not isinstance(value, np.ndarray | np.generic):
         return False
     return np.asarray(value).dtype.kind in "biuf" or np.asarray(value).dtype.name == "bfloat16"

@@ -1,4 +1,4 @@
-"""ONNX's backend test suite, run through neocpu: which tests there are, and how one ends."""
+"""ONNX's backend test suite, run through neocpu: its tests, and their results."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ LISTED = {
     "test_resize_downsample_scales_cubic_align_corners": _UNROUNDED,
     "test_resize_downsample_scales_linear_align_corners": _UNROUNDED,
 }
-"""Tests whose expected values neocpu does not give, and why that is right."""
+"""Tests whose expected values neocpu does not return, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a test ended, and why it did not pass."""
+    """The ending of a test, and the reason if it did not pass."""
 
     ending: Ending
     reason: str = ""
 
 
 class Broken(Exception):
-    """What neocpu raised that is no refusal: a bug."""
+    """An error of neocpu that is no refusal: a bug."""
 
 
 class Watched(BackendRep):
@@ -61,7 +61,7 @@ class Watched(BackendRep):
 
 
 class CheapBackend(NeoCPUBackend):
-    """The backend on one thread, without the check of what it compiled: the suite has its own."""
+    """The backend on one thread, without verification, because the suite checks results."""
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> Any:
@@ -71,7 +71,7 @@ class CheapBackend(NeoCPUBackend):
 
 @cache
 def suite() -> dict[str, tuple[str, unittest.TestCase]]:
-    """Return ONNX's tests on the CPU by name, each with its method and what has it."""
+    """Return ONNX's tests on the CPU by name, each with its method and its class."""
     os.environ.setdefault("ONNX_MODELS", tempfile.mkdtemp(prefix="onnx-models-"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the suite divides by zero

@@ -1,4 +1,4 @@
-"""docs/onnx-backend.md: what became of each test."""
+"""docs/onnx-backend.md: the result of each test."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _failures(members: Mapping[str, Result]) -> str:
 
 
 def _reason(result: Result) -> str:
-    """Return a reason without what is a test's own: names of tensors and nodes."""
+    """Return a reason without the names of tensors and nodes."""
     text = re.sub(r", first '[^']*'", "", result.reason)
     text = re.sub(r"'[^']*'", "…", text)
     text = text if len(text) <= 200 else f"{text[:199]}…"

@@ -10,7 +10,7 @@ from tests.onnx_backend.table import DOCUMENT, not_passed_in
 _EVERY = 40 if EVERYTHING else 80
 
 
-def test_what_the_table_has_as_passed_passes_and_nothing_is_wrong():
+def test_tests_listed_as_passed_pass_and_none_is_wrong():
     listed = not_passed_in(DOCUMENT.read_text())
     assert 0 < len(listed) < len(suite()) / 6
     results = run_all(sorted(suite())[::_EVERY])

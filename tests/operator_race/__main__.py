@@ -1,9 +1,9 @@
 """Single operators beside ONNX Runtime: ``python -m tests.operator_race [WORD …] [--rounds N]``.
 
-Each is a model of one operator, or of a few that belong together, on random data, run in turns with
-ONNX Runtime on two threads. What is told is how many times as fast neocpu is, by medians, without
-what a call takes of a model that does nothing with as many inputs; then the geometric mean, and
-which are below 0.8. With words, only those whose names have one of them.
+Each case is a model of one operator, or of a few that belong together, on random data. It runs in
+turns with ONNX Runtime on two threads. The program prints how many times as fast neocpu is, by
+medians, after subtracting the time of a model that does nothing with as many inputs; then the
+geometric mean, and the cases below 0.8. Words select the cases whose names contain one of them.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ THREADS = 2
 TURN, FEWEST = 0.004, 3
 """Seconds, and calls, of a turn at least."""
 REST = 0.005
-"""Seconds before a turn: until then the other's threads may wait busily for its next call."""
+"""Seconds before a turn, in which the other side's threads may still spin."""
 NEGLIGIBLE = 2e-6
-"""What an operator takes at least: less is not to be told from what calls take."""
+"""The least seconds of an operator: shorter times vanish in the cost of calls."""
 LEAST = 0.8
-"""What no operator should be below."""
+"""No operator should be below this ratio."""
 
 Call = Callable[[], Any]
 
 
 @contextmanager
 def both(case: Case) -> Iterator[tuple[Call, Call]]:
-    """Yield calls of neocpu and of ONNX Runtime, on the same arrays, whose outputs agree.
+    """Yield calls of neocpu and of ONNX Runtime on the same arrays, after comparing their outputs.
 
     The arrays lie as `neocpu.aligned_empty` makes them; neocpu copies others first.
 
     Raises
     ------
     AssertionError
-        If their outputs differ.
+        The outputs differ.
     """
     model, feeds = case.model(), {name: aligned(each) for name, each in case.feeds.items()}
     options = onnxruntime.SessionOptions()
@@ -64,7 +64,7 @@ def aligned(array: Array) -> Array:
 
 
 def seconds(call: Call, least: float) -> float:
-    """Return the median time of calls, of all that ``least`` seconds are enough for."""
+    """Return the median time of as many calls as take ``least`` seconds."""
     time.sleep(REST)
     call()
     times, end = [], time.perf_counter() + least
@@ -76,14 +76,14 @@ def seconds(call: Call, least: float) -> float:
 
 
 def idle(inputs: int, rounds: int) -> list[float]:
-    """Return what calls take of a model that does nothing with so many inputs."""
+    """Return the time of calls of a model that does nothing with a number of inputs."""
     names = [f"x{number}" for number in range(inputs)]
     feeds = {name: np.zeros(1, "f") for name in names}
     return times_of(Case("nothing", [node("Identity", names[0])], feeds), rounds)
 
 
 def times_of(case: Case, rounds: int) -> list[float]:
-    """Return what a call takes here, and in ONNX Runtime: medians of rounds, in turns."""
+    """Return the times of a call here and in ONNX Runtime: medians of rounds, in turns."""
     with both(case) as pair:
         times: tuple[list[float], list[float]] = ([], [])
         for turn in range(rounds):
@@ -94,7 +94,7 @@ def times_of(case: Case, rounds: int) -> list[float]:
 
 
 def ratio(case: Case, rounds: int, calls: list[float]) -> float:
-    """Return how many times as fast neocpu is as ONNX Runtime, but for what calls take."""
+    """Return neocpu's speed relative to ONNX Runtime's, without the cost of calls."""
     own, other = (
         max(taken - spent, NEGLIGIBLE)
         for taken, spent in zip(times_of(case, rounds), calls, strict=True)
@@ -103,7 +103,7 @@ def ratio(case: Case, rounds: int, calls: list[float]) -> float:
 
 
 def main() -> None:
-    """Print a line for each operator, then what they come to."""
+    """Print a line for each operator, then a summary."""
     parser = argparse.ArgumentParser(prog="tests.operator_race", description=__doc__)
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--rounds", type=int, default=7, metavar="N")

@@ -1,4 +1,4 @@
-"""What is raced: models of one operator, or of a few that belong together."""
+"""The cases of the race: models of one operator, or of a few that belong together."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def transposed() -> Iterator[Case]:
 
 
 def indexing() -> Iterator[Case]:
-    """Yield operators that look up, write where indices say, or rank."""
+    """Yield operators that read or write by indices, or rank."""
     table, rows = normal(256, 1000), whole(1000, 256, 1000)
     yield Case("GatherElements", [node("GatherElements", "x i", axis=1)], {"x": table, "i": rows})
     order = np.argsort(table, 1)
@@ -111,7 +111,7 @@ def indexing() -> Iterator[Case]:
 
 
 def products() -> Iterator[Case]:
-    """Yield products whose weights are given, or made of integers."""
+    """Yield products whose weights are constants, or are computed from integers."""
     filters = {"x": normal(1, 64, 28, 28), "w": normal(64, 64, 3, 3)}
     yield Case("Conv, weights given", [node("Conv", "x w", pads=[1] * 4)], filters)
     made = [
@@ -163,7 +163,7 @@ def maps() -> Iterator[Case]:
 
 
 SIZES = ((1, 16, 56, 56), (1, 16, 112, 112), (1, 64, 112, 112))
-"""50, 200 and 800 thousand elements: fewer take less than a call does."""
+"""50, 200 and 800 thousand elements: fewer take less time than the call itself."""
 
 UNARY = (
     "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Cos Cosh Elu Erf Exp Floor Gelu "
@@ -222,7 +222,7 @@ def elementwise() -> Iterator[Case]:
 
 
 def reductions() -> Iterator[Case]:
-    """Yield reductions of all, of the last axes and of channels, and what is made of them."""
+    """Yield reductions of all axes, of the last ones and of channels, and what is built on them."""
     for kind, shape in itertools.product(REDUCED, SIZES):
         for axes in ((1,), (2, 3), (3,), (0, 1, 2, 3)):
             x = np.abs(normal(*shape)) * (1e-3 if kind in ("Prod", "Sum") else 1) + 1e-3

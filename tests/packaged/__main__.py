@@ -1,11 +1,11 @@
-"""Compile pretrained models that packages carry, and hold each to ONNX Runtime.
+"""Compile pretrained models in packages, and compare each with ONNX Runtime.
 
     pip install --no-deps rapidocr-onnxruntime silero-vad
     pip install opencv-python-headless pyclipper shapely pyyaml six pillow
     python -m tests.packaged
 
 PP-OCRv4 reads two pages of text, one upside down, whole and with its own sessions; the lines must
-be the same. What is not installed is left out.
+be the same. Models whose package is not installed are left out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Pretrained models that packages of others carry, each held to ONNX Runtime.
+"""Pretrained models in other projects' packages, each compared with ONNX Runtime.
 
-They are real networks with real weights, which no download of ours is needed for.
+They are real networks with real weights, and need no further download.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests import needs
 from tests.zoo.check import difference, onnxruntime_session
 
 TOLERANCE = 1e-3
-"""Of an output's largest value."""
+"""The tolerance, relative to an output's largest value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,14 @@ class PackagedModel:
     Attributes
     ----------
     module, package : str
-        What is imported, and what pip installs; no package is a file beside the checkout.
+        The module to import, and the package to install; without them ``path`` is a file beside
+        the checkout.
     path : str
-        In the package's folder.
+        The model's path in the package's folder.
     shapes : mapping
-        As `neocpu.compile` takes them: shapes, and values of inputs that are constants then.
+        The ``shapes`` of `neocpu.compile`: shapes, and values of inputs that become constants.
     states : mapping of str to str
-        Inputs that are outputs of the call before, zeros at first.
+        Inputs that take outputs of the previous call, and zeros at first.
     """
 
     module: str
@@ -50,7 +51,7 @@ class PackagedModel:
 
     @property
     def file(self) -> Path:
-        """Where it is; nowhere, if the package is not installed."""
+        """The path of the model; it does not exist if the package is not installed."""
         return Path(folder_of(self.module) if self.module else "", self.path)
 
 
@@ -75,7 +76,7 @@ SPEECH = (
     _silero("silero_vad_openvino_16k", _BLOCK, _STATE),
     _silero("silero_vad_16k_sequence", {"input": (20, 576)}, {"h": "hn", "c": "cn"}),
 )
-"""Whether somebody speaks in a block of 32 ms, of 16 000 samples a second."""
+"""Models that detect speech in blocks of 32 ms, at 16 000 samples a second."""
 
 FACES = PackagedModel("", "", str(needs.FACE_DETECTOR), {})
 MODELS = (*SPEECH, FACES)
@@ -107,6 +108,6 @@ def compare(model: PackagedModel, calls: int = 5) -> float:
 
 
 def signal(rng: np.random.Generator, shape: Sequence[int], call: int) -> np.ndarray:
-    """Return something that is neither silence nor noise alone: a tone that grows in noise."""
+    """Return a signal between silence and noise: a tone that grows in noise."""
     tone = np.sin(np.arange(np.prod(shape)) * (0.05 + 0.02 * call)).reshape(shape)
     return (tone * 0.2 * call + rng.normal(size=shape) * 0.05).astype(np.float32)

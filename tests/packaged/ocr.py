@@ -1,7 +1,7 @@
-"""Real text, read by PP-OCR with modules of ours in the place of ONNX Runtime's sessions.
+"""Real text, read by PP-OCR with neocpu's modules in place of ONNX Runtime's sessions.
 
 The models, and the code around them, are those of ``rapidocr-onnxruntime``: one finds lines, one
-says which are upside down, and one reads them. Its pictures' sizes decide the shapes.
+finds those that are upside down, and one reads them. The pictures' sizes decide the shapes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PARTS = {
     "text_cls": ("infer", "ch_ppocr_mobile_v2.0_cls_infer.onnx"),
     "text_rec": ("session", "ch_PP-OCRv4_rec_infer.onnx"),
 }
-"""What the reader calls its parts, each one's session, and the model's file."""
+"""The reader's parts by its names: the attribute with the session, and the model's file."""
 
 LINES = (
     ("The quick brown fox jumps", 34),
@@ -58,12 +58,12 @@ def reader() -> Any:
 
 @dataclass(slots=True)
 class Session:
-    """One of ONNX Runtime's sessions, with a module of ours for each shape that it is given.
+    """A session of ONNX Runtime, with a neocpu module for each input shape.
 
     Attributes
     ----------
     differences : list of float
-        How far each output was from ONNX Runtime's, of its largest value.
+        The difference of each output from ONNX Runtime's, relative to its largest value.
     """
 
     path: Path
@@ -72,7 +72,7 @@ class Session:
     differences: list[float] = field(default_factory=list)
 
     def run(self, names: Sequence[str], feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Return our outputs."""
+        """Return neocpu's outputs."""
         ((name, x),) = feeds.items()
         if x.shape not in self.modules:
             self.modules[x.shape] = self._compiled(name, x.shape)
@@ -90,7 +90,7 @@ class Session:
 
 
 def replace_sessions(read: Any) -> dict[str, Session]:
-    """Put modules of ours into a reader, and return them by its parts."""
+    """Replace a reader's sessions by neocpu's modules, and return these by its parts."""
     sessions = {}
     for part, (attribute, file) in PARTS.items():
         inner = getattr(getattr(read, part), attribute)

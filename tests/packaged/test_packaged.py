@@ -1,4 +1,4 @@
-"""Pretrained models of packages that may be installed: they compute what ONNX Runtime does."""
+"""Pretrained models of installed packages agree with ONNX Runtime."""
 
 import pytest
 

@@ -1,11 +1,11 @@
 """The pages of some networks: `make pages` writes docs/pages/ and docs/page.png.
 
-The repository keeps the page of ResNet-50 alone, which documents link to.
+The repository keeps only the page of ResNet-50, which documents link to.
 
-`PROFILE=no make pages` leaves out what is measured of whole networks, where the machine is busy;
+`PROFILE=no make pages` leaves out measurements of whole networks, for busy machines;
 `python -m tests.pages --redraw` measures nothing: today's scripts draw what the pages have.
 
-With names of files, `python -m tests.pages FILE.html...` says what a browser takes to show them.
+`python -m tests.pages FILE.html...` prints the time that a browser takes to show these files.
 """
 
 import argparse
@@ -27,13 +27,13 @@ BUILD = ROOT / "build" / "pages"
 NETWORKS = ("resnet50", "densenet201", "ssd_resnet50")
 TUNED, BUDGET = "squeezenet1_0", "60s"
 PROFILE = () if os.environ.get("PROFILE") == "no" else ("--profile",)
-"""Figures of a machine that does other work are no good."""
+"""The option to measure whole networks, which a busy machine would spoil."""
 SHOWN = "conv2d_12"
 """The operator that the picture shows: a Winograd convolution."""
 
 
 def main() -> None:
-    """Write the pages, or measure those that are named."""
+    """Write the pages, or measure the named ones."""
     parser = argparse.ArgumentParser(prog="python -m tests.pages")
     parser.add_argument(
         "files", nargs="*", type=Path, help="pages to measure; without any, all are written first"
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def write() -> None:
-    """Compile what pages are of, and write them."""
+    """Compile the networks, and write their pages."""
     PAGES.mkdir(exist_ok=True)
     BUILD.mkdir(parents=True, exist_ok=True)
     for name in NETWORKS:
@@ -69,7 +69,7 @@ def write() -> None:
         if run:
             neocpu("run", f"{name}.so", "--repeat", "50", *run)
         neocpu("explain", f"{name}.so", "--html", PAGES / f"{name}.html", *PROFILE, *run)
-    # Both by the same records: predictions are of the same costs.
+    # Both use the same records, so predictions have the same costs.
     neocpu("compile", "resnet50", "--opt", "conv-layout", "-o", "conv-layout.so")
     change = PAGES / "resnet50-layouts.html"
     neocpu("explain", "conv-layout.so", "resnet50.so", "--html", change, *PROFILE)
@@ -88,7 +88,7 @@ def neocpu(*arguments: object) -> None:
 
 
 def picture(page: browser.Page) -> None:
-    """Draw what the README shows: the network, with one operator chosen."""
+    """Draw the README's picture: the network, with one operator selected."""
     page.open(PAGES / "resnet50.html", 1300, 880)
     page.value("document.getElementById('find').focus()")
     for letter in SHOWN:

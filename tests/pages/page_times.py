@@ -1,4 +1,4 @@
-"""What a browser takes to show a page."""
+"""The time that a browser takes to show a page."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +13,19 @@ new MutationObserver(() => {
   }
 }).observe(document, { attributes: true, childList: true, subtree: true });
 """
-"""Notes when a page says that its first part is there, and all of it."""
+"""A script that notes when a page reports its first part, and all parts."""
 
 
 @dataclass(frozen=True)
 class PageTimes:
-    """Milliseconds from the start of loading, and bytes.
+    """The size of a page in bytes, and milliseconds from the start of loading.
 
     Attributes
     ----------
     paint : float
-        Until something is seen.
+        The time until something is visible.
     interactive : float
-        Until all is drawn and can be used.
+        The time until everything is drawn and can be used.
     """
 
     name: str
@@ -41,7 +41,7 @@ class PageTimes:
 
 
 def page_times(page: Page, path: Path) -> PageTimes:
-    """Open a page and return what that took; a page with complaints is none."""
+    """Open a page and return its times; a page with errors fails."""
     noted = page.ask("Page.addScriptToEvaluateOnNewDocument", source=NOTED)
     page.open(path)
     page.ask("Page.removeScriptToEvaluateOnNewDocument", identifier=noted["identifier"])

@@ -1,4 +1,4 @@
-"""A page that exists, drawn by today's scripts: what it shows stays as it was measured."""
+"""An existing page, drawn by today's scripts with its old measurements."""
 
 import html
 import json
@@ -12,7 +12,7 @@ from neocpu.plan.result_pages.result_page import result_page
 
 
 def redrawn(path: Path) -> str:
-    """Return the page of the same data as it is made today."""
+    """Return a page of the same data, drawn by today's code."""
     text = path.read_text()
     data: dict[str, Any] = json.loads(_between(text, '<script type="application/json" id="data">'))
     if "sections" not in data:

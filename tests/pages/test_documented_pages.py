@@ -62,6 +62,6 @@ def test_every_other_page(tmp_path: Path) -> None:
                 page.look_well(width)
 
 
-def test_what_they_take_is_said() -> None:
+def test_page_times_are_printed_with_units() -> None:
     times = PageTimes("a.html", 12_345, 34.6, 120.2)
     assert str(times) == "a.html: 12 kB, first paint 35 ms, interactive 120 ms"

@@ -1,11 +1,11 @@
-"""How long pictures take from bytes to the answer, prepared in the artifact or before it.
+"""The latency from a picture's bytes to the answer, prepared in the artifact or before it.
 
 ``python -m tests.picture_race [NETWORK] [--picture HxW] [--threads N]`` compiles a built-in network
-twice, with pictures of bytes as its input and as it is. The first runs beside the second after
-Pillow's or OpenCV's resizing and numpy's normalisation, in one process, in turns; what is told are
-medians, and in brackets the fastest call, where others use the machine; of the preparation alone
-too. OpenCV takes part where it is installed; so do ONNX Runtime and OpenVINO, which run the network
-after that preparation, as it is done today.
+twice: with pictures of bytes as its input, and unchanged. The first runs in turns with the second,
+in one process; the second follows Pillow's or OpenCV's resizing and numpy's normalisation. The
+program prints medians and, in brackets, the fastest call, which counts when others use the machine,
+and the same for the preparation alone. OpenCV takes part if it is installed; so do ONNX Runtime and
+OpenVINO, which run the network after that preparation, as is usual today.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from neocpu.frontend.processing.processing import Processing
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FACTORS = (1 / (255 * np.array(STD))).astype(np.float32)
 OFFSETS = (-np.array(MEAN) / np.array(STD)).astype(np.float32)
-SETTLED = 0.05
-"""Seconds until the other side's threads no longer wait at work, and use a CPU for it."""
+IDLE_SECONDS = 0.05
+"""The pause after which the other side's threads no longer spin on a CPU."""
 Resizing = Callable[[np.ndarray, tuple[int, int]], np.ndarray]
 Call = Callable[[], Any]
 
 
 def resizings(threads: int) -> Mapping[str, Resizing]:
-    """Return the libraries that are here."""
+    """Return the installed libraries."""
     found: dict[str, Resizing] = {}
     try:
         from PIL import Image
@@ -65,7 +65,7 @@ def resizings(threads: int) -> Mapping[str, Resizing]:
 
 
 def peers(model: Path, threads: int, inputs: Mapping[str, np.ndarray]) -> dict[str, Session]:
-    """Return the network in the other engines that are here, in float32."""
+    """Return the network in the other installed engines, in float32."""
     found = {}
     for engine, load in ((ONNXRUNTIME, load_onnxruntime), (OPENVINO, load_openvino)):
         if installed(engine):
@@ -76,7 +76,7 @@ def peers(model: Path, threads: int, inputs: Mapping[str, np.ndarray]) -> dict[s
 
 
 def prepare(pixels: np.ndarray, resize: Resizing, out: np.ndarray) -> np.ndarray:
-    """Write what a network takes of a picture, in as few steps of numpy as there can be."""
+    """Write a network's input for a picture, in as few steps of numpy as possible."""
     scaled = resize(pixels, out.shape[2:]).astype(np.float32)
     scaled *= FACTORS
     scaled += OFFSETS
@@ -87,14 +87,14 @@ def prepare(pixels: np.ndarray, resize: Resizing, out: np.ndarray) -> np.ndarray
 def contests(
     alone: Call, whole: Call, prepared: Call, plain: neocpu.Module, others: Mapping[str, Session]
 ) -> dict[str, tuple[Call, Call]]:
-    """Return what is raced against what.
+    """Return the pairs to race.
 
     Parameters
     ----------
     alone, whole : callable
         Prepare a picture in the artifact, and run the network on it too.
     prepared : callable
-        Prepares it before, and returns it.
+        Prepares a picture outside the artifact, and returns it.
     plain : neocpu.Module
         The network.
     others : mapping of str to Session
@@ -115,7 +115,7 @@ def contests(
 
 
 def passing(name: str, shape: tuple[int, ...]) -> onnx.ModelProto:
-    """Return a model that returns its input: what is left is the preparation."""
+    """Return a model that returns its input, so that only the preparation takes time."""
     values = [
         helper.make_tensor_value_info(each, TensorProto.FLOAT, shape) for each in (name, "same")
     ]
@@ -126,20 +126,20 @@ def passing(name: str, shape: tuple[int, ...]) -> onnx.ModelProto:
 
 
 def race(first: Call, second: Call, rounds: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return how many milliseconds calls in turns take: each side's median and fastest."""
+    """Return milliseconds of calls in turns: the median and the fastest of each side."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds + 5):
         for call, seconds in zip((first, second), times, strict=True):
-            time.sleep(SETTLED)
+            time.sleep(IDLE_SECONDS)
             call()
             start = time.perf_counter()
             call()
             seconds.append(time.perf_counter() - start)
     ours, theirs = (sorted(seconds[5:]) for seconds in times)
-    return _told(ours), _told(theirs)
+    return _milliseconds(ours), _milliseconds(theirs)
 
 
-def _told(seconds: list[float]) -> tuple[float, float]:
+def _milliseconds(seconds: list[float]) -> tuple[float, float]:
     return 1e3 * statistics.median(seconds), 1e3 * seconds[0]
 
 

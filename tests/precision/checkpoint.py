@@ -21,7 +21,7 @@ def _strided(storage: np.ndarray, offset: int, size: tuple, stride: tuple) -> np
 
 
 class _Reader(pickle.Unpickler):
-    """Knows tensors, storages and ordered dictionaries, and nothing else."""
+    """An unpickler of tensors, storages and ordered dictionaries only."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name == "_rebuild_tensor_v2":

@@ -12,7 +12,7 @@ from tests.precision.checkpoint import read_checkpoint
 
 SIZES = {0: 224, 1: 240}
 STRIDES = {16: 1, 24: 2, 40: 2, 80: 2, 112: 1, 192: 2, 320: 1}
-"""Of the first block with so many channels."""
+"""The stride of the first block with each number of channels."""
 
 
 class _Network:

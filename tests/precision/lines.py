@@ -1,7 +1,7 @@
-"""Pictures of lines of text as a recogniser is given them: cut out close to the letters, upright.
+"""Pictures of lines of text for a recogniser: upright, and cut out close to the letters.
 
-What is read is English words, dates, times and sums of money, in fonts that packages ship, on paper
-that is not quite even, a little tilted and noisy: sharp, or as photographed from afar.
+The texts are English words, dates, times and sums of money, in fonts from packages, on slightly
+uneven paper, a little tilted and noisy: sharp, or as photographed from afar.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from PIL import Image, ImageDraw, ImageFont
 _PROSE: Final = Path(__file__).parents[2] / "LICENSE"
 _STYLES: Final = re.compile(r"-(Regular|Bold|Italic|It|Semibold)\.ttf$")
 ROWS: Final = 48
-"""What recognisers read: small print is brought up to it."""
+"""The height that recognisers read; smaller print is enlarged to it."""
 _DRAWN: Final = 64
-"""Size of letters in pixels, before the line is brought to the height that is wanted."""
+"""The size of letters in pixels, before the line is scaled to its height."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Writer:
     words : tuple of str
     rng : numpy.random.Generator
     rows : int
-        Pixel rows that a photograph has of a line, at least; `ROWS` of what is not photographed.
+        The least pixel rows of a line in a photograph; `ROWS` for lines without one.
     """
 
     fonts: tuple[Path, ...]
@@ -42,7 +42,7 @@ class Writer:
 
     @classmethod
     def of(cls, folder: Path, seed: int, rows: int = ROWS) -> Writer:
-        """Return one that writes in the fonts within a folder, words of the project's licence."""
+        """Return a writer with the fonts of a folder, and the words of the project's licence."""
         fonts = sorted(path for path in folder.rglob("*.ttf") if _STYLES.search(path.name))
         if not fonts:
             raise FileNotFoundError("no fonts; say `pip download` of the font-* packages, too")
@@ -50,7 +50,7 @@ class Writer:
         return cls(tuple(fonts), tuple(words), np.random.default_rng(seed), rows)
 
     def line(self, width: int, height: int) -> tuple[Image.Image, str]:
-        """Return a line no wider than ``width`` and what it says."""
+        """Return a line no wider than ``width``, and its text."""
         while True:
             text = self._text()
             image = self._drawn(text)

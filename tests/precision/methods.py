@@ -1,8 +1,8 @@
-"""Print what each way to quantise does to EfficientNet-Lite, computed as ONNX defines it.
+"""Print the scores of EfficientNet-Lite by each method of quantising, as ONNX defines it.
 
     python -m tests.precision.methods DOWNLOADS [0 1]
 
-Needs what `tests.precision` does, and scores the same views.
+It needs the same packages as `tests.precision`, and scores the same views.
 """
 
 from __future__ import annotations

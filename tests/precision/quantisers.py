@@ -1,4 +1,4 @@
-"""What writes quantised models, and the options it is asked for: ONNX Runtime, NNCF, PyTorch."""
+"""Quantisers of ONNX Runtime, NNCF and PyTorch, with the options they are used with."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Images: TypeAlias = Sequence[np.ndarray]
 Maker: TypeAlias = Callable[[str, Images], onnx.ModelProto]
 """Quantise a network by name, on images; it is built for their size."""
 TORCHVISION: Final = "torchvision."
-"""What the names of its networks begin with, where not ours are meant."""
+"""The prefix that selects torchvision's network instead of the built-in one."""
 
 _U8, _S8 = QuantType.QUInt8, QuantType.QInt8
 _U8S8: Final = {"activation_type": _U8, "weight_type": _S8}
 _DEDICATED: Final = {"ActivationSymmetric": True, "DedicatedQDQPair": True}
 # Sums of ONNX Runtime's own integer kernels saturate where a CPU has no VNNI, unless one operand
-# is small: what they compute then is not what ONNX defines.
+# is small: their results then differ from ONNX's definition.
 _OPERATORS: Final = {"quant_format": QuantFormat.QOperator, "reduce_range": True, **_U8S8}
 
 
@@ -46,16 +46,18 @@ class _Reader(CalibrationDataReader):
 
 
 def _built(name: str, images: Images, opset: int = 17) -> onnx.ModelProto:
-    """Return a network of ours, or torchvision's where its name begins so, in ``opset``."""
+    """Return a built-in network, or torchvision's by its prefix, in ``opset``."""
     if name.startswith(TORCHVISION):
         return _exported(_torch_network(name).eval(), images, opset)
     model = models.build(name, image=images[0].shape[2:])
-    model.opset_import[0].version = opset  # what the networks use is the same in all from 11 on
+    model.opset_import[
+        0
+    ].version = opset  # the networks' operators are the same in all opsets from 11 on
     return model
 
 
 def _prepared(name: str, images: Images, opset: int, folder: Path) -> Path:
-    """Return the network with batch normalisation in the weights."""
+    """Return the network with batch normalisation folded into the weights."""
     given, path = folder / "given.onnx", folder / "prepared.onnx"
     onnx.save(_built(name, images, opset), given)
     quant_pre_process(given, path, skip_symbolic_shape=True)
@@ -108,7 +110,7 @@ def _torch_network(name: str) -> Any:
 
 
 def _exported(network: Any, images: Images, opset: int = 17) -> onnx.ModelProto:
-    """Return what PyTorch's older exporter, which knows fake quantisation, makes of a network."""
+    """Export a network by PyTorch's older exporter, which supports fake quantisation."""
     import torch
 
     stream, example = io.BytesIO(), (torch.from_numpy(images[0]),)
@@ -119,7 +121,7 @@ def _exported(network: Any, images: Images, opset: int = 17) -> onnx.ModelProto:
 
 
 def _exported_graph(quantiser: str) -> Maker:
-    """PyTorch's quantisation of exported graphs, as ``quantiser`` of torchao wants it."""
+    """Quantise exported graphs by PyTorch, with a ``quantiser`` of torchao."""
 
     def make(name: str, images: Images) -> onnx.ModelProto:
         import importlib
@@ -146,7 +148,7 @@ def _exported_graph(quantiser: str) -> Maker:
 
 
 def _fake_quantised(per_channel: bool) -> Maker:
-    """Fake quantisation in the modules, as training with it leaves them; the older exporter."""
+    """Quantise by fake quantisation in the modules, as after training, and the older exporter."""
 
     def make(name: str, images: Images) -> onnx.ModelProto:
         import torch
@@ -213,4 +215,4 @@ QUANTISERS: Final[Mapping[str, Maker]] = MappingProxyType(
         "torch-fake-tensor": _fake_quantised(per_channel=False),
     }
 )
-"""By name; what is left of the first hyphen has to be installed."""
+"""Quantisers by name; the package before the first hyphen has to be installed."""

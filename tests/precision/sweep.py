@@ -1,4 +1,4 @@
-"""Quantise networks in many ways, and hold what is compiled of each to ONNX Runtime.
+"""Quantise networks in many ways, and compare each compiled model with ONNX Runtime.
 
     pip install nncf torch torchvision torchao
     python -m tests.precision.sweep [--networks A,B] [--quantisers A,B] [--image 64]
@@ -9,15 +9,15 @@ The reference is ONNX Runtime without its optimisations, which computes what ONN
 things are compared:
 
 layers
-    Every quantised tensor, in steps of its scale, where all layers compute from the integers that
-    the reference found (see `tests.precision.visible_layers`), with ``--precision int8``. Of each
-    tensor 99.9 % of the elements are to be within one step, and none further off than two. How many
-    are a step off is printed, and how many of these are no ties: ONNX Runtime's own real number is
+    Every quantised tensor, in steps of its scale, with ``--precision int8``. All layers compute
+    from the integers that the reference found (see `tests.precision.visible_layers`). 99.9 % of a
+    tensor's elements have to be within one step, and all within two. The sweep prints the elements
+    that are one step off, and how many of these are no ties: ONNX Runtime's own real number is
     further than a fiftieth of a step from the middle between two integers.
 network
-    The outputs of the model as it is, compiled as a user would: with the check, and precision auto.
+    The outputs of the unchanged model, compiled as by a user: verified, and with precision auto.
 
-A model is refused where compiling says so in one line; anything else that is raised is a failure.
+A model counts as refused if compiling says so in one line; any other error is a failure.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ NETWORKS = (
     "squeezenet1_0,resnet18,mobilenet_v2,shufflenet_v2_x1_0,mobilenet_v3_large,efficientnet_b0"
 )
 TIE = 0.02
-"""How far, in steps, a real number may be from the middle of two integers."""
+"""The distance, in steps, within which a real number counts as midway between two integers."""
 
 Feeds = Mapping[str, np.ndarray]
 
 
 @dataclass(slots=True)
 class Layers:
-    """How quantised tensors differ, each computed from the reference's integers.
+    """The differences of quantised tensors, each computed from the reference's integers.
 
     Attributes
     ----------
     one_off, two_off : int
-        Elements that are a step off, and that are more than one.
+        The elements that are one step off, and those that are more than one.
     worst_share : float
-        Of one tensor's elements: those that are more than one step off.
+        The largest share of a tensor's elements that are more than one step off.
     no_ties : int
-        Of those a step off: where ONNX Runtime's real number is near to its integer.
+        The elements one step off whose real number in ONNX Runtime is near its integer.
     worst : str
         The tensor that is furthest off.
     """
@@ -97,13 +97,13 @@ class Layers:
 
     @property
     def agree(self) -> bool:
-        """Whether each tensor is as near as is asked for."""
+        """Whether each tensor is within the bounds."""
         return self.worst_share <= 1e-3 and self.furthest <= 2.5
 
 
 @dataclass(slots=True)
 class Case:
-    """One model: what came of it."""
+    """The result of one model."""
 
     network: str
     quantiser: str
@@ -127,7 +127,7 @@ def reference(model: onnx.ModelProto, feeds: Feeds) -> dict[str, np.ndarray]:
 
 
 def images(size: int, count: int, seed: int) -> list[np.ndarray]:
-    """Return smooth noise, as pictures are: neighbours are alike."""
+    """Return smooth noise, in which neighbours are similar as in pictures."""
     rng = np.random.default_rng(seed)
     coarse = rng.standard_normal((count, 3, size // 4, size // 4)).repeat(4, 2).repeat(4, 3)
     noise = 0.3 * rng.standard_normal((count, 3, size, size))
@@ -152,7 +152,7 @@ def compare_layers(model: onnx.ModelProto, feeds: Feeds, precision: str) -> tupl
 
 
 def compare_outputs(model: onnx.ModelProto, feeds: Feeds) -> tuple[float, Plan]:
-    """Return how much the outputs of the whole differ, relative to their norm, and the plan."""
+    """Return the difference of the network's outputs, relative to their norm, and the plan."""
     wanted = reference(model, feeds)
     with neocpu.compile(with_shapes(model, wanted), precision="auto") as compiled:
         got = compiled.module().run(dict(feeds))
@@ -204,7 +204,7 @@ def _line(case: Case) -> str:
 
 
 def totals(cases: Sequence[Mapping[str, Any]]) -> str:
-    """Return what lines of ``--results`` add up to."""
+    """Return the totals of the lines of ``--results``."""
     outcomes = Counter(case["outcome"] for case in cases)
     layers = [case["layers"] for case in cases]
     tensors, elements, one, more, no_ties = (
@@ -220,7 +220,7 @@ def totals(cases: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the cases that ``--results`` does not hold yet."""
+    """Run the cases that ``--results`` lacks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--networks", default=NETWORKS)
     parser.add_argument("--quantisers", default="")

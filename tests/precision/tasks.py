@@ -1,4 +1,4 @@
-"""Trained models besides EfficientNet, their pictures, and what of their outputs is an answer."""
+"""Trained models besides EfficientNet, their pictures, and the answers in their outputs."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ FACE: Final = Path("../shared/models/face/version-RFB-320.onnx")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A trained model and what it is held to.
+    """A trained model, its inputs, and the comparison of its answers.
 
     Attributes
     ----------
     images : array
-        ``(N, C, H, W)``, what the model reads, one at a time.
+        The model's inputs ``(N, C, H, W)``, which it reads one at a time.
     truth : sequence or None
-        What each answer should be, if anybody knows.
+        The right answers, if they are known.
     answer : callable
-        Makes of one run's outputs what is compared.
+        Turns the outputs of one run into the answer.
     same : callable
-        ``same(answer, other)``, from 0 to 1: how far two answers agree.
+        ``same(answer, other)``, the agreement of two answers from 0 to 1.
     part : callable or None
-        The same, of parts of an answer.
+        The agreement of parts of two answers.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Task:
 
 
 def _fixed(path: Path, shape: Sequence[int]) -> onnx.ModelProto:
-    """Return a model whose one input has that shape."""
+    """Return a model whose only input has this shape."""
     model = onnx.load(path)
     dims = model.graph.input[0].type.tensor_type.shape.dim
     for dim, extent in zip(dims, shape, strict=True):
@@ -107,7 +107,7 @@ def letters_alike(one: str, other: str) -> float:
 
 
 def text_direction(folder: Path, count: int = 280) -> Task:
-    """PP-OCR's decision which way up a line is."""
+    """PP-OCR's decision on the orientation of a line."""
     model = _fixed(next(folder.rglob("ch_ppocr_mobile_v2.0_cls_infer.onnx")), (1, 3, 48, 192))
     writer = Writer.of(folder, 2)
     turned = writer.rng.integers(0, 2, count)
@@ -117,7 +117,7 @@ def text_direction(folder: Path, count: int = 280) -> Task:
 
 
 def text_detection(folder: Path, count: int = 80) -> Task:
-    """PP-OCRv4's boxes around lines of text, found as its own post-processing finds them."""
+    """PP-OCRv4's boxes around lines of text, by its own post-processing."""
     model = _fixed(next(folder.rglob("ch_PP-OCRv4_det_infer.onnx")), (1, 3, 320, 320))
     writer = Writer.of(folder, 3)
     rng = writer.rng
@@ -134,7 +134,7 @@ def text_detection(folder: Path, count: int = 80) -> Task:
 
 
 def text_boxes(scores: NDArray[Any]) -> list[tuple[int, ...]]:
-    """Return where text is: upright boxes around what scores above 0.3, of a mean above 0.6."""
+    """Return upright boxes around scores above 0.3 whose mean is above 0.6."""
     from scipy import ndimage
 
     parts, _ = ndimage.label(scores > 0.3, np.ones((3, 3)))
@@ -152,19 +152,19 @@ def boxes_alike(some: Sequence[Any], others: Sequence[Any]) -> float:
     if not some and not others:
         return 1.0
     overlaps = [_overlap(one, other) > 0.5 for one in some for other in others]
-    # Above a half, no box shares as much with two others that are apart.
+    # No box overlaps two disjoint others by more than half.
     return 2 * sum(overlaps) / (len(some) + len(others))
 
 
 def pixels_alike(one: NDArray[Any], other: NDArray[Any]) -> float:
-    """Return the share of text that both see, of what either does."""
+    """Return the intersection of two masks of text over their union."""
     first, second = one > 0.3, other > 0.3
     either = np.count_nonzero(first | second)
     return np.count_nonzero(first & second) / either if either else 1.0
 
 
 def _overlap(one: Any, other: Any) -> float:
-    """Return how much two boxes share of their union."""
+    """Return the intersection of two boxes over their union."""
     low, high = np.maximum(one[:2], other[:2]), np.minimum(one[2:], other[2:])
     shared = float(np.prod(np.maximum(np.subtract(high, low), 0)))
     sizes = [float(np.prod(np.subtract(box[2:], box[:2]))) for box in (one, other)]
@@ -178,7 +178,7 @@ def _imagenet(image: Image.Image) -> Images:
 
 
 def faces(folder: Path, count: int = 100) -> Task:
-    """The face detector on views of photographs: whether its best boxes are the same place."""
+    """The face detector on views of photographs, judged by the place of its best boxes."""
     rng = np.random.default_rng(4)
     photographs = [Image.open(next(folder.rglob("astronaut.png"))).convert("RGB")]
     views = []
@@ -207,7 +207,7 @@ def _same_face(one: tuple[bool, Any], other: tuple[bool, Any]) -> float:
 
 
 def digits(folder: Path) -> Task:
-    """A small network, trained here by PyTorch, on written digits that it has not seen."""
+    """A small network, trained here by PyTorch, on unseen handwritten digits."""
     import torch
 
     packed = next(folder.rglob("mnist_5k.csv.gz")).read_bytes()
@@ -265,4 +265,4 @@ TASKS: Final[dict[str, Callable[[Path], Task]]] = {
     "faces": faces,
     "digits": digits,
 }
-"""What makes each task of the folder that the packages were unpacked into."""
+"""Functions that make each task from the folder with the unpacked packages."""

@@ -50,7 +50,7 @@ def test_letters_that_are_the_same(one, other, share):
     assert letters_alike(one, other) == letters_alike(other, one) == pytest.approx(share)
 
 
-def test_boxes_are_around_what_surely_is_text():
+def test_boxes_enclose_certain_text():
     scores = np.zeros((40, 60), np.float32)
     scores[4:12, 5:50] = 0.9
     scores[20:30, 5:25] = 0.5  # not sure enough

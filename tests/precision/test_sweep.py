@@ -1,4 +1,4 @@
-"""The sweep finds what is wrong, and nothing wrong."""
+"""The sweep finds faults, and no false ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_layers_agree(model):
 
 
 def test_a_wrong_layer_is_found_alone(model, monkeypatch):
-    """Weights of one layer differ: its tensor is far off, those below are not."""
+    """The weights of one layer differ: only its tensor is far off, not later ones."""
     real, name = sweep.reference, "w_left_quantized"
     flipped = onnx.numpy_helper.from_array(-constants(model)[name], name)
 

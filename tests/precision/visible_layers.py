@@ -1,9 +1,9 @@
 """A quantised model whose tensors are visible, whole or cut where they are quantised.
 
-What rounds to integers may round a tie either way, for sums in float32 depend on their order, and
-one step more or less goes through all layers below. So layers are compared by themselves: `cut`
-makes each quantised tensor an input as well, so that every layer computes from the integers that
-the reference has found, and nothing of what it rounds otherwise reaches another layer.
+Rounding to integers may break a tie either way, because float32 sums depend on their order, and a
+step of difference goes through all later layers. So layers are compared separately: `cut` makes
+each quantised tensor an input as well. Every layer then computes from the reference's integers, and
+no difference reaches another layer.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ _RESULTS = {
     "QLinearSigmoid": 3,
     "QLinearSoftmax": 3,
 }
-"""Where an operator has its result's scale, which the zero point follows."""
+"""The number of the input with an operator's result scale; the zero point follows it."""
 
 _FOUND_AT_RUN_TIME = "DynamicQuantizeLinear"
 
 
 @dataclass(frozen=True, slots=True)
 class Quantised:
-    """A tensor of integers that a model computes of its inputs.
+    """A tensor of integers that a model computes from its inputs.
 
     Attributes
     ----------
     name : str
-        Of the integers.
+        The name of the tensor of integers.
     given : tuple of str
-        Tensors that a cut model reads instead: the integers, and what was found with them.
+        Tensors that a cut model reads instead: the integers, and others found with them.
     real : str
-        What is rounded; empty if no tensor of the model.
+        The tensor that is rounded; empty if the model has none.
     visible : str
         The output that shows it.
     scale : array
-        What a step is in ``visible``: of all elements, or a vector along ``axis``.
+        The size of a step in ``visible``: one number, or a vector along ``axis``.
     """
 
     name: str
@@ -79,7 +79,7 @@ def constants(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 
 def make_visible(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Quantised]]:
-    """Return a copy that returns, after its own outputs, what each quantised tensor stands for."""
+    """Return a copy with further outputs: the real numbers of each quantised tensor."""
     seen = onnx.ModelProto()
     seen.CopyFrom(model)
     values, tensors = constants(model), []
@@ -117,12 +117,12 @@ def _computed(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 def cut(
     visible: onnx.ModelProto, tensors: Sequence[Quantised], found: Mapping[str, np.ndarray]
 ) -> onnx.ModelProto:
-    """Return a copy of a visible model that reads what others computed of each quantised tensor.
+    """Return a copy of a visible model that reads its quantised tensors as inputs.
 
     Parameters
     ----------
     found : mapping
-        What ``given`` names, by name: inputs are called so, with ``_given`` behind.
+        The tensors in ``given`` by name; the inputs' names are these with the suffix ``_given``.
     """
     made = onnx.ModelProto()
     made.CopyFrom(visible)
@@ -139,7 +139,7 @@ def cut(
 
 
 def with_shapes(model: onnx.ModelProto, found: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """Return a copy that says what shapes its outputs have, as onnx's checker wants it."""
+    """Return a copy that states the shapes of its outputs, as onnx's checker requires."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
     for value in made.graph.output:

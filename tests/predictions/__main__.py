@@ -1,18 +1,18 @@
-"""Predicted against measured latency of many models, untuned, and where a prediction is off.
+"""Compare predicted with measured latencies of many untuned models, and list large errors.
 
     python -m tests.predictions MODEL [MODEL ...] [-o results.jsonl]
     python -m tests.predictions --zoo PYTHON [--only WORD] [-o results.jsonl]
     python -m tests.predictions --own --fit [-o results.jsonl]
 
 MODEL is an ONNX file or the name of a built-in network. ``--zoo`` exports architectures of other
-packages in another environment's PYTHON, as `tests.zoo` does. What OUT already has is not measured
-again. At the end: the median and the worst error, and the errors by kind of kernel. On a machine
-that others use, ``--alone`` compares the sums of kernels, each of its fastest rounds.
+packages in another environment's PYTHON, as `tests.zoo` does. Models in the results file are not
+measured again. A summary follows: the median and the worst error, and the errors by kind of kernel.
+On a shared machine ``--alone`` compares the sums of kernels, each by its fastest rounds.
 
-``--fit`` finds what this CPU does in networks, by all that OUT then has, and writes it to
+``--fit`` fits this CPU's rates to all results in the file, and writes them to
 ``foundation/network_rates.py``: ``--own`` measures built-in networks, with and without records, and
-transformers, also in 8 and in 16 bits, on a quiet machine in twenty minutes. Of a CPU that is not
-there yet, the rates of its caches and its memory are measured first.
+transformers, also in 8 and in 16 bits, on a quiet machine in twenty minutes. The rates of a new
+CPU's caches and memory are measured first.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ NETWORKS = (
     *("mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "squeezenet1_0", "unet"),
     *("shufflenet_v2_x1_0", "resnext50_32x4d", "yolov3_tiny"),
 )
-"""Built-in networks of which the rates of a CPU are found, as it is without records."""
+"""Built-in networks to which the rates of a CPU are fitted, without tuning records."""
 NARROW = (
     *("resnet18", "resnet50", "densenet121", "inception_v3", "vgg11", "mobilenet_v1"),
     *("mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "unet", "shufflenet_v2_x1_0"),
 )
-"""Those which are also measured in 8 and in 16 bits."""
+"""Networks that are also measured in 8 and in 16 bits."""
 ON_RECORD = ("resnet50", "mobilenet_v2", "densenet121", "shufflenet_v2_x1_0")
-"""Those which are also measured with the records that ship."""
+"""Networks that are also measured with the shipped records."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """A model to be measured: its file or name, what it is called, in what, and without records?"""
+class MeasuredModel:
+    """A model to measure: its file or name, its label, its precision, and whether records count."""
 
     model: str
     name: str
@@ -67,8 +67,8 @@ class Subject:
     estimated: bool = False
 
 
-def measured(one: Subject, threads: int, rounds: int) -> Measurement:
-    """Compile and measure one model in a process that may die of it."""
+def measured(one: MeasuredModel, threads: int, rounds: int) -> Measurement:
+    """Compile and measure one model in a child process, which may crash."""
     name, command = one.name, [sys.executable, "-m", "tests.predictions.measured", one.model]
     command += [str(threads), str(rounds), one.precision, *["--estimated"] * one.estimated]
     try:
@@ -80,32 +80,32 @@ def measured(one: Subject, threads: int, rounds: int) -> Measurement:
     return Measurement(**json.loads(done.stdout.splitlines()[-1]) | {"name": name})
 
 
-def zoo(python: str, only: str, done: set[str]) -> Iterator[Subject]:
-    """Export architectures; yield each while its file is there."""
+def zoo(python: str, only: str, done: set[str]) -> Iterator[MeasuredModel]:
+    """Export architectures; yield each while its file exists."""
     left = [each for each in ARCHITECTURES if only in each.name and each.name not in done]
     for name, path, _ in exports(python, "torchscript", left):
         if path is not None:
-            yield Subject(str(path), name)
+            yield MeasuredModel(str(path), name)
 
 
-def own_networks(folder: Path) -> Iterator[Subject]:
+def own_networks(folder: Path) -> Iterator[MeasuredModel]:
     """Yield built-in networks, and transformers, without records; and some with them."""
     for name in NETWORKS:
-        yield Subject(name, f"{name}, estimated", estimated=True)
+        yield MeasuredModel(name, f"{name}, estimated", estimated=True)
     for width, tokens in TRANSFORMERS:
         path = folder / f"transformer-{width}-{tokens}.onnx"
         onnx.save(transformer(width, tokens), path)
-        yield Subject(str(path), path.stem, estimated=True)
+        yield MeasuredModel(str(path), path.stem, estimated=True)
         name = f"{path.stem}, bf16"
-        yield Subject(str(path), name, precision="bf16", estimated=True)
+        yield MeasuredModel(str(path), name, precision="bf16", estimated=True)
     for name, precision in itertools.product(NARROW, ("int8", "bf16")):
-        yield Subject(name, f"{name}, {precision}", precision=precision, estimated=True)
+        yield MeasuredModel(name, f"{name}, {precision}", precision=precision, estimated=True)
     for name in ON_RECORD:
-        yield Subject(name, name)
+        yield MeasuredModel(name, name)
 
 
 def fit(found: list[Measurement], target: CpuTarget, threads: int, *, alone: bool) -> None:
-    """Find what a CPU does in networks, write it, and say how far off predictions then are."""
+    """Fit the rates of a CPU, write them, and print the errors of predictions with them."""
     rates, done = NETWORK_RATES[target.mcpu], [each for each in found if not each.failure]
     together = 1.0 if alone else company(done)
     fitting = Fit(done, target, threads, together)
@@ -119,7 +119,7 @@ def fit(found: list[Measurement], target: CpuTarget, threads: int, *, alone: boo
 
 
 def main() -> None:
-    """Do what the module's text says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.predictions")
     parser.add_argument("models", nargs="*")
     parser.add_argument("--zoo", metavar="PYTHON")
@@ -137,12 +137,12 @@ def main() -> None:
         NETWORK_RATES[target.mcpu] = measured_rates(target, options.threads)
         write(NETWORK_RATES)  # for the processes that compile
     with tempfile.TemporaryDirectory() as folder:
-        subjects = itertools.chain(
-            (Subject(os.fspath(model), Path(model).stem) for model in options.models),
+        models = itertools.chain(
+            (MeasuredModel(os.fspath(model), Path(model).stem) for model in options.models),
             zoo(options.zoo, options.only, set(found)) if options.zoo else (),
             own_networks(Path(folder)) if options.own else (),
         )
-        for one in subjects:
+        for one in models:
             if one.name in found:
                 continue
             found[one.name] = measured(one, options.threads, options.rounds)

@@ -1,4 +1,4 @@
-"""What a CPU does in networks, found so that predictions come nearest to what networks took."""
+"""The rates of a CPU, fitted so that predictions come nearest to networks' measured times."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tests.predictions.measured import KernelTimes, Measurement
 
 # Factors by which rates are changed, one after the other, as long as that helps.
 STEPS = (1.3, 1.1, 1.03)
-# By how much less a fit must be off to be better.
+# The decrease of the error from which a fit counts as better.
 LEAST = 1e-5
-# What changing a rate counts, by its logarithm, beside one network that is off.
+# The weight of a rate's change, by its logarithm, against one network's error.
 CHANGE = 0.02
-# What a kernel that is off counts beside a network that is, and by which factor it is so at most.
+# The weight of a kernel's error against a network's, and the largest factor that counts.
 KERNELS, WORST = 0.4, 4.0
-# Of what a core could have of the last-level cache, what it gets amid its computing.
+# The share of last-level cache bandwidth that a core gets while it computes.
 BEYOND = 0.8
 
 
 def measured_rates(target: CpuTarget, threads: int) -> NetworkRates:
-    """Return the rates of a CPU that no network was measured on, but for cycles and paces."""
+    """Return a new CPU's measured rates, without cycles and paces."""
     limits, unit = measure_limits(threads), target.dot_unit(FLOAT32)
     cache = limits.cache_read or limits.dram
     known = NETWORK_RATES[DEFAULT]
@@ -49,19 +49,19 @@ def measured_rates(target: CpuTarget, threads: int) -> NetworkRates:
 
 
 def company(found: Sequence[Measurement]) -> float:
-    """Return how many times as long as its kernels' fastest rounds a run takes."""
+    """Return the time of a run divided by the sum of its kernels' fastest rounds."""
     return statistics.median(each.median / each.took for each in found)
 
 
 class Fit:
-    """Measurements of networks on a CPU, and how far off predictions at other rates would be.
+    """Measurements of networks on a CPU, and the errors of predictions at other rates.
 
     Parameters
     ----------
     found : sequence of Measurement
-        Compiled at the rates that the CPU has, but for cycles and paces, `own` and `fork`.
+        Measurements compiled with the CPU's rates, except for cycles, paces, `own` and `fork`.
     company : float
-        How many times as long as its kernels' fastest rounds a run takes.
+        The time of a run divided by the sum of its kernels' fastest rounds.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Fit:
 
     @property
     def paces(self) -> list[str]:
-        """The kinds of kernels, those first whose pace matters most."""
+        """The kinds of kernels, sorted by how much their pace matters."""
         shares: dict[str, float] = defaultdict(float)
         for each in self._found:
             for kernel in each.kernels:
@@ -83,9 +83,9 @@ class Fit:
         return sorted(shares.keys() - {""}, key=lambda kind: -shares[kind])
 
     def best(self, rates: NetworkRates) -> NetworkRates:
-        """Return the rates that fit best of those that are near ``rates``.
+        """Return the rates near ``rates`` that fit best.
 
-        Of kinds that hardly matter to these networks the paces stay.
+        Paces of kinds that hardly matter to these networks stay.
         """
         paces = dict.fromkeys(self.paces, 1.0) | dict(rates.paces)
         rates = best = replace(rates, paces=dict(sorted(paces.items())))
@@ -102,7 +102,7 @@ class Fit:
         return best
 
     def _changes(self, rates: NetworkRates, step: float) -> list[tuple[str, str, float]]:
-        """Return the names of rates, of those by kind the kind, and by how much to change each."""
+        """Return the names of rates, the kind for those by kind, and the change of each."""
         single = (("own", ""), ("fork", ""))
         by_kind = (("cycles", kind) for kind in rates.cycles), (("paces", k) for k in self.paces)
         every = [*single, *itertools.chain(*by_kind)]
@@ -115,14 +115,14 @@ class Fit:
         return CHANGE * sum(abs(math.log(b / a)) for a, b in pairs) / len(self._found)
 
     def error(self, rates: NetworkRates) -> float:
-        """Return by how much predictions are off: of networks, and a part of what kernels are."""
+        """Return the error of predictions: that of networks, and a part of that of kernels."""
         return statistics.fmean(
             abs(math.log(of_run)) + KERNELS * of_kernels
             for of_run, of_kernels in self._errors(rates)
         )
 
     def errors(self, rates: NetworkRates) -> list[float]:
-        """Return predicted over measured of each network."""
+        """Return predicted over measured time of each network."""
         return [of_run for of_run, _ in self._errors(rates)]
 
     def _errors(self, rates: NetworkRates) -> Iterator[tuple[float, float]]:
@@ -146,7 +146,7 @@ class Fit:
         return overlapped(whole, known[id(kernel)]) + entered
 
     def _by_rates(self, rates: NetworkRates) -> dict[int, float]:
-        """Return the seconds of kernels by their loops, and of the others those of streaming."""
+        """Return the seconds of kernels by their loops, or of streaming if they have none."""
         key = repr(replace(rates, paces={}))
         if key not in self._kept:
             before = NETWORK_RATES.get(self._target.mcpu)
@@ -182,7 +182,7 @@ def _rounded(value: float) -> float:
 
 
 def write(rates: dict[str, NetworkRates]) -> Path:
-    """Write what is known of CPUs to where it is read."""
+    """Write the rates of CPUs to the module that has them."""
     path = Path(network_rates.__file__)
     head, _, _ = path.read_text().partition("NETWORK_RATES: Final")
     path.write_text(head + source(rates))
@@ -195,7 +195,7 @@ def _number(value: float) -> str:
 
 
 def source(rates: dict[str, NetworkRates]) -> str:
-    """Return the table of CPUs as the code that it is."""
+    """Return the table of CPUs as Python code."""
     lines = ["NETWORK_RATES: Final[dict[str, NetworkRates]] = {"]
     for name, known in sorted(rates.items()):
         lines.append(f'    "{name}": NetworkRates(')

@@ -35,15 +35,15 @@ KERNELS_SHOWN = 25
 
 @dataclass(slots=True)
 class KernelTimes:
-    """What all calls of a kernel in a run were predicted to take, and took.
+    """The predicted and the measured time of all calls of a kernel in a run.
 
     Attributes
     ----------
     kind : str
-        See `neocpu.building.kernel_report.KernelReport`, as of ``pace``, ``computing``, ``moving``,
+        See `neocpu.building.kernel_report.KernelReport`, for ``pace``, ``computing``, ``moving``,
         ``forks``, ``work`` and ``streamed``.
     predicted, took : float
-        Seconds; of what was measured the fastest round of each call.
+        Seconds; measured times are those of the fastest round of each call.
     """
 
     kernel: str
@@ -60,28 +60,28 @@ class KernelTimes:
     streamed: float = 0.0
 
     def loops(self) -> KernelWork:
-        """Return what its loops do."""
+        """Return the work of the kernel's loops."""
         return tuple(map(LoopWork.of_json, self.work))
 
     @property
     def label(self) -> str:
-        """The kind, of convolutions their pace."""
+        """The kind, or the pace of a convolution."""
         return self.pace if self.kind == "conv2d" else self.kind
 
 
 @dataclass(slots=True)
 class Measurement:
-    """What a model was predicted to take, and took.
+    """The predicted and the measured time of a model.
 
     Attributes
     ----------
     predicted, median, fastest : float
         Seconds of a run.
     weight_bytes : float
-        Of all weights.
+        The bytes of all weights.
     kernels : list of KernelTimes
     failure : str
-        Why there is nothing.
+        The reason if there is no measurement.
     """
 
     name: str = ""
@@ -97,17 +97,17 @@ class Measurement:
 
     @property
     def took(self) -> float:
-        """Seconds of all kernels, each of its fastest rounds."""
+        """Seconds of all kernels, each by its fastest rounds."""
         return sum(each.took for each in self.kernels)
 
     def error(self, *, alone: bool) -> float:
-        """Return by how much the prediction is off, of what was measured.
+        """Return the error of the prediction, relative to the measured time.
 
         Parameters
         ----------
         alone : bool
-            Whether to compare the kernels' sums, each of its fastest rounds: others who use the
-            machine make a whole run slower far more often than a kernel.
+            Whether to compare the sums of kernels, each by its fastest rounds: other load slows
+            down a whole run far more often than a kernel.
         """
         if not alone:
             return self.predicted / self.median - 1
@@ -127,7 +127,7 @@ class Measurement:
 
 
 def kernels_of(compiled: CompiledModule, found: dict) -> list[KernelTimes]:
-    """Return each kernel, with what its calls were predicted to take and took."""
+    """Return each kernel with the predicted and measured times of its calls."""
     # A trace begins within the call from Python.
     took: dict[str, float] = defaultdict(float, {RUNTIME: found["between"] + RUN_SECONDS})
     for kernel, _, least, *_ in found["calls"]:
@@ -167,7 +167,7 @@ def measure(
     Parameters
     ----------
     precision : str
-        With ``int8`` it is quantised first.
+        The precision; ``int8`` quantises the model first.
     estimated : bool
         Whether to do without records.
     """
@@ -189,7 +189,7 @@ def measure(
 
 
 def table(found: list[Measurement], *, alone: bool) -> str:
-    """Return the errors over all models, of the worst ones, and by kind of kernel."""
+    """Return the errors over all models, the worst ones, and the errors by kind of kernel."""
     done = [each for each in found if not each.failure]
     if not done:
         return "nothing was measured"

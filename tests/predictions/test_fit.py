@@ -1,4 +1,4 @@
-"""Rates are found that networks were run at, and written as the code that they are read from."""
+"""Fitting recovers the rates of simulated networks, and writes them as code."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -47,16 +47,16 @@ def test_paces_and_cycles_are_found():
         network("b", kernel("attention", 6e-3, 2e-3), kernel("x", took[1], work=work[1])),
         network("c", kernel("dense", 1e-3, 2e-3), kernel("x", took[2], work=work[2])),
     ]
-    fit = Fit(found * 10, ZEN5, 2, 1.0)  # so much that changing rates counts little
+    fit = Fit(found * 10, ZEN5, 2, 1.0)  # so large that changes of rates count little
     best = fit.best(before)
     assert fit.error(best) < 0.05 < fit.error(before)
     assert best.paces["attention"] == pytest.approx(3, rel=0.15)
     assert best.paces["dense"] == pytest.approx(0.5, rel=0.15)
-    assert best.paces["product"] == before.paces["product"]  # of which nothing was measured
+    assert best.paces["product"] == before.paces["product"]  # without measurements
     assert NETWORK_RATES["znver5"] is before
 
 
-def test_kernels_take_what_a_compilation_predicts_of_them():
+def test_fitted_times_of_kernels_equal_the_compilers_predictions():
     network_costs = NetworkCosts.of(ZEN5, 2, 1e6)
     time = NetworkTime(1e-6, 1e-6, "dense", streamed=1e6)
     report = KnownCalls("dense", (time,), forks=True).report("dense", 3, network_costs, enters=True)
@@ -69,7 +69,7 @@ def test_kernels_take_what_a_compilation_predicts_of_them():
     assert found == pytest.approx(1)
 
 
-def test_what_is_written_is_what_was_read():
+def test_written_rates_are_read_back():
     text = Path(network_rates.__file__).read_text()
     assert text.endswith(source(NETWORK_RATES))
 

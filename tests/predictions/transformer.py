@@ -64,7 +64,7 @@ def _type(value: object) -> type:
 
 
 def transformer(width: int, tokens: int) -> onnx.ModelProto:
-    """Return `BLOCKS` blocks of so many channels and tokens, with heads of `HEAD` channels."""
+    """Return `BLOCKS` blocks with these channels and tokens, and heads of `HEAD` channels."""
     write, x = _Writer(), "x"
     for _ in range(BLOCKS):
         x = write.op("Add", x, write.attention(write.norm(x, width), width, tokens))

@@ -1,15 +1,14 @@
-"""How many rows a second Ray Data's workers score, by how many of them there are.
+"""The rows that Ray Data's workers score in a second, by the number of workers.
 
 ``python -m tests.ray_race [NETWORK] [--workers 1,2] [--batches 1,4,16] [--rows N] [--rounds N]``
-compiles a built-in network for one thread and a set of batches, and scores arrays that are in Ray's
-memory, each worker on one CPU, in turns; what is told are medians. A round ends when every row is
-scored.
+compiles a built-in network for one thread and a set of batches, and scores arrays in Ray's memory.
+Each worker has one CPU; numbers of workers take turns, and the program prints medians. A round ends
+when every row is scored.
 
-Two things keep CPUs from counting in full. Ray itself needs a twentieth of two for handing rows
-around, so that the last of a machine's CPUs brings less than the others; and the first rows wait
-for the second worker to come up, so that few rows scale worse. A third is the model's: workers that
-compute one row at a time (``--batches 1``) all read the weights for every row, and wait for each
-other's reading.
+Throughput grows more slowly than the number of workers for three reasons. Ray needs a twentieth of
+two CPUs to pass rows around, so the last CPU of a machine adds less than the others. The first rows
+wait for the second worker to start, so small sets of rows scale worse. Workers that compute one row
+at a time (``--batches 1``) all read the weights for every row, and compete for memory.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import neocpu.batch
 from neocpu.frontend.models import build
 
 BATCH = 16
-"""Rows of a call of a worker."""
+"""The rows of a worker's call."""
 
 
 def pictures(batch: dict[str, Any], shape: list[int]) -> dict[str, Any]:
@@ -39,7 +38,7 @@ def pictures(batch: dict[str, Any], shape: list[int]) -> dict[str, Any]:
 
 
 class Timed(neocpu.batch.Predictor):
-    """A predictor that says when it scored what; how it got ready is not what is asked for."""
+    """A predictor that reports when it scored each batch, without its start."""
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return a batch's columns, and when scoring began and ended."""

@@ -1,8 +1,8 @@
-"""Ten built-in networks, each with a fault planted in it, brought to the few nodes that have it.
+"""Ten built-in networks with planted faults, reduced to the few nodes that cause them.
 
-``python -m tests.reductions [NETWORK…]`` prints how many nodes `neocpu reduce` leaves of each, and
-how long it takes. Faults are an operator that nobody knows; one whose kernel cannot be made; one
-that computes something else than it should; and what a command says of a node and what it reads.
+``python -m tests.reductions [NETWORK…]`` prints the number of nodes that `neocpu reduce` leaves,
+and its time. The faults are an unknown operator, one whose kernel cannot be generated, one that
+computes wrong results, and one that a command finds by a node and its input.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from neocpu.verification.reduction.static_model import static_model
 from neocpu.verification.reduction.whole_graph import WholeGraph
 
 DOMAIN = "planted"
-#: Networks, what is planted, and after which share of the nodes.
+#: Networks, their faults, and the share of nodes before the fault.
 PLANTED = (
     ("squeezenet1_0", "Wrong", 0.3),
     ("resnet18", "Unknown", 0.95),

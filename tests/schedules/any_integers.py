@@ -1,4 +1,4 @@
-"""Kernels of integers with their instructions spelt out: for hosts that lack them."""
+"""Integer kernels whose instructions are replaced by plain arithmetic, for hosts without them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neocpu.schedules.vocabulary.target_parsing import missing_on_host
 
 
 def in_any_integers(func, target):
-    """Return a kernel with its instructions spelt out, if this host lacks them."""
+    """Return a kernel whose instructions are plain arithmetic if this host lacks them."""
     if not missing_on_host(target):
         return func
     return func.with_body(tvm_ffi.structural_map(func.body, (Call, _spelt_out)))

@@ -47,7 +47,7 @@ def check_template(
 def check_exact(
     template, workload: Conv2dWorkload, scheme, threads: int, target: CpuTarget
 ) -> None:
-    """Run one scheme of a convolution of integers, which may not err, on a CPU of any kind."""
+    """Run one scheme of an integer convolution, which must be exact, on any CPU."""
     operands = random_operands(workload, 1)
     weights = template.pack_weights(operands.weights, workload, scheme)
     arguments = kernel_arguments(workload, scheme, operands, weights)
@@ -57,6 +57,6 @@ def check_exact(
     expected = conv2d(workload, operands)
     assert np.unique(expected).size > min(20, expected.size // 20)  # neither clipped nor all equal
     kernel = build(func)
-    for unwritten in (1, 2):  # where nothing is written, either shows
+    for unwritten in (1, 2):  # either value shows unwritten elements
         (got,) = call(kernel, arguments, [np.full(shape, unwritten, dtype)])
         assert wrong_answer(scheme, got, expected) is None, (str(workload), str(scheme))

@@ -1,4 +1,4 @@
-"""Convolutions drawn for Winograd's algorithm in integers, and schemes of any kind for them."""
+"""Random convolutions for Winograd's algorithm in integers, with random schemes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 def drawn_case(
     rng: random.Random, numerics: Sequence[Numerics], tiles: Sequence[int]
 ) -> tuple[Conv2dWorkload, WinogradScheme, int]:
-    """Draw a convolution, a scheme and threads, all of which mostly divide nothing."""
+    """Draw a convolution, a scheme and threads; sizes rarely divide each other."""
     lanes = 16
     image, padding = ([rng.randint(1, 15) for _ in range(2)], [rng.randint(0, 4) for _ in range(4)])
     image = [max(size, 3 - sum(padding[axis::2])) for axis, size in enumerate(image)]

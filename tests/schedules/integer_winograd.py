@@ -1,4 +1,4 @@
-"""Checks of both of Winograd's convolutions in integers, the exact and the scaled."""
+"""Checks of both Winograd convolutions in integers, the exact and the scaled one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ NO_WINOGRAD = (
     {"groups": 2, "in_channels": 64, "out_channels": 64},
     {"in_channels": 3},
 )
-"""Changes of a convolution that make it one for other templates."""
+"""Changes after which other templates have to compute a convolution."""
 
 
 def assert_computes_with_instructions(workload: Conv2dWorkload) -> None:
-    """Check that it asks a CPU for products of 16-bit integers."""
+    """Check that the template asks a CPU for products of 16-bit integers."""
     for target in ("nehalem", "-mtriple=aarch64-linux-gnu -mcpu=neoverse-v1"):
         cpu = parse_target(f"llvm -mcpu={target}" if "=" not in target else f"llvm {target}")
         assert not template.applies(workload, cpu)
@@ -36,7 +36,7 @@ def assert_computes_with_instructions(workload: Conv2dWorkload) -> None:
 def assert_loops_over_products(
     layer: Conv2dWorkload, channels: int, pixels: int, target: CpuTarget, instruction: str
 ) -> None:
-    """Check for whole steps of a register tile, of whose sums none leaves its register."""
+    """Check for whole steps of a register tile whose sums stay in registers."""
     size = {"in_channels": channels, "out_channels": channels, "height": pixels, "width": pixels}
     workload = replace(layer, batch=1, kernel=(3, 3), padding=PAD, **size)
     scheme = template.space(workload, target)[0]

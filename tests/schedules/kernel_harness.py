@@ -61,12 +61,12 @@ def run(func, inputs: Sequence[NDArray], shape: tuple[int, ...], dtype: str = "f
 
 
 def unwritten(shape: tuple[int, ...], dtype: str = "float32") -> NDArray:
-    """Return an output filled with NaN, or all bits set: an element that is never written shows."""
+    """Return an output of NaN, or with all bits set, so that unwritten elements show."""
     return np.full(shape, np.nan if dtype.startswith("float") else -1).astype(dtype)
 
 
 def taking_any_alignment(func):
-    """Return a lowered function whose arguments may start anywhere, to end exactly at a page."""
+    """Return a lowered function with unaligned arguments, which can end exactly at a page."""
 
     def forget(attribute):
         if attribute.attr_key != "storage_alignment":
@@ -101,8 +101,8 @@ def build(func) -> Callable[..., Any]:
 def build_all(functions: Mapping[str, Any]) -> list[Callable[..., Any]]:
     """Compile functions for this host, to be called on the runtime's threads.
 
-    Under ``NEOCPU_GUARD=1`` so that arguments can end exactly at a page, and by way of a library,
-    for only a library's workspaces can be guarded.
+    Under ``NEOCPU_GUARD=1`` arguments can end exactly at a page, and kernels are in a library,
+    because only a library's workspaces can be guarded.
     """
     if not is_guarded():
         return [runnable(each) for each in compile_kernels(functions, HOST, THREADS)]
@@ -168,7 +168,7 @@ def call(
 ) -> list[NDArray]:
     """Call a kernel on copies of its arguments and return the outputs.
 
-    It is called twice: with arguments that end at inaccessible pages, and that begin there.
+    It is called twice: with arguments that end at inaccessible pages, and that begin after them.
     ``exact`` says whether they may start anywhere; by default, what `build` compiles for.
     """
     alignment = 1 if (is_guarded() if exact is None else exact) else ARGUMENT_ALIGN
@@ -184,7 +184,7 @@ def call(
             for argument, one in zip(arguments, (*inputs, *outputs), strict=True)
         ]
         WORKSPACES.edge = edge
-        # numpy hands nobody bfloat16, and kernels do not look at types.
+        # Numpy cannot export bfloat16, and kernels do not check types.
         plain = (one.view(np.uint16) if one.dtype.kind == "V" else one for one in arrays)
         kernel(*map(tvm_ffi.from_dlpack, plain))
         strays = [argument.stray_write() for argument in arguments]

@@ -1,7 +1,7 @@
 """Kernels with an index or a loop that is off by one, run between inaccessible pages.
 
-``python -m tests.schedules.planted_defects`` runs each kernel as it is and with its defect, in
-children of its own, and prints a line of JSON for each.
+``python -m tests.schedules.planted_defects`` runs each kernel unchanged and with its defect in
+separate children, and prints a line of JSON for each.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from tests.schedules.kernel_harness import (
 
 ONE = (1, 1, 1, 1)
 FOUND = 3
-"""Exit status of a child that finds that a kernel wrote, or used, what lies beside its tensors."""
+"""Exit status of a child whose kernel wrote or read memory beside its tensors."""
 WORKSPACE = -1
 STACK_BYTES = 1024
 """Allocations from here on are workspaces on the heap."""
@@ -77,7 +77,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Defect:
-    """What is wrong with a kernel.
+    """A defect of a kernel.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Defect:
     access : str
         Whether the indices of loads or of stores are off, or the extent of the outermost loop.
     shift : int
-        By how much.
+        The number of elements by which they are off.
     """
 
     argument: int
@@ -114,7 +114,7 @@ def dense() -> Kernel:
 
 
 def fused(build: Callable[..., Any], output: tuple[int, ...], *shapes: tuple[int, ...]) -> Kernel:
-    """What the generic schedule makes of Relax operators."""
+    """Return Relax operators as one kernel with the generic schedule."""
     builder = relax.BlockBuilder()
     inputs = [relax.Var(f"x{i}", relax.TensorType(s, "float32")) for i, s in enumerate(shapes)]
     with builder.function("main", inputs):
@@ -277,7 +277,7 @@ def plant(func: tirx.PrimFunc, defect: Defect) -> tirx.PrimFunc:
 
 
 def _numbers_of(body: Any) -> dict[Var, int]:
-    """Return of which argument each buffer is a view; what lies on the heap is `WORKSPACE`."""
+    """Return the argument that each buffer is a view of; `WORKSPACE` stands for the heap."""
     numbers: dict[Var, int] = {}
 
     def declare(declaration: Any) -> None:
@@ -299,7 +299,7 @@ def _numbers_of(body: Any) -> dict[Var, int]:
 
 
 def _with_one_more_turn(body: Any, turns: int) -> Any:
-    """Return ``body`` whose first loop, an outermost one, makes so many more turns."""
+    """Return ``body`` with more iterations of its first outermost loop."""
     loops: list[Any] = []
     tvm_ffi.structural_walk(body, (tirx.For, loops.append), order="pre")
 
@@ -322,7 +322,7 @@ def _with_one_more_turn(body: Any, turns: int) -> Any:
 
 
 def build(kernels: Sequence[Kernel]) -> Any:
-    """Compile each kernel three times: as it is, with its defect, and that for any alignment."""
+    """Compile each kernel unchanged, with its defect, and with its defect for any alignment."""
 
     def change(func: Any) -> Any:
         kind, _, number = str(func.attrs["global_symbol"]).rpartition("_")
@@ -341,7 +341,7 @@ def build(kernels: Sequence[Kernel]) -> Any:
 
 
 def call_with_room(function: Callable[..., Any], kernel: Kernel) -> None:
-    """Call a kernel as it is called in production, its arguments amid writable memory."""
+    """Call a kernel as in production, with its arguments amid writable memory."""
     arguments = []
     for array in (*kernel.inputs, *kernel.outputs):
         room = aligned_empty((array.nbytes + 2 * ROOM,), np.uint8)
@@ -353,7 +353,7 @@ def call_with_room(function: Callable[..., Any], kernel: Kernel) -> None:
 
 
 def outcome(function: Callable[[], object]) -> int:
-    """Return how a child ends that calls ``function``: 0, minus its signal, or `FOUND`."""
+    """Return the exit of a child that calls ``function``: 0, minus its signal, or `FOUND`."""
     child = os.fork()
     if child == 0:
         faulthandler.disable()

@@ -1,4 +1,4 @@
-"""What every analytic estimate must be, on every CPU and for workloads that fit nothing."""
+"""Properties of every analytic estimate, on every CPU and for awkward workloads."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def curve(workload: Workload, scheme, target):
 
 
 def check(curve_):
-    """Finite and positive; another thread costs no more than the loops it forks."""
+    """Check that estimates are finite and positive, and that a thread adds at most its forks."""
     assert all(math.isfinite(seconds) and seconds > 0 for seconds in curve_)
     for fewer, more in pairwise(curve_):
         assert more <= fewer * 1.0001 + 2 * fork_seconds(2, TARGETS[0])
@@ -90,7 +90,7 @@ def test_estimates_grow_with_images_and_epilogues(workload):
 
 
 def products_saved(workload, scheme):
-    """Products of direct convolution for each one of the scheme."""
+    """Return the products of direct convolution divided by those of the scheme."""
     dilated = isinstance(scheme, DirectScheme) and workload.dilation != (1, 1)
     if dilated or isinstance(scheme, GroupScheme):
         return 1 / math.prod(map(share_of_pixels, (workload,) * 2, (0, 1)))
@@ -103,7 +103,7 @@ def products_saved(workload, scheme):
 
 
 def share_of_pixels(workload, axis):
-    """Of pairs of an output and a tap along an axis, those that read a pixel and no padding."""
+    """Return the share of (output, tap) pairs along an axis that read a pixel, not padding."""
     outputs, taps = workload.output_shape[2 + axis], workload.kernel[axis]
     stride, dilation = workload.stride[axis], workload.dilation[axis]
     places = (
@@ -116,7 +116,7 @@ def share_of_pixels(workload, axis):
 
 
 def unit_of(workload, scheme, target):
-    """Return what multiplies in a kernel."""
+    """Return the multiplying unit of a kernel."""
     if isinstance(scheme, SplitScheme):
         return target.find_matrix_unit(BFLOAT16_PRODUCTS)
     if isinstance(scheme, MatrixScheme):
@@ -126,7 +126,7 @@ def unit_of(workload, scheme, target):
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_no_kernel_beats_the_machine(target):
-    """Multiply-adds at full width and clock, on every thread."""
+    """The limit is multiply-adds at full width and clock, on every thread."""
     for workload in CONVOLUTIONS:
         for scheme in of_each_template(workload, target):
             fewer, unit = products_saved(workload, scheme), unit_of(workload, scheme, target)
@@ -142,30 +142,20 @@ def test_memory_bounds_estimates(target):
         shape = (1, channels, side, side)
         blocks = ((1, lanes), (lanes, 1), (lanes, 4 * lanes))
         formats = [[Format(DataLayout(block), "float32") for block in pair] for pair in blocks]
+        joins = [
+            JoinWorkload(
+                operator=operator,
+                batch=1,
+                channels=(channels,) * 2,
+                height=side,
+                width=side,
+                block=lanes,
+            )
+            for operator in ("elementwise", "concat")
+        ]
         for workload, scheme in (
             *((TransformWorkload.between(shape, *pair), TransformScheme()) for pair in formats),
-            (
-                JoinWorkload(
-                    operator="elementwise",
-                    batch=1,
-                    channels=(channels,) * 2,
-                    height=side,
-                    width=side,
-                    block=lanes,
-                ),
-                JoinScheme(),
-            ),
-            (
-                JoinWorkload(
-                    operator="concat",
-                    batch=1,
-                    channels=(channels,) * 2,
-                    height=side,
-                    width=side,
-                    block=lanes,
-                ),
-                JoinScheme(),
-            ),
+            *((join, JoinScheme()) for join in joins),
         ):
             seconds = curve(workload, scheme, target)
             check(seconds)
@@ -173,7 +163,7 @@ def test_memory_bounds_estimates(target):
             assert_not_cheaper(curve(larger, scheme, target), seconds)
 
 
-def test_groups_together_pad_the_whole_image():
+def test_the_groups_of_a_convolution_pad_the_image_once():
     """Each chunk of the output copies the pixels of its own group, three times for 3x3."""
     target = parse_target("llvm -mcpu=znver3")
     scheme = DirectScheme(8, 8, reg_n=7, unroll_ker=False)

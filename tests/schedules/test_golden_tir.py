@@ -1,6 +1,6 @@
-"""The TIR of one scheme of each template, for an x86 and a NEON target, as it was reviewed.
+"""The TIR of one scheme of each template, for an x86 and a NEON target, equals reviewed files.
 
-A difference is looked at, and if it is meant, written anew: ``pytest --update-golden
+Review a difference, and if it is intended, update the files: ``pytest --update-golden
 tests/schedules/test_golden_tir.py``. Each file begins with the scheme, so that the order in which
 schemes are tried may change.
 """
@@ -25,7 +25,7 @@ TARGETS = {
     "avx512": parse_target("llvm -mcpu=skylake-avx512"),
     "neon": parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"),
 }
-# Those that have what the template is for.
+# Targets that have the template's instructions.
 WITH_DOT_PRODUCTS = {
     "avx512": parse_target("llvm -mcpu=cascadelake"),
     "neon": parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1"),
@@ -38,7 +38,7 @@ PAD = (1, 1, 1, 1)
 STEPS = (EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))
 INTEGERS = Numerics(data="uint8", weights="int8", sum="int32", output="uint8")
 ROUNDED = tuple(EpilogueOp(kind) for kind in ("bias_add", "rescale", "relu", "round"))
-# Odd sizes, so that tails are there to be seen.
+# Odd sizes, so that there are tails to review.
 WORKLOADS = {
     "conv2d_direct": conv_workload(1, 32, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
     "conv2d_nchw": conv_workload(1, 5, 9, 11, 7, (3, 3), padding=PAD, epilogue=STEPS),
@@ -95,7 +95,7 @@ def golden(name: str, target: str) -> Path:
 
 
 def scheme_of(name: str, target: str, *, updating: bool):
-    """Return the scheme that was reviewed; the one tried first where there is none to be had."""
+    """Return the reviewed scheme, or the first one if there is none."""
     path = golden(name, target)
     if path.exists():
         try:

@@ -1,4 +1,4 @@
-"""Kernels that are off by one somewhere: between inaccessible pages, each is found."""
+"""Every kernel with an off-by-one defect is found between inaccessible pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def outcomes():
-    """What became of each kernel; in one child, which compiles, and children of it, which run."""
+    """Return the outcome of each kernel; a child compiles them, and its own children run them."""
     command = [sys.executable, "-B", "-m", "tests.schedules.planted_defects"]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT
@@ -30,7 +30,7 @@ def outcomes():
 @pytest.mark.parametrize("code", ["broken", "exact"])
 @needs.everything()
 def test_every_planted_defect_is_found(outcomes, code):
-    """In code that takes aligned arguments, as artifacts have, and in such as takes any."""
+    """Artifacts' code takes aligned arguments; code for any arguments is tested too."""
     assert len(outcomes) > 20
     # 3 says that a pattern beside a tensor was overwritten, or that results depend on it.
     missed = [one for one in outcomes if one[code] not in (-signal.SIGSEGV, 3)]
@@ -42,8 +42,8 @@ def test_kernels_without_defects_pass(outcomes):
 
 
 def test_most_defects_do_not_show_without_guards(outcomes):
-    """Amid memory that may be touched they end as if nothing were wrong, as a rule.
+    """Kernels usually end normally if all surrounding memory is accessible.
 
-    Not always: what is read from a workspace that nothing was written to may be used as an index.
+    An exception is an index that is read from an unwritten workspace.
     """
     assert sum(one["unguarded"] == 0 for one in outcomes) >= 20

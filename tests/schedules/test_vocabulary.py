@@ -253,7 +253,7 @@ def test_bad_schemes_are_refused(data):
 
 
 def test_a_fold_to_the_kernels_own_block_is_refused():
-    """Else a record could name a scheme by two spellings."""
+    """Otherwise a record could name a scheme by two spellings."""
     with pytest.raises(ValueError, match="out_bn=32 is oc_bn"):
         scheme_from_json(
             {**DirectScheme(16, 32, reg_n=7, unroll_ker=True, reg_oh=2).to_json(), "out_bn": 32}

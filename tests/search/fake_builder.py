@@ -1,4 +1,4 @@
-"""A builder for `LocalMeasurer` without TVM: each candidate's ``reg_oc`` says how it behaves."""
+"""A builder for `LocalMeasurer` without TVM: a candidate's ``reg_oc`` selects its behaviour."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGET = CpuTarget(
     triple="x86_64-unknown-linux-gnu", mcpu="x86-64", mattr=(), features=(), l1d=1, l2=1, l3=1
 )
 WORKLOAD = conv_workload(1, 8, 8, 8, 8, (3, 3))
-# The folder where the processes leave their ids, so that tests see who is still alive.
+# The folder where processes leave their ids, so that tests can see the living ones.
 PIDS = "FAKE_BUILDER_PIDS"
 HANGING = "hanging"
 # Files where the processes note what they time and build.
@@ -33,7 +33,7 @@ LOG, BUILDS = "FAKE_BUILDER_LOG", "FAKE_BUILDER_BUILDS"
 
 
 def request(behaviour: int, microseconds: int = 100, workload=WORKLOAD) -> Request:
-    """A candidate of that behaviour; a good one takes ``microseconds``."""
+    """Return a candidate of that behaviour; a good one takes ``microseconds``."""
     return Request(workload, NchwScheme(behaviour, microseconds))
 
 
@@ -49,12 +49,12 @@ def crash(deadly: signal.Signals = signal.SIGSEGV) -> None:
 
 
 def fill_memory() -> None:
-    """Ask for as much as this process may hold in all."""
+    """Allocate all memory that this process may have."""
     bytearray(resource.getrlimit(resource.RLIMIT_DATA)[0])
 
 
 class FakeBuilder:
-    """Builds a candidate to itself."""
+    """A builder that returns the candidate itself."""
 
     def __init__(self, target: CpuTarget, threads: int) -> None:
         self.threads = threads
@@ -113,7 +113,7 @@ class FakeBuilder:
 
 
 class BrokenBuilder:
-    """Cannot even be created."""
+    """A builder that cannot even be created."""
 
     def __init__(self, target: CpuTarget, threads: int) -> None:
         raise OSError("no compiler here")

@@ -1,7 +1,7 @@
-"""A tracker and servers without TVM: each candidate's ``reg_oc`` says how it behaves on a server.
+"""A tracker and servers without TVM: a candidate's ``reg_oc`` selects its behaviour.
 
-The fakes of what runs in the children talk to these servers: a connection is a session, and a
-server is free again when its session ends, unless it has died.
+Fake sessions in the children talk to these servers: a connection is a session, and a server is free
+again when its session ends, unless it has died.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TIMEOUT = 0.5
 
 
 def request(behaviour: int, microseconds: int = 100, workload=WORKLOAD) -> Request:
-    """A candidate of that behaviour; one that can be timed takes ``microseconds``."""
+    """Return a candidate of that behaviour; a good one takes ``microseconds``."""
     return Request(workload, NchwScheme(behaviour, microseconds))
 
 

@@ -1,6 +1,6 @@
 """A TVM RPC tracker and servers on loopback, each in a process group of its own.
 
-As `python -m tvm.exec.rpc_tracker` and `rpc_server` start them, but TVM is imported once for all.
+They start as by `python -m tvm.exec.rpc_tracker` and `rpc_server`, but TVM is imported only once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def fleet(key: str, count: int) -> Iterator[Fleet]:
 
 
 def _fork(start, *arguments, **options) -> tuple[int, int]:
-    """Start a tracker or server in a process of its own; return its port and process group."""
+    """Start a tracker or server in a separate process; return its port and process group."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

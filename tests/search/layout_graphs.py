@@ -12,7 +12,7 @@ BLOCKS = (4, 8, 16, 32, 64)
 
 
 def brute_force(graph: LayoutGraph) -> float:
-    """The cost of the cheapest plan, by trying them all."""
+    """Return the cost of the cheapest plan by trying all of them."""
     ranges = (range(len(node.choices)) for node in graph.nodes)
     return min((graph.cost(plan) for plan in itertools.product(*ranges)), default=0.0)
 
@@ -48,8 +48,8 @@ def random_graph(
 def random_network(rng: np.random.Generator, operators: int) -> LayoutGraph:
     """A small network: chains, joins, diamonds, constants, dead ends, parallel edges and hubs.
 
-    Every operator reads one to three earlier results, some of them twice. Of a result with several
-    readers about half the time a hub decides, whose choices are sets of layouts.
+    Every operator reads one to three earlier results, some of them twice. About half of the results
+    with several readers have a hub, whose choices are sets of layouts.
     """
     layouts = tuple(range(int(rng.integers(1, 4))))
     sets = [set(s) for k in (1, 2) for s in itertools.combinations(layouts, k)]

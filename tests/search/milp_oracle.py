@@ -31,7 +31,7 @@ class MilpResult:
     cost : float
         The cost of its best plan, as the layout graph counts it; ``inf`` if it found none.
     bound : float
-        A cost below which no plan is.
+        A lower bound on the cost of every plan.
     proven : bool
         Whether it finished.
     seconds : float
@@ -58,8 +58,8 @@ def available() -> bool:
 def solve_milp(graph: LayoutGraph, seconds: float = math.inf) -> MilpResult:
     """Solve ``graph`` with HiGHS.
 
-    A choice is a binary variable, of which each node has one; a pair of choices of an edge's ends
-    is a variable whose sums over either end are that end's variables.
+    Each choice is a binary variable, and exactly one of a node's is 1. Each pair of choices of an
+    edge's ends is a variable; the sums over either end equal that end's variables.
 
     Parameters
     ----------

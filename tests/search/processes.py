@@ -1,4 +1,4 @@
-"""Who is still alive."""
+"""The processes that are still alive."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import psutil
 
 
 def alive(folder: Path) -> list[int]:
-    """Those of the process ids that name the files of ``folder`` that still run."""
+    """Return the running processes among those that the file names in ``folder`` give."""
     return [int(entry.name) for entry in folder.iterdir() if runs(int(entry.name))]
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
+    """Return whether a process exists and has not ended."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

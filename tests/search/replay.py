@@ -1,4 +1,4 @@
-"""Made-up measurements of real schemes, which an estimate does not quite foresee."""
+"""Simulated measurements of real schemes, which estimates predict only roughly."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SPACE = SearchSpace(
 
 
 def true_seconds(workload: Conv2dWorkload, scheme, target: CpuTarget = TARGET) -> float:
-    """The estimate, wrong by up to 60 % for reasons the scheme tells, and by 2 % for none."""
+    """Return the estimate with an error of up to 60 % by scheme, and of 2 % at random."""
     estimate = registry.estimate(workload, scheme, target, THREADS)
     ic_bn, oc_bn = (getattr(scheme, name, 1) for name in ("ic_bn", "oc_bn"))
     reasons = 0.5 * math.sin(scheme.reg_n) + 0.3 * (oc_bn > 16) - 0.2 * (ic_bn > 8)
@@ -50,13 +50,13 @@ def true_seconds(workload: Conv2dWorkload, scheme, target: CpuTarget = TARGET) -
 
 
 def recorded(workloads=WORKLOADS) -> dict[Request, Measurement]:
-    """Every scheme's measurement."""
+    """Return the measurement of every scheme."""
     requests = [Request(w, s) for w in workloads for s in SPACE.schemes(w)]
     return {r: Measurement(r, (true_seconds(r.workload, r.scheme),) * 2) for r in requests}
 
 
 def records(workloads, target: CpuTarget = TARGET) -> list[Record]:
-    """What an exhaustive run on ``target`` would have left."""
+    """Return the records that an exhaustive run on ``target`` would leave."""
     return [
         Record(
             workload=workload,
@@ -77,7 +77,7 @@ def open_store(path: Path) -> Store:
 
 
 class Spy(ReplayMeasurer):
-    """Notes what is measured, compared and checked, in batches of eight."""
+    """A measurer that notes requests to measure, compare and check, in batches of eight."""
 
     batch = 8
 

@@ -9,7 +9,7 @@ from neocpu.search.budget import FIRST_GUESS, FIRST_TRIALS, RESERVE, Budget, Pac
 
 class Clock:
     def __init__(self) -> None:
-        self.now = -7.0  # where a monotonic clock begins says nothing
+        self.now = -7.0  # the start of a monotonic clock is arbitrary
 
     def __call__(self) -> float:
         return self.now
@@ -23,7 +23,7 @@ def spend(pace: Pace, clock: Clock, trials: int, seconds: float) -> None:
         pace.count()
 
 
-def test_without_limits_every_batch_is_what_was_wanted():
+def test_batches_have_the_requested_size_without_limits():
     pace = Pace(Budget(), clock := Clock())
     for _ in range(3):
         assert pace.next_batch(20) == 20
@@ -31,7 +31,7 @@ def test_without_limits_every_batch_is_what_was_wanted():
     assert pace.left == math.inf
 
 
-def test_trials_are_kept_to_the_last_one():
+def test_the_last_batch_ends_at_the_trial_limit():
     pace = Pace(Budget(trials=25), clock := Clock())
     sizes = []
     while size := pace.next_batch(10):
@@ -46,7 +46,7 @@ def test_batches_shrink_towards_the_end():
     while size := pace.next_batch(20):
         sizes.append(size)
         spend(pace, clock, size, 0.2)
-    assert sizes[0] == FIRST_TRIALS  # whose times the others are counted by
+    assert sizes[0] == FIRST_TRIALS  # the times of the first batch predict the others
     assert sizes[1] == 20
     assert sizes[1:] == sorted(sizes[1:], reverse=True)
     assert (1 - RESERVE) * 10.0 - 0.2 <= pace.elapsed <= (1 - RESERVE) * 10.0 + 1e-9

@@ -32,7 +32,7 @@ TARGET = host_target()
 
 
 def noting(calls: list[tuple[int, ...]]) -> Kernel:
-    """A kernel that does nothing but note where its arguments are."""
+    """A kernel that only notes the addresses of its arguments."""
     return kernel_of(lambda addresses: calls.append(addresses) or 0)
 
 
@@ -72,12 +72,12 @@ def test_weights_of_more_than_half_the_pool_are_at_two_places():
 def test_a_candidate_goes_on_in_the_pool_where_the_last_one_ended():
     turns = Turns()
     assert [turns.take(2, 64, 5) for _ in range(4)] == [0, 2, 4, 1]
-    # The next two calls would take bytes 192 to 320: larger weights begin behind those of the last.
+    # The next two calls would take bytes 192 to 320: larger weights begin after the last ones.
     assert turns.take(1, 128, 3) == 2
     assert turns.take(1, 128, 3) == 0
 
 
-def test_what_cannot_be_lowered_or_compiled_is_told_apart(monkeypatch: pytest.MonkeyPatch):
+def test_failures_of_lowering_and_of_compiling_are_distinguished(monkeypatch: pytest.MonkeyPatch):
     good, unlowered, uncompiled, fine = requests(4)
     real_lower, real_compile = registry.lower, kernel_calls.tvm.tirx.build
 
@@ -134,7 +134,7 @@ def test_transforms_are_timed_at_places_that_the_cores_caches_do_not_hold():
 
 
 def corrupt(kernel: Kernel) -> Kernel:
-    """A kernel that adds one to the first number of what another one writes."""
+    """A kernel that adds one to the first number of another kernel's output."""
 
     def spoil(addresses):
         ctypes.c_float.from_address(addresses[-1]).value += 1

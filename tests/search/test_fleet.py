@@ -1,4 +1,4 @@
-"""The options that name a fleet, and what is wrong with them."""
+"""The options that name a fleet, and mistakes in them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_wrong_options(options, message: str):
         parse_fleet(*options)
 
 
-def test_an_unreachable_tracker_is_told_before_models_are_read(tmp_path):
+def test_an_unreachable_tracker_is_reported_before_models_are_read(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(UsageError, match=f"no tracker answers at 127.0.0.1:{port}"):

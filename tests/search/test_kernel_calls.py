@@ -1,4 +1,4 @@
-"""Single kernels on the threads that run artifacts, beside the same kernels on TVM's."""
+"""Single kernels on the threads that run artifacts agree with those on TVM's threads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WORKLOADS = [
     conv_workload(1, 32, 15, 9, 32, (3, 3), (2, 2), padding=ONE, groups=4),
     conv_workload(1, 32, 8, 8, 32, (3, 3), padding=ONE, numerics=INTEGERS),
 ]  # fmt: skip
-# What TVM computes on its own threads is computed where nothing has lent it the runtime's.
+# TVM's own threads compute in a process that has not replaced them by the runtime's.
 ON_TVM = """
 import sys, numpy as np, tvm
 module, *files = sys.argv[1:]
@@ -51,7 +51,7 @@ SIZES = 1 << 16
 
 
 def on_tvm(function, arrays, folder: Path):
-    """Return what a function computes on TVM's threads, in a process of its own."""
+    """Return a function's result on TVM's threads, in a separate process."""
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     library = folder / "main.so"
     tvm.tirx.build(module, TARGET.to_tvm(), pipeline=PIPELINE).export_library(str(library))
@@ -64,7 +64,7 @@ def on_tvm(function, arrays, folder: Path):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
-def test_kernels_compute_what_they_compute_on_tvms_threads(workload, threads, tmp_path: Path):
+def test_kernels_compute_the_same_as_on_tvms_threads(workload, threads, tmp_path: Path):
     firsts = {s.template: s for s in reversed(registry.schemes(workload, TARGET))}
     operands = random_operands(workload, 1)
     for number, scheme in enumerate(firsts.values()):
@@ -82,7 +82,7 @@ def test_kernels_compute_what_they_compute_on_tvms_threads(workload, threads, tm
 
 
 def doubling(extent: int, workspace: bool = False):
-    """A kernel whose parallel loop doubles rows, by way of a workspace of each task if asked."""
+    """A kernel whose parallel loop doubles rows, with a workspace for each task if asked for."""
 
     def body(data, output):
         with T.parallel(extent) as row:

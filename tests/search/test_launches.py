@@ -1,4 +1,4 @@
-"""Which calls are launched together: against every order of small programs."""
+"""The calls that are launched jointly, compared with every order of small programs."""
 
 import itertools
 import random
@@ -31,7 +31,7 @@ def _random(seed):
 
 
 def _best(nodes, cost, most):
-    """Return the least cost of all orders, by trying each."""
+    """Return the least cost of all orders by trying each."""
     everything = frozenset(range(len(nodes)))
     known = {everything: 0.0}
 
@@ -62,7 +62,7 @@ def _check(nodes, steps):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_none_of_all_orders_is_cheaper(seed):
+def test_no_other_order_is_cheaper(seed):
     nodes, cost = _random(seed)
     for most in (2, 8):
         steps = [step for stretch in plan_launches(nodes, cost, most) for step in stretch]
@@ -72,7 +72,7 @@ def test_none_of_all_orders_is_cheaper(seed):
 
 
 def _chains(count, length):
-    """Return chains of calls that begin at one and end at one, in the order of the chains."""
+    """Return chains of calls with a common first and last call, chain by chain."""
     nodes = [CallNode(frozenset())]
     ends = []
     for _ in range(count):
@@ -85,7 +85,7 @@ def _chains(count, length):
 
 
 def _equal(step):
-    """What a launch costs of calls of one task on eight threads."""
+    """Return the cost of a launch of calls with one task each, on eight threads."""
     return 1.0 if len(step) <= 8 else None
 
 
@@ -96,8 +96,8 @@ def test_branches_become_neighbours():
     assert [len(step) for step in steps] == [1, 4, 4, 4, 1]
 
 
-def test_many_branches_are_launched_too():
-    """More than every set is tried of, and longer than a stretch may be."""
+def test_many_branches_are_launched_jointly():
+    """There are too many branches to try every set, and the program exceeds a stretch."""
     nodes = _chains(10, 8)
     assert len(nodes) > LONGEST
     steps = [step for stretch in plan_launches(nodes, _equal, 8) for step in stretch]
@@ -105,7 +105,7 @@ def test_many_branches_are_launched_too():
     assert len(steps) < len(nodes) / 2
 
 
-def test_what_is_not_worth_it_stays_in_order():
+def test_calls_without_a_gain_stay_in_order():
     nodes = [*_chains(3, 2), CallNode(frozenset({7})), CallNode(frozenset({7}))]
 
     def cost(step):

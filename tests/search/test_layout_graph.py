@@ -22,7 +22,7 @@ def test_cost_adds_nodes_and_edges_parallel_ones_too():
     assert LayoutGraph((A, B), (TO_B,)).cost((1, 2)) == math.inf
 
 
-def test_derived_nodes_take_what_is_best_beside_their_neighbours():
+def test_derived_nodes_take_the_best_choice_given_their_neighbours():
     hub = replace(B, costs=(0.5, 0.0, 0.0), derived=True)
     from_hub = LayoutEdge(1, 2, np.array([[1.0, 0.0], [0.0, math.inf], [5.0, 0.0]]))
     graph = LayoutGraph((A, hub, A), (TO_B, from_hub))

@@ -1,4 +1,4 @@
-"""Candidates that crash, hang, raise and lie must cost only themselves."""
+"""Candidates that crash, hang, raise or lie affect no others."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_compare_takes_turns_and_gives_the_new_seconds(tmp_path, monkeypatch):
     assert (tmp_path / "log").read_text().split() == ["100", "900"] * 3
 
 
-def test_compare_builds_what_was_never_built_and_reports_what_fails():
+def test_compare_builds_missing_candidates_and_reports_failures():
     good, bad = [request(fake.GOOD), request(fake.GOOD, 7)], request(fake.CRASHES)
     with measurer() as m:
         results = list(m.compare([good[0], bad, good[1]], rounds=4))
@@ -146,7 +146,7 @@ def test_a_check_that_takes_longer_than_a_kernel_may_is_no_failure():
         assert [c.error for c in m.check([slow])] == [None]
 
 
-def test_no_process_to_be_had_is_one_clear_error(monkeypatch: pytest.MonkeyPatch):
+def test_failing_to_start_a_process_is_one_clear_error(monkeypatch: pytest.MonkeyPatch):
     def refuse(*_, **__):
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
@@ -155,7 +155,7 @@ def test_no_process_to_be_had_is_one_clear_error(monkeypatch: pytest.MonkeyPatch
         measure(request(fake.GOOD))
 
 
-def test_what_is_built_is_not_built_again(tmp_path, monkeypatch):
+def test_built_candidates_are_not_built_again(tmp_path, monkeypatch):
     monkeypatch.setenv(fake.BUILDS, str(tmp_path / "builds"))
     requests = [request(fake.GOOD, 100 + i) for i in range(40)]
     with measurer() as m:
@@ -165,7 +165,7 @@ def test_what_is_built_is_not_built_again(tmp_path, monkeypatch):
     assert len((tmp_path / "builds").read_text().split()) == 40
 
 
-def test_children_forget_what_they_built_long_ago(monkeypatch):
+def test_children_forget_candidates_built_long_ago(monkeypatch):
     monkeypatch.setattr(parallel_builders, "MAX_BUILT", 15)
     requests = [request(fake.GOOD, 100 + i) for i in range(60)]
     with measurer() as m:
@@ -178,7 +178,7 @@ def test_an_abandoned_measurement_does_not_confuse_the_next():
     requests = [request(fake.GOOD, 100 + i) for i in range(100)]
     with ahead() as m:
         for _ in range(3):
-            next(iter(m.measure(requests)))  # a crew is left building
+            next(iter(m.measure(requests)))  # a group of children is still building
         results = list(m.measure(requests))
     assert {m.request: m.seconds[0] for m in results} == pytest.approx(
         {r: r.scheme.reg_n * 1e-6 for r in requests}

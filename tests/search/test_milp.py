@@ -19,12 +19,12 @@ def test_nodes_edges_and_parallel_edges():
     assert found.proven
 
 
-def test_what_is_forbidden_is_not_chosen():
+def test_forbidden_choices_are_not_chosen():
     edge = LayoutEdge(0, 1, np.array([[math.inf, 0.5], [math.inf, 4.0]]))
     assert solve_milp(LayoutGraph((TWO, TWO), (edge,))).cost == 3.5
 
 
-def test_no_plan_at_all():
+def test_a_graph_without_a_plan_is_reported():
     edge = LayoutEdge(0, 1, np.full((2, 2), math.inf))
     found = solve_milp(LayoutGraph((TWO, TWO), (edge,)))
     assert (found.cost, found.proven) == (math.inf, True)

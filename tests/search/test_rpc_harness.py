@@ -1,4 +1,4 @@
-"""What a library does on a server besides its candidate, with kernels written in C."""
+"""A library's harness on a server, tested with kernels written in C."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ tensors = [tvm_ffi.from_dlpack(a) for a in (pool, pool, output)]
 def run(
     folder: Path, script: str, body: str = "", seconds: float = 10, loop: str = ""
 ) -> tuple[int, str]:
-    """Run ``script`` with a kernel that does ``body`` loaded; return exit code and output.
+    """Run ``script`` with a loaded kernel that does ``body``; return exit code and output.
 
     Each task of the kernel's parallel loop does ``loop``.
     """
@@ -112,7 +112,7 @@ def names():
 
 
 @needs.cpus(2)
-def test_loops_are_cut_and_shared_out_as_artifacts_have_them(tmp_path: Path):
+def test_loops_are_cut_and_distributed_as_in_artifacts(tmp_path: Path):
     # A loop of 11 iterations is a task each on the runtime's threads, of 100 some iterations each.
     body = f"{LAUNCH} ((float *)tensor(args)->data)[calls] = tasks;"
     script = f"""{NAMES}
@@ -127,7 +127,7 @@ print(*pool[:2], len(names()))
     assert threads == min(3, len(os.sched_getaffinity(0))) - 1
 
 
-def test_threads_end_when_they_are_told_and_begin_again(tmp_path: Path):
+def test_threads_end_on_request_and_start_again(tmp_path: Path):
     script = f"""{NAMES}
 for _ in range(3):
     library['run'](*tensors, 0, 0, 0, 11, 1, 1, 0)

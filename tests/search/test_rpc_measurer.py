@@ -1,4 +1,4 @@
-"""Servers die, hang or cannot run the code, candidates crash them, and nothing is lost."""
+"""No result is lost if servers die, hang, crash or cannot run the code."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from neocpu.search.measuring.measure import Measurement, Request
 from neocpu.search.measuring.rpc_measurer import RpcMeasurer
 from neocpu.search.measuring.rpc_tracker import Address
 
-#: Seconds after which a server counts as lost: so many that on a busy machine none does, or so few
-#: that a test need not wait for one that is.
+#: Seconds after which a server counts as lost: enough for a busy machine, or few enough that a test
+#: does not wait long for a lost server.
 LONG, SHORT = 60.0, 1.0
 
 
@@ -68,7 +68,7 @@ def by_request(measurements) -> dict[Request, Measurement]:
 def test_every_request_is_answered_once_by_all_servers(measurer, two_servers):
     requests = [request(fake.GOOD, 100 + i) for i in range(20)]
     with measurer(two_servers) as m:
-        # Or the first of them may have measured all before the other is there.
+        # Otherwise the first server may measure everything before the other starts.
         wait_until(lambda: all(server.sessions for server in two_servers.servers))
         results = by_request(m.measure([*requests, requests[0]]))
         assert m.batch == 2 * rpc_measurer.SHARE
@@ -106,7 +106,7 @@ def test_a_bad_candidate_costs_only_itself(measurer, two_servers, behaviour: int
 
 
 def test_a_server_that_survives_its_candidate_is_not_called_lost(measurer, two_servers, caplog):
-    """Though the other one, which is free, takes its place."""
+    """It counts as alive though the other free server takes its place."""
     bad = request(fake.CRASHES)
     with measurer(two_servers, parallel=1) as m:
         assert by_request(m.measure([bad]))[bad].error == "crashed: the server's process ended"
@@ -188,7 +188,7 @@ def test_a_linker_that_fails_is_nobodys_measurement(measurer, two_servers):
         list(m.measure([request(fake.UNLINKABLE)]))
 
 
-def test_comparing_in_turns_and_apart_where_that_fails(measurer, two_servers):
+def test_candidates_are_compared_in_turns_or_separately_if_that_fails(measurer, two_servers):
     other = dataclasses.replace(fake.WORKLOAD, height=9)
     requests = [
         request(fake.GOOD, 100),
@@ -220,7 +220,7 @@ def test_a_run_that_is_given_up_leaves_nothing_to_the_next(measurer, two_servers
         assert by_request(m.measure(second)).keys() == set(second)
 
 
-@pytest.mark.slow  # four real servers, one of which is waited for in vain
+@pytest.mark.slow  # four real servers, one of which never answers
 @needs.everything()
 def test_of_four_real_servers_one_is_killed_and_one_hangs(caplog):
     target = host_target()

@@ -1,4 +1,4 @@
-"""Which memory a candidate is timed on, as `rpc_harness.c` is told."""
+"""The memory that a candidate is timed on, in the arguments of `rpc_harness.c`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POOL = 1 << 20
 
 
 class Calls(list):
-    """What `run` of a library is told: tensors, strides, parallel loops, calls and turn."""
+    """The arguments of a library's `run`: tensors, strides, parallel loops, calls and turn."""
 
     def __call__(self, *arguments) -> float:
         *rest, first, second, loops, calls, turn = arguments
@@ -40,7 +40,7 @@ class Calls(list):
 
 
 def loaded(session: Session, workload: Workload):
-    """Load the first scheme of ``workload``; return its request, what runs it, and its calls."""
+    """Load the first scheme of ``workload``; return its request, its runner and its calls."""
     request = Request(workload, registry.schemes(workload, TARGET)[0])
     calls = Calls()
     library = {"fill": lambda tensor: None, "run": calls}

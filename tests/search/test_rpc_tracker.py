@@ -105,7 +105,7 @@ def test_servers_are_counted_and_leased():
     assert line.ask().receive(0.1) is None
 
 
-def test_which_servers_live():
+def test_the_tracker_lists_living_servers():
     tracker = FakeTracker(["x86_64"] * 2)
     one, other = tracker.servers
     line = Tracker(tracker.address, "zen")

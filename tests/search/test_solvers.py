@@ -154,8 +154,8 @@ def test_a_node_that_is_fixed_is_paid_for_with_its_edges(seed: int, node: int, c
 
 @settings(max_examples=40)
 @given(SEEDS, st.integers(2, 10))
-def test_what_dp_commits_to_for_want_of_memory_is_the_cheapest(seed: int, nodes: int):
-    """Where edges cost next to nothing, the cheapest choice of each node is the best plan."""
+def test_dp_commits_to_the_cheapest_choice_if_memory_is_short(seed: int, nodes: int):
+    """The cheapest choice of each node is the best plan if edges cost next to nothing."""
     dense = random_graph(np.random.default_rng(seed), nodes, 1.0)
     edges = tuple(LayoutEdge(e.source, e.target, e.costs * 1e-12) for e in dense.edges)
     graph = LayoutGraph(dense.nodes, edges)
@@ -214,7 +214,7 @@ def too_wide() -> LayoutGraph:
 
 
 def ticking(step: float = 1.0) -> Callable[[], float]:
-    """A clock that is ``step`` seconds later every time it is looked at."""
+    """A clock that advances ``step`` seconds every time it is read."""
     ticks = itertools.count()
     return lambda: step * next(ticks)
 
@@ -249,7 +249,7 @@ def test_the_verdict_says_how_far_a_plan_may_be_from_the_best(bound: float, abov
     assert plan.verdict == ("proven optimal" if above is None else words)
 
 
-def test_more_time_never_makes_it_worse():
+def test_more_time_never_makes_a_plan_worse():
     graph = too_wide()
     plans = [
         solve(graph, limits=SearchLimits(seconds, bytes=8000), clock=ticking())
@@ -289,7 +289,7 @@ def test_tables_keep_to_their_memory(max_bytes: int, solver: str):
 
 
 def test_open_subproblems_take_no_memory():
-    """Branch and bound leaves hundreds behind, each of which would hold the whole graph."""
+    """Branch and bound leaves hundreds open, and each would hold the whole graph."""
     graph = random_graph(np.random.default_rng(0), 16, 1.0, max_choices=6)
     search = partial(solve, graph, limits=SearchLimits(60_000.0, bytes=0), clock=ticking())
     found = []
@@ -299,7 +299,7 @@ def test_open_subproblems_take_no_memory():
 
 @pytest.mark.parametrize("size", [3, 4])
 def test_reductions_of_nodes_with_many_choices_take_little_memory(size: int):
-    """Of three, one is eliminated between two; of four, choices are compared for dominance."""
+    """Three nodes reduce by eliminating one; four compare choices for dominance."""
     rng = np.random.default_rng(0)
     node = LayoutNode("n", tuple(map(str, range(200))), (0.0,) * 200)
     ends = itertools.combinations(range(size), 2)
@@ -309,7 +309,7 @@ def test_reductions_of_nodes_with_many_choices_take_little_memory(size: int):
 
 
 class Watch:
-    """A clock that stands at 0 until it was looked at so often, and then is past any limit."""
+    """A clock that stays at 0 for a number of reads, and then is past any limit."""
 
     def __init__(self, looks: float) -> None:
         self.left = looks
@@ -366,7 +366,7 @@ def test_an_elimination_that_is_out_of_time_changes_nothing():
 
 
 def test_costs_below_zero():
-    """Improving a plan must end though a cost below zero times nearly one is larger."""
+    """Improving a plan must end, though a negative cost grows when it is scaled down."""
     rng = np.random.default_rng(0)
     nodes = tuple(LayoutNode("n", tuple("abc"), tuple(rng.random(3) - 5)) for _ in range(6))
     ends = itertools.combinations(range(6), 2)

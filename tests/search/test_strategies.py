@@ -1,4 +1,4 @@
-"""Strategies by replay of made-up measurements: no clocks, no kernels."""
+"""Strategies by replay of simulated measurements: no clocks, no kernels."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def run(strategy, database: Path, trials=None, space=SPACE, measurements=RECORDE
 
 
 def cost(report) -> float:
-    """Seconds of all convolutions, with the best schemes found."""
+    """Return the seconds of all convolutions with the best schemes found."""
     return sum(task.task.count * task.best.result.best for task in report.tasks)
 
 
@@ -119,7 +119,7 @@ def test_xgb_ends_by_itself_near_the_grid(tmp_path: Path, grid):
     assert len(spy.measured) == len(set(spy.measured)) == report.measured < 0.7 * grid.measured
     assert report.left == grid.measured - report.measured
     assert cost(report) / cost(grid) - 1 < 0.005
-    # Asked again, it is content after a batch at most.
+    # A second run ends after at most one batch.
     assert run(xgb(), tmp_path / "db")[0].measured <= Spy.batch
 
 
@@ -173,7 +173,7 @@ def test_failures_are_no_end_and_teach_nothing_wrong(tmp_path: Path, grid):
 
 
 def test_a_workload_that_never_works_is_no_end_either():
-    """Its scheme of all that are left is nowhere: the others' gains are measured by estimates."""
+    """The workload has no best scheme, so gains of the others are measured by estimates."""
     dead, *others = states()
     failed = {s: failure(dead.workload, s) for s in dead.candidates}
     dead = dataclasses.replace(dead, candidates=(), records=failed)
@@ -186,7 +186,7 @@ def failure(workload, scheme) -> Record:
 
 
 def test_each_of_several_networks_comes_near_its_own_grid(tmp_path: Path, grid):
-    """A network of a thousandth of the other's time is no rounding error."""
+    """A network with a thousandth of the other's time still counts."""
     tasks = [TuningTask(TUNED[0], (1000, 0)), TuningTask(TUNED[1], (0, 1))]
     report, _ = run(xgb(), tmp_path / "db", tasks=tasks)
     for task, exhaustive in zip(report.tasks, grid.tasks, strict=False):
@@ -198,7 +198,7 @@ def test_each_of_several_networks_comes_near_its_own_grid(tmp_path: Path, grid):
 
 
 def with_transforms(count: int):
-    """A space that has transforms too, and the measurements and tasks of these and convolutions."""
+    """Return a space with transforms and convolutions, their measurements and tasks."""
     transforms = [
         TransformWorkload(batch=1, channels=64, height=56, width=7 + i, in_block=8, out_block=16)
         for i in range(count)
@@ -213,15 +213,15 @@ def with_transforms(count: int):
     return requests, space, measurements, [*map(TuningTask, transforms), *map(TuningTask, TUNED)]
 
 
-def test_what_leaves_no_choice_gets_a_small_share(tmp_path: Path):
+def test_workloads_with_one_scheme_get_a_small_share(tmp_path: Path):
     requests, space, measurements, tasks = with_transforms(9)
     _, spy = run(xgb(), tmp_path / "db", 2 * SINGLE_EVERY, space, measurements, tasks)
     found = [r for r in spy.measured if r in requests]
-    assert found == requests[:-3:-1]  # those that may cost most
+    assert found == requests[:-3:-1]  # the most expensive ones
     assert len(spy.measured) == 2 * SINGLE_EVERY
 
 
-def test_all_that_leaves_no_choice_is_measured_in_the_end(tmp_path: Path):
+def test_workloads_with_one_scheme_are_all_measured_in_the_end(tmp_path: Path):
     requests, space, measurements, tasks = with_transforms(20)
     report, spy = run(xgb(), tmp_path / "db", None, space, measurements, tasks)
     assert set(requests) < set(spy.measured)
@@ -229,7 +229,7 @@ def test_all_that_leaves_no_choice_is_measured_in_the_end(tmp_path: Path):
     assert report.tasks[-1].left > 0
 
 
-def test_expected_improvement_is_the_mean_of_what_is_gained():
+def test_expected_improvement_is_the_mean_gain():
     normal = np.random.default_rng(0).standard_normal(200_000)
     for predicted, error, best in ((0.0, 0.2, 0.1), (0.5, 0.3, 0.0), (-1.0, 0.1, 0.0)):
         gained = np.maximum(math.exp(best) - np.exp(predicted + error * normal), 0.0).mean()
@@ -245,6 +245,6 @@ def test_a_model_without_records_is_the_estimate():
         np.testing.assert_allclose(model.predict([state])[0], expected, rtol=1e-5)
 
 
-def test_xgboost_is_loaded_only_by_who_uses_it():
+def test_xgboost_is_loaded_only_if_it_is_used():
     script = "import sys, neocpu.compilation.network_tuning; assert 'xgboost' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,4 +1,4 @@
-"""Graphs solved together, against all plans that there are."""
+"""Graphs that are solved jointly, compared with all possible plans."""
 
 import itertools
 
@@ -11,10 +11,10 @@ from neocpu.search.solver.together import SharingGraph, Way, solve_jointly
 
 
 def sharing(rng, nodes, needs, *, every=False):
-    """A random graph in which every other node has ways, each of which needs one of a few things.
+    """Return a random graph; every other node has ways, and each way needs one of a few things.
 
-    Things are of one place: node 0's are not node 2's, but other graphs' node 0 may need them.
-    With ``every`` each choice can be made with any of them.
+    Each node has its own things, but nodes of the same number in other graphs share them. If
+    ``every`` is set, each choice can be made with any of them.
     """
     graph = random_graph(rng, nodes, 0.6, max_choices=3)
     least = needs if every else 1
@@ -32,7 +32,7 @@ def sharing(rng, nodes, needs, *, every=False):
 
 
 def ways_to_run(one):
-    """Every plan of a graph: what it costs by its weight, and what it needs."""
+    """Return every plan of a graph: its weighted cost, and the things it needs."""
     ranges = [range(len(node.choices)) for node in one.graph.nodes]
     for choices in itertools.product(*ranges):
         given = sum(one.graph.nodes[u].costs[choices[u]] for u in one.ways)
@@ -57,7 +57,7 @@ def brute_force(graphs, prices):
 
 
 def total(graphs, prices, found):
-    """What plans cost, added up from the ways that they say."""
+    """Return the cost of plans, added up from their ways."""
     costs = 0.0
     needs = set()
     for one, plan, ways in zip(graphs, found.plans, found.ways, strict=True):
@@ -87,7 +87,7 @@ def test_plans_and_their_bound(seed, count):
     assert found.gap == pytest.approx((found.cost - found.lower_bound) / found.cost)
 
 
-def test_most_are_the_best():
+def test_most_joint_solutions_are_optimal():
     exact, gaps = 0, []
     for seed in range(40):
         rng = np.random.default_rng(seed)
@@ -100,7 +100,7 @@ def test_most_are_the_best():
     assert np.median(gaps) < 0.02
 
 
-def test_what_one_graph_needs_is_free_to_all():
+def test_a_thing_that_one_graph_needs_is_free_for_the_others():
     rng = np.random.default_rng(0)
     one = sharing(rng, 5, 4)
     prices = {(u, n): 0.3 for u in (0, 2, 4) for n in range(4)}

@@ -39,7 +39,7 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def true_seconds(workload, scheme) -> float:
-    """The scheme of reg_n 107 is best; the estimate thinks 100 is."""
+    """Return seconds by which reg_n 107 is best, while the estimate prefers 100."""
     return (abs(scheme.reg_n - 107) + 1) * workload.height * 1e-6
 
 
@@ -57,7 +57,7 @@ SPACE = SearchSpace(
 
 
 class Spy:
-    """Notes what is measured; may be interrupted after some measurements."""
+    """A measurer that notes its requests, and may be interrupted after some."""
 
     def __init__(self, recorded=RECORDED, interrupt_after: int | None = None) -> None:
         self.replay = ReplayMeasurer(recorded)
@@ -162,7 +162,7 @@ def test_budget_of_trials(database: Path, trials: int):
     report = run(open_store(database), spy, budget=Budget(trials=trials))
     assert len(spy.seen) == report.measured == min(trials, 24)
     assert report.left == 24 - report.measured
-    # The rest is done when asked again, and nothing twice.
+    # A second run does the rest, and repeats nothing.
     rest = Spy()
     run(open_store(database), rest)
     assert len(rest.seen) == 24 - report.measured
@@ -170,7 +170,7 @@ def test_budget_of_trials(database: Path, trials: int):
 
 
 class Slow(Spy):
-    """Takes a second for each measurement."""
+    """A measurer that takes a second for each measurement."""
 
     def __init__(self, **options) -> None:
         super().__init__(**options)
@@ -212,7 +212,7 @@ def test_a_clock_running_backwards_does_not_matter(database: Path):
     assert run(open_store(database), Spy(), tasks=TASKS[:1]).measured == 0
 
 
-def test_what_cannot_be_measured_is_estimated(database: Path):
+def test_workloads_that_cannot_be_measured_are_estimated(database: Path):
     report = run(open_store(database), Spy(), strategy=AnalyticStrategy())
     assert (report.measured, report.left) == (0, 24)
     for task in report.tasks:
@@ -221,7 +221,7 @@ def test_what_cannot_be_measured_is_estimated(database: Path):
     assert not database.exists()
 
 
-def test_interrupting_keeps_what_was_measured(database: Path):
+def test_an_interruption_keeps_the_measurements(database: Path):
     spy = Spy(interrupt_after=6)
     reports = []
     with pytest.raises(KeyboardInterrupt):
@@ -246,7 +246,7 @@ def test_progress_counts_up_to_the_total(database: Path):
     assert bests == sorted(bests, reverse=True)
 
 
-def test_what_takes_a_while_is_told_before_it_begins(database: Path):
+def test_long_steps_are_announced_before_they_begin(database: Path):
     seen: list[str] = []
     run(
         open_store(database),
@@ -267,11 +267,11 @@ def test_what_takes_a_while_is_told_before_it_begins(database: Path):
     ]
 
 
-def test_layers_stand_as_they_are_the_costliest_first(database: Path):
+def test_layers_are_listed_by_cost_highest_first(database: Path):
     seen = []
     report = run(open_store(database), Spy(), budget=Budget(trials=10), on_progress=seen.append)
     first, last = seen[0].layers, seen[-1].layers
-    assert [layer.workload for layer in first] == [WORKLOAD, OTHER]  # as long as it is estimated
+    assert [layer.workload for layer in first] == [WORKLOAD, OTHER]  # while it is estimated
     assert [layer.workload for layer in last] == [OTHER, WORKLOAD]
     assert [(layer.tried, layer.left) for layer in first] == [(0, 12), (1, 11)]
     assert first[0].now is None
@@ -283,7 +283,7 @@ def test_layers_stand_as_they_are_the_costliest_first(database: Path):
         assert layer.now == task.best.result.best < layer.before == task.before
 
 
-def test_what_was_chosen_before_is_estimated_in_proportion(database: Path):
+def test_earlier_choices_are_estimated_in_proportion(database: Path):
     class Last:
         gain_left = 0.25
 
@@ -298,7 +298,7 @@ def test_what_was_chosen_before_is_estimated_in_proportion(database: Path):
     assert report.gain_left == seen[-1].gain_left == 0.25
 
 
-def test_what_was_chosen_before_may_be_what_a_relative_says(database: Path):
+def test_an_earlier_choice_may_come_from_a_relative(database: Path):
     space = dataclasses.replace(SPACE, borrowed=lambda workload: SCHEMES[6])
     report = run(open_store(database), Spy(), space=space)
     for task in report.tasks:
@@ -362,7 +362,7 @@ def test_with_real_children(database: Path):
     assert report.tasks[0].best.scheme.reg_oc == fake.GOOD
 
 
-def test_ctrl_c_keeps_what_was_measured_and_ends_the_children(database: Path, tmp_path: Path):
+def test_ctrl_c_keeps_the_measurements_and_ends_the_children(database: Path, tmp_path: Path):
     script = f"""
 import dataclasses, fake_builder as fake, test_tuner as t
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``kill -9`` at random moments: nothing measured twice, nothing lost but what was in flight."""
+"""``kill -9`` at random moments loses only measurements in flight, and repeats none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPACE = SearchSpace(
 
 
 class SlowBuilder(fake.FakeBuilder):
-    """Takes a while for each candidate."""
+    """A builder that is slow for each candidate."""
 
     def time(self, *arguments):
         time.sleep(0.01)

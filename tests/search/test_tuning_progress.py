@@ -1,4 +1,4 @@
-"""What people are told of a tuning run while it lasts."""
+"""The progress of a tuning run, as users see it."""
 
 import dataclasses
 import math
@@ -13,6 +13,16 @@ from neocpu.search.tuning_progress import SHOWN, stage_progress, tuning_progress
 
 WORKLOAD = conv_workload(1, 8, 8, 8, 8, (1, 1))
 OTHER = dataclasses.replace(WORKLOAD, height=16)
+MEASURED = TuneProgress(
+    doing="measure",
+    trials=10,
+    total=40,
+    failed=0,
+    seconds=10.0,
+    workload=WORKLOAD,
+    chosen=None,
+    best=42e-6,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,64 +37,27 @@ OTHER = dataclasses.replace(WORKLOAD, height=16)
     ],
 )
 def test_time_left(trials, total, seconds, budget, words):
-    state = TuneProgress(
-        doing="measure",
-        trials=trials,
-        total=total,
-        failed=0,
-        seconds=seconds,
-        workload=WORKLOAD,
-        chosen=None,
-        best=42e-6,
-    )
+    state = dataclasses.replace(MEASURED, trials=trials, total=total, seconds=seconds)
     progress = tuning_progress(state, Budget(seconds=budget))
     assert progress.detail.startswith(f"at most {words}; ")
     assert progress.detail.endswith("best 42 us")
     assert (progress.done, progress.total) == (trials, total)
 
 
-def test_where_nothing_has_worked_there_is_no_best():
-    state = TuneProgress(
-        doing="measure",
-        trials=1,
-        total=9,
-        failed=1,
-        seconds=1.0,
-        workload=WORKLOAD,
-        chosen=None,
-        best=math.inf,
-    )
+def test_without_a_successful_trial_there_is_no_best():
+    state = dataclasses.replace(MEASURED, trials=1, total=9, failed=1, seconds=1.0, best=math.inf)
     assert tuning_progress(state, Budget()).detail.endswith("none works yet, 1 failed")
 
 
-def test_the_end_says_what_it_is():
-    state = TuneProgress(
-        doing="compare",
-        trials=10,
-        total=40,
-        failed=2,
-        seconds=5.0,
-        workload=WORKLOAD,
-        chosen=None,
-        best=42e-6,
-    )
+def test_the_final_comparison_is_shown():
+    state = dataclasses.replace(MEASURED, doing="compare", failed=2, seconds=5.0)
     detail = tuning_progress(state, Budget(seconds=30.0)).detail
     assert detail.startswith("compare winners; ")
     assert detail.endswith(", 2 failed")
 
 
-def test_what_more_measurements_may_gain():
-    state = TuneProgress(
-        doing="measure",
-        trials=10,
-        total=40,
-        failed=0,
-        seconds=10.0,
-        workload=WORKLOAD,
-        chosen=None,
-        best=42e-6,
-        gain_left=0.0314,
-    )
+def test_the_gain_of_more_measurements_is_predicted():
+    state = dataclasses.replace(MEASURED, gain_left=0.0314)
     assert "30 s left, about 3.1% to gain; " in tuning_progress(state, Budget()).detail
 
 
@@ -97,7 +70,7 @@ def test_what_more_measurements_may_gain():
     ],
     ids=lambda each: getattr(each, "doing", ""),
 )
-def test_what_is_begun(stage, words):
+def test_started_steps_are_shown(stage, words):
     progress = stage_progress(stage)
     assert progress.detail == words
     assert (progress.done, progress.total) == (stage.trials, stage.total)
@@ -108,16 +81,8 @@ def test_the_costliest_layers_have_lines():
         LayerProgress(workload=WORKLOAD, count=3, before=40e-6, now=25.04e-6, tried=7, left=12),
         LayerProgress(workload=OTHER, count=1, before=60e-6, now=None, tried=0, left=9),
     )
-    state = TuneProgress(
-        doing="measure",
-        trials=7,
-        total=28,
-        failed=0,
-        seconds=1.0,
-        workload=WORKLOAD,
-        chosen=None,
-        best=25.04e-6,
-        layers=layers,
+    state = dataclasses.replace(
+        MEASURED, trials=7, total=28, seconds=1.0, best=25.04e-6, layers=layers
     )
     assert tuning_progress(state, Budget()).lines == (
         "times  before us  now us  tried  left  layer",

@@ -1,4 +1,4 @@
-"""What happens to winners: compared again if in doubt, checked, replaced if they are wrong."""
+"""Winners are compared again if in doubt, checked, and replaced if they are wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHER = dataclasses.replace(WORKLOAD, height=16)
 
 
 class Replay(Spy):
-    """Compares with other seconds than it measured, a turn's at a time."""
+    """A replay whose comparisons give other seconds than its measurements."""
 
     def __init__(self, recorded, wrong=None, again=None) -> None:
         super().__init__(recorded, wrong)
@@ -92,7 +92,7 @@ def test_a_clear_winner_is_checked_and_not_compared(database: Path):
     assert task.noise == 0.0
 
 
-def test_those_closer_than_the_noise_are_compared_in_turns(database: Path):
+def test_candidates_closer_than_the_noise_are_compared_in_turns(database: Path):
     recorded = measured((1.00e-3, 1.05e-3), (1.01e-3, 1.05e-3), (1.5e-3,) * 2)
     again = {request(1): Measurement(request(1), (0.9e-3,) * 4)}
     replay = Replay(recorded, again=again)
@@ -148,7 +148,7 @@ def test_a_wrong_winner_is_recorded_and_the_next_best_checked(database: Path):
 
 
 def test_a_burst_of_noise_while_comparing_changes_nothing(database: Path):
-    """What was fast three times was, however slow the turns are."""
+    """A scheme that was fast three times stays the winner, however slow the turns are."""
     recorded = measured((1.00e-3,) * 3, (1.001e-3,) * 3, (1.5e-3,) * 3)
     again = {request(i): Measurement(request(i), (2e-3,) * 4) for i in range(2)}
     (task,) = run(database, Replay(recorded, again=again)).tasks
@@ -165,7 +165,7 @@ def test_the_only_scheme_of_a_workload_is_timed_again_with_the_others(database: 
     assert [task.best.result.best for task in report.tasks] == [0.9e-3, 3e-3]
 
 
-def test_what_has_no_reference_is_not_checked(database: Path):
+def test_workloads_without_a_reference_are_not_checked(database: Path):
     transform = TransformWorkload(batch=1, channels=8, height=8, width=8, in_block=1, out_block=8)
     only = Request(transform, TransformScheme())
     replay = Replay(measured((1e-3,) * 3) | {only: Measurement(only, (1e-5,) * 3)})
@@ -185,7 +185,7 @@ def test_a_winner_that_an_interrupted_run_left_is_checked(database: Path):
     assert task.best.scheme == request(1).scheme
 
 
-def test_a_winner_is_compared_with_what_an_earlier_run_found(database: Path):
+def test_a_winner_is_compared_with_an_earlier_runs_winner(database: Path):
     recorded = measured((1.5e-3,) * 2, (1.4e-3,) * 2, (1e-3,) * 2)
     run(database, Replay(recorded), budget=Budget(trials=2))
     again = {request(1): Measurement(request(1), (0.9e-3,) * 4)}
@@ -200,7 +200,7 @@ def test_a_winner_is_compared_with_what_an_earlier_run_found(database: Path):
     assert last.compared == []
 
 
-def test_one_that_crashes_when_compared_is_out(database: Path):
+def test_a_candidate_that_crashes_in_a_comparison_is_dropped(database: Path):
     crash = Measurement(request(0), (), "crashed: signal 11")
     replay = Replay(measured((1e-3,) * 2, (1.001e-3,) * 2), again={request(0): crash})
     (task,) = run(database, replay).tasks

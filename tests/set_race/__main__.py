@@ -1,15 +1,15 @@
-"""What a set of shapes costs beside artifacts of each shape alone.
+"""The cost of a set of shapes, compared with artifacts of each shape alone.
 
 ``python -m tests.set_race [NETWORK [N,C,H,W …]] [--rounds N] [--loads N] [--calls N]`` compiles a
 built-in network for a set of shapes, by default of batches 1, 2, 4 and 8, and for each by itself.
-What is told: the file's bytes beside those of the first shape's; how fast each of its plans is, in
-turns with the artifact of that shape alone, by medians and, in brackets, by the fastest calls, the
-median of several loads of both, for memory differs by where it lies; the first call after another
-shape's beside the others; and the memory of the process before and after so many calls of all
-shapes (10,000 of ResNet-50 take five minutes: of ``resnet18`` two).
+The program prints the file's bytes beside those of the first shape's artifact; the speed of each
+plan, in turns with the artifact of that shape alone; the first call after another shape's, beside
+later calls; and the memory of the process before and after the calls of all shapes (10,000 take
+five minutes for ResNet-50, two for ``resnet18``). Speeds are medians and, in brackets, fastest
+calls; each is the median over several loads, because the speed depends on the memory's place.
 
-With ``--batches N`` it tells instead, of every batch from 1 to N, how fast the module composes it
-of the set's plans, beside one row after the other and beside the best of all compositions: see
+``--batches N`` prints, for every batch from 1 to N, how fast the module composes it from the set's
+plans, beside one row after the other and beside the best of all compositions: see
 `tests.set_race.batches`.
 """
 
@@ -47,7 +47,7 @@ def seconds(call: Callable[[], Any]) -> float:
 
 
 def race(one: Callable[[], Any], other: Callable[[], Any], rounds: int) -> tuple[float, float]:
-    """Return how many times as fast ``one`` is: by medians, and by the fastest calls."""
+    """Return the relative speed of ``one``: by medians, and by the fastest calls."""
     times: tuple[list[float], list[float]] = ([], [])
     for turn in range(rounds):
         sides = list(zip((one, other), times, strict=True))
@@ -59,7 +59,7 @@ def race(one: Callable[[], Any], other: Callable[[], Any], rounds: int) -> tuple
 
 
 def raced(one: Path, other: Path, data: Any, asked: argparse.Namespace) -> tuple[float, ...]:
-    """Return what `race` does of two artifacts on an input, the median of loads of both."""
+    """Return `race` of two artifacts on an input, as the median over several loads."""
     found = []
     for turn in range(asked.loads):
         paths = (other, one) if turn % 2 else (one, other)
@@ -72,7 +72,7 @@ def raced(one: Path, other: Path, data: Any, asked: argparse.Namespace) -> tuple
 
 
 def switched(calls: dict[Shape, Callable[[], Any]], rounds: int) -> dict[Shape, float]:
-    """Return what the first call after another shape's takes, beside the median of the others."""
+    """Return the time of the first call after another shape's, relative to the others' median."""
     first: dict[Shape, list[float]] = {shape: [] for shape in calls}
     others: dict[Shape, list[float]] = {shape: [] for shape in calls}
     order = [*calls] * rounds
@@ -100,7 +100,7 @@ def shape(text: str) -> Shape:
 def compiled(
     network: str, shapes: list[Shape], threads: int, path: Path, *, verify: bool = False
 ) -> None:
-    """Compile a network for one shape or several; batches are timed where it is verified."""
+    """Compile a network for one or several shapes; verification also times batches."""
     signatures = [{"input": each} for each in shapes]
     with neocpu.compile(network, shapes=signatures, threads=threads, verify=verify) as made:
         made.export(path)
@@ -141,7 +141,7 @@ def main() -> None:
 
 
 def compare(asked: argparse.Namespace, shapes: list[Shape], of_all: Path) -> None:
-    """Print how a set is beside artifacts of each shape alone."""
+    """Compare a set with artifacts of each shape alone."""
     alone = {each: of_all.with_name(f"{number}.so") for number, each in enumerate(shapes)}
     for each, path in alone.items():
         compiled(asked.network, [each], asked.threads, path)

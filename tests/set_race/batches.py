@@ -1,10 +1,10 @@
-"""Batches of any size: how a module of a set does them, beside all ways that it could have.
+"""Batches of any size: a set's module compared with all the ways to compose them.
 
-A batch that there is a plan for may be done by others too. Each is run as the module does it, in
-turns with a batch of one row and with the composition that would be the fastest of all others, by
-the measured times of the plans: sought among every multiset of plans in which no run is idle, rows
-to spare included. Who is compared with is the better of the two: the least sum of plans' times, or
-that other composition as it ran.
+A batch with its own plan may be composed of other plans too. Each batch runs as the module composes
+it, in turns with a batch of one row and with the best other composition by the plans' measured
+times. That one is found among every multiset of plans without a superfluous run; spare rows are
+allowed. The module is compared with the better of two: the least sum of plans' times, or the other
+composition as it ran.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Runs: TypeAlias = "tuple[int, ...]"
-"""The rows of the plan of each run, most first."""
+"""The rows of each run's plan, largest first."""
 
 
 class Module(Protocol):
@@ -39,7 +39,7 @@ class Module(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch's rows, how the module does it, and the seconds of all that it is compared with."""
+    """A batch's rows, the module's runs for it, and the seconds of all sides."""
 
     rows: int
     runs: Runs
@@ -51,14 +51,14 @@ class Batch:
         return statistics.median(self.times[side])
 
     def beside(self, runs: Mapping[str, int]) -> float:
-        """Return what so many calls of sides took beside the module, the median of the rounds."""
+        """Return the sides' times for some calls, relative to the module's: medians of rounds."""
         rounds = zip(*(self.times[side] for side in runs), strict=True)
         sums = (sum(map(mul, runs.values(), took)) for took in rounds)
         return statistics.median(map(truediv, sums, self.times["own"]))
 
 
 def all_runs(sizes: Sequence[int], rows: int) -> Iterator[Runs]:
-    """Yield every multiset of plans that does so many rows, and would not without any of its runs.
+    """Yield every multiset of plans that covers the rows, and needs each of its runs.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def all_runs(sizes: Sequence[int], rows: int) -> Iterator[Runs]:
 
 
 def composed(module: Module, runs: Runs, batch: Array) -> list[Array]:
-    """Do a batch by these runs, zeros in the rows to spare."""
+    """Compute a batch by these runs, with zeros in spare rows."""
     results, done = [], 0
     for size in runs:
         part = batch[done : done + size]
@@ -87,7 +87,7 @@ def composed(module: Module, runs: Runs, batch: Array) -> list[Array]:
 
 
 def runs_of(module: Any, batch: Array) -> Runs:
-    """Return by which runs the module does a batch that it has done before."""
+    """Return the module's runs for a batch that it has computed before."""
     signature = module._session.signatures.of([batch])
     if not module._batches.does(signature):
         return (len(batch),)
@@ -96,7 +96,7 @@ def runs_of(module: Any, batch: Array) -> Runs:
 
 
 def in_turns(sides: Mapping[str, Callable[[], Any]], times: dict[str, list[float]]) -> None:
-    """Call every side once, in any order, so that none always finds what one other left."""
+    """Call every side once, in random order, so that caches favour no side."""
     for name in random.sample([*sides], len(sides)):
         start = time.perf_counter()
         sides[name]()
@@ -104,7 +104,7 @@ def in_turns(sides: Mapping[str, Callable[[], Any]], times: dict[str, list[float
 
 
 def measure(module: Module, sizes: Sequence[int], most: int, row: Array, rounds: int) -> None:
-    """Print what every batch up to ``most`` rows takes, and the worst.
+    """Print the time of every batch up to ``most`` rows, and the worst ones.
 
     Parameters
     ----------
@@ -167,10 +167,10 @@ def tell(batches: Sequence[Batch], sizes: Sequence[int]) -> None:
 
 
 def of_all(seconds: Mapping[int, float], runs: Runs) -> float:
-    """Return what runs take together."""
+    """Return the total time of runs."""
     return sum(seconds[size] for size in runs)
 
 
 def plus(runs: Runs) -> str:
-    """Return runs as people write them."""
+    """Return runs as text."""
     return " + ".join(f"{n} x {rows}" if n > 1 else str(rows) for rows, n in Counter(runs).items())

@@ -1,8 +1,8 @@
 """Time how long shipped records take to read: python -m tests.tuning_db.reading_time.
 
-For each CPU the medians (and the least) of the milliseconds that reading the file and decoding
-every record takes, and those that reading it and finding the records of one workload takes. Time in
-which other processes have the CPU does not count.
+It prints for each CPU the median (and the least) milliseconds to read the file and decode every
+record, and to read it and find the records of one workload. Time in which other processes have the
+CPU does not count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Many processes append to one file while some are killed: what was acknowledged is there."""
+"""Many processes append to one file while some are killed: acknowledged records are kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORK = multiprocessing.get_context("fork")
 
 
 def numbered(writer: int, number: int) -> Record:
-    """A record whose workload, scheme and seconds all say which one it is."""
+    """Return a record whose workload, scheme and seconds identify it."""
     workload = dataclasses.replace(WORKLOAD, batch=writer + 1)
     made = record(1e-6 * (1000 * writer + number + 1), reg_n=number + 1)
     return dataclasses.replace(made, workload=workload)
@@ -34,7 +34,7 @@ def acknowledged(journal: Path) -> int:
 
 
 def write(database: Path, journal: Path, writer: int, count: int, batch: int) -> None:
-    """Append what the journal of this writer does not have yet; note each acknowledgement there."""
+    """Append records that this writer's journal lacks, and note each acknowledgement there."""
     store = open_store(database)
     stream = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for start in range(acknowledged(journal), count, batch):
@@ -45,7 +45,7 @@ def write(database: Path, journal: Path, writer: int, count: int, batch: int) ->
 
 @dataclass
 class Writers:
-    """Processes that write, each replaced by a new one when it was killed."""
+    """Processes that write; a killed one is replaced by a new one."""
 
     database: Path
     count: int
@@ -65,7 +65,7 @@ class Writers:
         return process
 
     def kill(self, generator: random.Random) -> int:
-        """Kill a writer in the middle of a line, unless it is done, and start it anew."""
+        """Kill a writer in the middle of a line, unless it is done, and restart it."""
         writer = generator.randrange(self.processes)
         process = self.running[writer]
         process.kill()
@@ -89,7 +89,7 @@ class Writers:
             assert process.exitcode == 0
 
     def check(self, kills: int) -> None:
-        """Every record is there, and but for kills once: nothing else is in the file."""
+        """Check that the file has every record, once except after kills, and nothing else."""
         assert [acknowledged(self._journal(w)) for w in range(self.processes)] == (
             [self.count] * self.processes
         )

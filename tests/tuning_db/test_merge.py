@@ -1,4 +1,4 @@
-"""Merging: what wins, that order does not matter, and that nothing is lost on the way."""
+"""Merging: the better record wins, order does not matter, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def test_the_other_wins_in_any_order(tmp_path: Path, one: Record, other: Record,
 
 
 def test_in_one_file_the_later_line_counts_even_against_the_clock(tmp_path: Path):
-    """A scheme that failed, and worked when it was measured again by a clock that ran behind."""
+    """A scheme failed at first, and worked later by a clock that was slow."""
     source = write(tmp_path / "a.jsonl", at(NEW, WRONG), FAST_ONCE, at(OLD, record(5e-3)))
     merge(tmp_path / "all.jsonl", [source])
     assert set(open_store(tmp_path / "all.jsonl")) == {at(OLD, record(5e-3))}
 
 
-def test_what_was_taken_of_each_is_said(tmp_path: Path):
+def test_the_records_taken_from_each_file_are_reported(tmp_path: Path):
     destination = write(tmp_path / "all.jsonl", FAST_ONCE, record(1e-3, reg_n=1))
     one = write(
         tmp_path / "one.jsonl", OFTEN, record(1e-3, reg_n=1), record(1e-3, reg_n=2), tail=b"torn"
@@ -79,7 +79,7 @@ def test_what_was_taken_of_each_is_said(tmp_path: Path):
 
 
 def test_the_destination_keeps_its_bytes(tmp_path: Path):
-    """Torn lines and those of other versions too: to merge is not to prune."""
+    """Torn lines and lines of other versions stay too, because merging does not prune."""
     destination = write(tmp_path / "all.jsonl", RECORD, tail=b'{"v":2}\n{"v":1,"torn')
     before = destination.read_bytes()
     source = write(tmp_path / "one.jsonl", record(1e-3, reg_n=2))
@@ -90,7 +90,7 @@ def test_the_destination_keeps_its_bytes(tmp_path: Path):
     assert destination.stat() == unchanged
 
 
-def test_old_templates_and_other_targets_are_kept_apart(tmp_path: Path):
+def test_records_of_old_templates_and_other_targets_stay_separate(tmp_path: Path):
     records = {
         RECORD,
         record(1e-3, version=2),

@@ -1,4 +1,4 @@
-"""Relatives of a target: who is one, which is closest, and what the store lends of them."""
+"""Relatives of a target: which are close, and the records that the store lends."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def of(target: TargetKey, made: Record) -> Record:
     return dataclasses.replace(made, target=target)
 
 
-def test_the_store_lends_what_the_closest_relative_has(tmp_path: Path):
+def test_the_store_lends_records_of_the_closest_relative(tmp_path: Path):
     near, far = dataclasses.replace(RECORD.target, threads=1), key("haswell", 2)
     store = open_store(tmp_path / "records.jsonl")
     store.append([of(far, record(1e-3)), of(far, record(2e-3, reg_n=2))])
@@ -120,7 +120,7 @@ def test_nothing_is_lent_of_other_workloads_old_templates_or_strangers(tmp_path:
             dataclasses.replace(of(key("haswell"), RECORD), workload=other),
             of(key("haswell"), record(1e-3, version=2)),
             of(key("znver4"), RECORD),
-            RECORD,  # one's own are not borrowed
+            RECORD,  # a target does not borrow its own records
         ]
     )
     assert next(store.lenders(WORKLOAD, TARGET, 2), None) is None

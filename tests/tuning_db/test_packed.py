@@ -1,4 +1,4 @@
-"""Packed records: the round trip, what one file has in common, damage, and the command."""
+"""Packed records: the round trip, shared parts of a file, damage, and the command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAILED = record(1e-9, error="timeout: 3 s", reg_n=5)
 
 @settings(deadline=None)
 @given(st.lists(records, max_size=8))
-def test_what_is_packed_comes_out_the_same(made: list[Record]):
+def test_packed_records_are_read_back(made: list[Record]):
     packed = PackedRecords(pack(made))
     assert len(packed) == len(made)
     assert sorted(map(repr, packed)) == sorted(map(repr, made))
@@ -51,7 +51,7 @@ def test_records_of_a_workload_keep_their_order():
     assert packed.workloads(RECORD.target) == [WORKLOAD, OTHER]
 
 
-def test_what_is_not_there_is_not_found():
+def test_missing_records_are_not_found():
     packed = PackedRecords(pack([RECORD]))
     elsewhere = dataclasses.replace(RECORD.target, threads=1)
     assert packed.find(OTHER, RECORD.target) == packed.find(WORKLOAD, elsewhere) == []
@@ -117,7 +117,7 @@ def test_the_command_packs_the_lines_that_count(tmp_path: Path):
     assert packed.read_bytes() == pack([RECORD, FAILED])
 
 
-def test_shipped_files_are_what_their_lines_make():
+def test_shipped_files_equal_their_packed_lines():
     paths = shipped_databases()
     assert sum(path.stat().st_size for path in paths) < 6e6
     for path in paths if needs.EVERYTHING else paths[1:2]:

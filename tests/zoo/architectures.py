@@ -1,4 +1,4 @@
-"""Architectures that nobody here tuned for, by the package that has them.
+"""Architectures that neocpu was not tuned for, by package.
 
 A name is the package, a dot, and the package's own name of the architecture; of
 segmentation_models_pytorch the decoder, a dash and the encoder, of transformers the class.
@@ -16,7 +16,7 @@ class Architecture:
     Attributes
     ----------
     name : str
-        Such as ``timm.resnet50``.
+        The name, for example ``timm.resnet50``.
     shape : tuple of int
         The shape of its float32 input: smaller than usual where the network allows it, to save
         time.
@@ -122,7 +122,7 @@ TRANSFORMERS = [
 ]
 
 EFFICIENTNET_LITE = _family("efficientnet_lite", "lite0", 1, 3, 224, 224)
-"""Pretrained."""
+"""Pretrained architectures."""
 
 ARCHITECTURES = [
     *TORCHVISION,
@@ -132,7 +132,7 @@ ARCHITECTURES = [
     *TRANSFORMERS,
     *EFFICIENTNET_LITE,
 ]
-"""All of them. A side of 0 is the network's own."""
+"""All architectures. A side of 0 stands for the network's own size."""
 
 EXPORTERS = ("dynamo", "torchscript")
 """PyTorch's exporters: by `torch.export`, and by tracing."""

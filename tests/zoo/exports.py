@@ -18,7 +18,7 @@ AT_A_TIME = 6
 def _exported(
     python: str, exporter: str, architectures: list[Architecture], folder: Path
 ) -> dict[str, str]:
-    """Export some; return what was said of each."""
+    """Export some architectures; return the message for each."""
     words = [f"{each.name}:{'x'.join(map(str, each.shape))}" for each in architectures]
     command = [python, str(Path(__file__).parent / "export.py"), str(folder), exporter, *words]
     try:
@@ -38,9 +38,9 @@ def _exported(
 def exports(
     python: str, exporter: str, architectures: list[Architecture], folder: Path | None = None
 ) -> Iterator[tuple[str, Path | None, str]]:
-    """Yield the name, the file and, where there is none, why.
+    """Yield the name, the file, and the reason if there is no file.
 
-    Files lie in ``folder`` from then on, and what it has is not exported again; without it each
+    Files stay in ``folder``, and existing ones are not exported again; without a folder each file
     lasts until the next one.
     """
     for first in range(0, len(architectures), AT_A_TIME):
@@ -63,7 +63,7 @@ def exports(
 
 
 def _move(file: Path, to: Path) -> None:
-    """Move an export, after the file of its weights if it has one of its own."""
+    """Move an export; a separate file of weights moves first."""
     to.parent.mkdir(parents=True, exist_ok=True)
     for each in sorted(file.parent.glob(f"{file.name}*"), reverse=True):
         shutil.move(each, to.parent / each.name)

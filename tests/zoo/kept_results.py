@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 def kept(path: Path, kind: type[Result]) -> list[Result]:
-    """Return what a file has, which is made if it is not there."""
+    """Return the results in a file, which is created if it does not exist."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     return [kind(**json.loads(line)) for line in path.read_text().splitlines()]

@@ -1,11 +1,11 @@
-"""Race architectures of other packages against other engines, as they come: nothing is tuned.
+"""Race architectures of other packages, without tuning, against other engines.
 
     python -m tests.zoo.race PYTHON [--only WORD] [--rounds N] [--kept FOLDER]
                              [-o races.jsonl] [--document OUT.md]
 
 PYTHON is the environment that ``python -m tests.zoo`` asks for. Every model is raced by ``neocpu
-bench race`` on a quiet machine; what OUT has already is not raced again. The document is a table of
-all in it.
+bench race`` on a quiet machine; results in the file are not raced again. The document is a table of
+all results.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from tests.zoo.kept_results import keep, kept
 PEERS = ("onnxruntime", "openvino")
 RACE_SECONDS = 600
 BOUND = 0.1
-"""What data may make needless, as a share of a prediction, from which on that is a bound."""
+"""The share of a prediction that data may make needless; above it, the prediction is a bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """One model beside other engines.
+    """The race of one model against other engines.
 
     Attributes
     ----------
     name : str
-        The architecture's.
+        The architecture's name.
     milliseconds : float
-        A call of ours, the median; 0 where it was not raced.
+        The median of neocpu's calls; 0 if it was not raced.
     peers : dict of str to float
         Calls of others, in milliseconds.
     ratio, low, high : float
@@ -46,7 +46,7 @@ class Race:
     predicted : float
         Milliseconds that the compiler predicted.
     message : str
-        Why it was not raced.
+        The reason if it was not raced.
     skippable : float
         The part of ``predicted`` that some data make needless.
     """
@@ -63,18 +63,18 @@ class Race:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the prediction is a bound: data decide about too much of it."""
+        """Whether the prediction is only a bound, because data decide too much of it."""
         return self.skippable > BOUND * self.predicted
 
     @property
     def error(self) -> float:
-        """The relative error of the prediction; of a bound, only where a call takes longer."""
+        """The relative error of the prediction; a bound errs only if a call takes longer."""
         off = self.predicted / self.milliseconds - 1
         return max(0.0, -off) if self.is_bound else abs(off)
 
 
 def raced(name: str, path: Path, rounds: int) -> Race:
-    """Race one model in processes that may die of it."""
+    """Race one model in child processes, which may crash."""
     command = [sys.executable, "-m", "neocpu", "bench", "race", str(path), "--json", "--quiet"]
     command += ["--vs", ",".join(PEERS), "--rounds", str(rounds)]
     try:
@@ -109,7 +109,7 @@ def raced(name: str, path: Path, rounds: int) -> Race:
 
 
 def summary(races: list[Race]) -> list[str]:
-    """Return what the ratios and the predictions come to, a line each."""
+    """Return a summary of the ratios and of the predictions, a line each."""
     ratios = [each.ratio for each in races if each.ratio]
     predicted = [each for each in races if each.ratio and each.predicted]
     errors = [each.error for each in predicted]
@@ -167,7 +167,7 @@ def document(races: list[Race], rounds: int) -> str:
 
 
 def main() -> None:
-    """Do what the module's text says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.zoo.race")
     parser.add_argument("python")
     parser.add_argument("--only", default="")

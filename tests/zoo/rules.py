@@ -3,11 +3,10 @@
     python -m tests.zoo.rules [--suite all] [--kept FOLDER] [--only WORD] [--rounds N]
                               [-o rules.jsonl]
 
-Of each built-in network of the suite, and of each export that ``python -m tests.zoo.race --kept
-FOLDER`` left there, every rule that was applied is disabled in turn. Graphs that come to the same
-without different rules are compiled and measured once, those that come to the whole one not at all;
-a difference that is plain takes fewer rounds. The machine has to be quiet. What OUT has already is
-not measured again.
+For each built-in network of the suite, and each export that ``python -m tests.zoo.race --kept
+FOLDER`` left there, every rule that was applied is disabled in turn. Equal graphs without different
+rules are compiled and measured once, and those equal to the full one not at all; a clear difference
+takes fewer rounds. The machine has to be quiet. Results in the file are not measured again.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from neocpu.runtime.module import Module
 from tests.zoo.kept_results import keep, kept
 
 LEAST = 0.99
-"""The least ratio that measurements of equal programs may come to."""
+"""The least ratio that equal programs may have in a measurement."""
 FEWEST = 3
-"""Rounds before which no difference is plain."""
+"""The rounds before which no difference is clear."""
 PLAIN = 4
-"""How many times the spread of its rounds a plain difference is."""
+"""A difference counts if it is this many times the spread of its rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class Gain:
 
 
 def gains(network: str, model: str | Path, rounds: int) -> Iterator[Gain]:
-    """Yield what each rule that is applied to a network brings it."""
+    """Yield the gain of each rule that is applied to a network."""
     applied, graphs = on_deep_stack(graphs_without, model)
     with _compiled(model) as whole, whole.module() as module:
         ratios = {graphs[""]: 1.0}
@@ -76,17 +75,17 @@ def gains(network: str, model: str | Path, rounds: int) -> Iterator[Gain]:
                         same = _program(other) == _program(whole)
                         ratio = 1.0 if same else in_turns(without, module, rounds)
                     ratios[graphs[rule]] = ratio
-            except NeoCPUError as error:  # what only that rule makes possible
+            except NeoCPUError as error:  # changes that only this rule makes possible
                 print(f"{network} without {rule}: {error}", flush=True)
                 continue
             yield Gain(network, rule, count, ratios[graphs[rule]])
 
 
 def graphs_without(model: str | Path) -> tuple[dict[str, int], dict[str, int]]:
-    """Return how often rules are applied to a model, and what tells the graph left without each.
+    """Return how often rules are applied to a model, and a hash of the graph without each.
 
-    Only rules that can be disabled. What tells a graph is a hash, to which the numbers in weights
-    add nothing: no kernel takes longer for those. Of "" it is that to which all rules are applied.
+    Only rules that can be disabled count. The hash ignores the numbers in weights, which change no
+    kernel's time. The entry "" is the graph with all rules.
     """
 
     def identity(mod: tvm.IRModule) -> int:
@@ -110,9 +109,9 @@ def _program(compiled: CompiledModule) -> tuple[object, object]:
 
 
 def in_turns(first: Module, second: Module, rounds: int) -> float:
-    """Return the ratio of two modules' latencies, the median of as many rounds.
+    """Return the ratio of two modules' latencies, the median of some rounds.
 
-    Of fewer, if the difference is plain.
+    Fewer rounds are enough if the difference is clear.
     """
     inputs = random_inputs(first.inputs, seed=0)
     for module in (first, second):
@@ -134,7 +133,7 @@ def is_plain(ratios: Sequence[float]) -> bool:
 
 
 def _seconds(module: Module, inputs: dict[str, object]) -> float:
-    """Return the median of a few calls, the first of which finds the other module in caches."""
+    """Return the median of a few calls, without the first, which finds cold caches."""
     took = []
     for _ in range(4):
         start = time.perf_counter()
@@ -144,7 +143,7 @@ def _seconds(module: Module, inputs: dict[str, object]) -> float:
 
 
 def summary(found: Sequence[Gain]) -> list[str]:
-    """Return what each rule comes to, a line each, and where one makes a network slower."""
+    """Return a line for each rule's gain, and the networks that a rule makes slower."""
     by_rule = defaultdict(list)
     for each in found:
         by_rule[each.rule].append(each)
@@ -163,7 +162,7 @@ def summary(found: Sequence[Gain]) -> list[str]:
 
 
 def main() -> None:
-    """Do what the module's text says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.zoo.rules")
     parser.add_argument("--suite", default="all", help="of built-in networks; empty for none")
     parser.add_argument("--kept", type=Path, help="folder of exports")

@@ -1,4 +1,4 @@
-"""Networks of other packages: each compiles, and computes what ONNX Runtime does."""
+"""Networks of other packages compile, and agree with ONNX Runtime."""
 
 import os
 
@@ -37,7 +37,7 @@ def test_each_architecture_is_there_once():
     assert len(names) >= 150
 
 
-def test_the_table_counts_what_was_exported():
+def test_the_table_counts_exported_models():
     results = [
         Outcome("a", "dynamo", "agrees", seconds=2.0, verify_seconds=3.0),
         Outcome("b", "dynamo", "refused", "unsupported operator: Loop"),
@@ -101,7 +101,7 @@ def _small(seed):
     return net.finish(net.relu(net.batch_norm(net.conv(net.input, "c", 4, 3), "b"), "r"))
 
 
-def test_graphs_are_told_apart_by_what_they_compute(tmp_path):
+def test_graphs_are_distinguished_by_their_computation(tmp_path):
     path = tmp_path / "tiny.onnx"
     onnx.save(_small(seed=0), path)
     applied, graphs = graphs_without(path)
@@ -109,7 +109,7 @@ def test_graphs_are_told_apart_by_what_they_compute(tmp_path):
     assert "fold-constants" not in applied  # nothing compiles without it
     assert {"fold-batch-norm", "fold-scale"} <= set(applied)
     assert len({graphs[rule] for rule in ("", "fold-batch-norm", "fold-scale")}) == 3
-    # Other weights make no other graph.
+    # Graphs that differ only in weights are equal.
     onnx.save(_small(seed=1), path)
     assert graphs_without(path) == (applied, graphs)
 

@@ -81,7 +81,7 @@ def _hottest_of_each_kind(found: Counter[Kernel]) -> tuple[Kernel, ...]:
         work[_kind(kernel.workload)] += kernel.macs * times
         of_workload[kernel.workload] += kernel.macs * times
     chosen: dict[_Kind, Kernel] = {}
-    # Of the hottest workload the most frequent scheme; the first of several comes last.
+    # The most frequent scheme of the hottest workload; the first of several comes last.
     for kernel in reversed(sorted(found, key=lambda k: (of_workload[k.workload], found[k]))):
         chosen.setdefault(_kind(kernel.workload), kernel)
     return tuple(chosen[kind] for kind, macs in work.items() if macs >= MIN_SHARE * work.total())

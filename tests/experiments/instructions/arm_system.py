@@ -9,7 +9,7 @@ from typing import Final
 from neocpu.foundation.errors import UsageError
 
 CPU: Final = "cortex-a72"
-"""As QEMU, LLVM and neocpu all call it."""
+"""The CPU's name, which is the same in QEMU, LLVM and neocpu."""
 
 CORES: Final = 4
 _PART: Final = """\
@@ -22,20 +22,20 @@ CPU part\t: 0xd08
 CPU revision\t: 3
 
 """
-# Of a Raspberry Pi 4: level, kind, size, and the cores that share it.
+# The caches of a Raspberry Pi 4: level, kind, size, and the cores that share one.
 _CACHES: Final = ((1, "Data", "32K", "{core}"), (1, "Instruction", "48K", "{core}"))
 _L2: Final = (2, "Unified", "1024K", f"0-{CORES - 1}")
 
 
 @dataclass(frozen=True, slots=True)
 class ArmSystem:
-    """Where an AArch64 Python lies, and where its programs look for files first.
+    """The paths of an AArch64 system's Python and of its root.
 
     Attributes
     ----------
     python : Path
     root : Path
-        What QEMU's ``-L`` is given.
+        The value of QEMU's ``-L``: programs look for files there first.
     """
 
     python: Path
@@ -45,12 +45,12 @@ class ArmSystem:
 def open_system(sysroot: Path, folder: Path) -> ArmSystem:
     """Return the system in ``sysroot`` with the CPU of a board, described in ``folder``.
 
-    QEMU passes the host's ``/proc/cpuinfo`` and ``/sys`` on, which say nothing of the board.
+    QEMU would show the host's ``/proc/cpuinfo`` and ``/sys``, which do not describe the board.
 
     Raises
     ------
     UsageError
-        If there is no such system.
+        There is no such system.
     """
     python = next(iter(sorted(sysroot.glob("usr/bin/python3.*"))), None)
     if python is None or not _find(sysroot, "neocpu"):

@@ -70,12 +70,12 @@ class Counter:
         self._plugin = build_counter(folder)
 
     def count(self, kernel: Kernel) -> KernelCount:
-        """Count one run of a convolution, after another whose output is checked.
+        """Run a convolution and check its output, then count a second run.
 
         Raises
         ------
         AccuracyError
-            If it computes something else.
+            The output is wrong.
         """
         operands = random_operands(kernel.workload, seed=0)
         with tempfile.TemporaryDirectory(dir=self._folder) as name:
@@ -102,7 +102,7 @@ def summarise(executed: Sequence[Executed]) -> KernelCount:
     Raises
     ------
     NeoCPUError
-        If LLVM's tools fail.
+        One of LLVM's tools fails.
     """
     texts = disassemble(each.word for each in executed)
     total = sum(each.times * multiply_adds(texts.get(each.word, "")) for each in executed)

@@ -49,7 +49,7 @@ def disassemble(words: Iterable[int]) -> dict[int, str]:
     Raises
     ------
     NeoCPUError
-        If ``llvm-mc`` fails.
+        ``llvm-mc`` fails.
     """
     lines = [_bytes(word) for word in sorted(set(words))]
     said = run(
@@ -61,12 +61,12 @@ def disassemble(words: Iterable[int]) -> dict[int, str]:
 
 
 def innermost_loops(executed: Sequence[Executed], texts: Mapping[int, str]) -> tuple[Loop, ...]:
-    """Return the loops that multiply and add and hold no other such loop, by address.
+    """Return the innermost loops that multiply and add, by address.
 
     Parameters
     ----------
     executed : sequence of Executed
-        By address.
+        The instructions that were executed, by address.
     texts : mapping of int to str
         Instructions of machine code, as `disassemble` returns them.
     """
@@ -88,10 +88,10 @@ def _loop(inside: Sequence[Executed], texts: Mapping[int, str]) -> Loop | None:
     """Return the loop of what is executed between a branch back and its target, if it is one."""
     iterations = inside[-1].times
     work = sum(each.times * multiply_adds(texts.get(each.word, "")) for each in inside)
-    # What runs more often than the branch has a loop of its own, or other ways back.
+    # Code that runs more often than the branch is in another loop, or has other branches back.
     if not work or max(each.times for each in inside) > 2 * iterations:
         return None
-    # What is skipped in most iterations is no part of the loop's steady state.
+    # Code that most iterations skip is no part of the loop's steady state.
     body = [each.word for each in inside if 2 * each.times >= iterations]
     if any(word not in texts for word in body):
         return None

@@ -54,7 +54,7 @@ class Executed:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a program executed between its marks, by address, and all that it printed."""
+    """The instructions that a program executed between its marks, by address, and its output."""
 
     executed: tuple[Executed, ...]
     printed: str
@@ -92,7 +92,7 @@ def build_counter(folder: Path) -> Path:
     Raises
     ------
     NeoCPUError
-        If the compiler fails.
+        The compiler fails.
     """
     plugin = folder / "qemu_counter.so"
     run(["cc", "-O2", "-shared", "-fPIC", "-o", str(plugin), str(PLUGIN_SOURCE)])
@@ -113,18 +113,18 @@ def count(
     program : sequence of str
         The command line.
     plugin : Path
-        From `build_counter`.
+        The plugin that `build_counter` returns.
     cpu : str
         QEMU's name of the CPU the program shall see.
     root : Path, optional
-        Where its libraries and absolute paths are looked for first.
+        The folder where its libraries and absolute paths are looked for first.
     environment : mapping of str to str, optional
-        Variables on top of this process's.
+        Variables in addition to this process's.
 
     Raises
     ------
     NeoCPUError
-        If the program fails, or did not set both marks.
+        The program failed, or did not set both marks.
     """
     with TemporaryFolder("count") as folder:
         counts = Path(folder) / "counts"
@@ -163,7 +163,7 @@ def run(command: Sequence[str], stdin: str = "") -> str:
     Raises
     ------
     NeoCPUError
-        If it fails, with the last line of what it says.
+        The command failed; the message is the last line of its output.
     """
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -1,4 +1,4 @@
-"""What LLVM's model of a CPU's pipelines says of a loop: cycles of an iteration, by llvm-mca."""
+"""The cycles of one iteration of a loop by llvm-mca, LLVM's model of a CPU's pipelines."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ ITERATIONS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """A loop in its steady state, loads hitting the first-level cache.
+    """The throughput of a loop in its steady state, when loads hit the first-level cache.
 
     Attributes
     ----------
     instructions : int
-        Of an iteration.
+        The instructions of an iteration.
     multiply_adds : float
-        Of an iteration, in whole vectors.
+        The multiply-adds of an iteration, in whole vectors.
     cycles : float
-        Of an iteration.
+        The cycles of an iteration.
     """
 
     instructions: int
@@ -39,12 +39,12 @@ def model(body: Sequence[str], cpu: str) -> Throughput:
     Parameters
     ----------
     body : sequence of str
-        AArch64 instructions, the branch back among them.
+        AArch64 instructions, including the branch back.
 
     Raises
     ------
     NeoCPUError
-        If ``llvm-mca`` fails.
+        ``llvm-mca`` fails.
     """
     said = run(
         [

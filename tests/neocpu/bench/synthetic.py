@@ -24,7 +24,7 @@ MACHINE = MachineInfo(
 
 
 def result(label, milliseconds, error=1e-7):
-    """What a contender did that always takes equally long."""
+    """Return the result of a contender whose calls all take equally long."""
     return LatencyResult(
         label=label,
         version="1.0",

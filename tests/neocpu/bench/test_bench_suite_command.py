@@ -1,4 +1,4 @@
-"""``neocpu bench`` over several models, with measurements that are made up."""
+"""``neocpu bench`` over several models, with fake measurements."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def in_a_folder(monkeypatch, tmp_path):
 
 @pytest.fixture
 def outcomes(monkeypatch):
-    """What measuring yields; an exception among them is raised. Keeps the requests."""
+    """Replace measuring by a list of results, and keep the requests; exceptions are raised."""
     found = [*suite().models, *suite().failures]
     found_requests = []
 
@@ -117,7 +117,7 @@ def test_without_matplotlib_the_document_has_no_charts(outcomes, capsys, monkeyp
     assert "![" not in Path("b.md").read_text()
 
 
-def test_an_interruption_shows_what_is_there(outcomes, capsys):
+def test_an_interruption_shows_the_results_so_far(outcomes, capsys):
     Path("b.md").write_text("before")
     outcomes[0][:] = [model("net", 10, 20), KeyboardInterrupt()]
     assert _bench("--suite", "paper", *VS, "-o", "b.md", "--html", "b.html") == 130
@@ -186,7 +186,7 @@ def test_every_extra_is_passed_on(outcomes):
         (("a.onnx", "-o", "no/b.md"), "no/b.md"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_measured(arguments, message, outcomes, capsys):
+def test_mistakes_are_reported_before_anything_is_measured(arguments, message, outcomes, capsys):
     assert _bench(*arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("neocpu: error: ")

@@ -28,7 +28,7 @@ def test_values_arguments_and_context_pass():
     assert on_deep_stack(lambda a, b: (a, b, variable.get()), 1, b=2) == (1, 2, 3)
 
 
-def test_what_is_raised_arrives_and_holds_nothing():
+def test_errors_reach_the_caller_without_keeping_references():
     class Model:
         pass
 
@@ -76,7 +76,7 @@ def interrupt_when(condition):
     return thread
 
 
-def test_an_interrupted_call_has_ended_when_the_caller_hears_of_it():
+def test_an_interrupted_call_ends_before_the_caller_is_interrupted():
     steps = []
 
     def work():
@@ -112,7 +112,7 @@ def test_functions_of_the_standard_library_are_not_left_in_the_middle():
 
 
 def test_a_process_ends_although_a_pass_does_not():
-    """And although that holds the lock for which `concurrent.futures` waits when Python ends."""
+    """The pass also holds the lock for which `concurrent.futures` waits when Python ends."""
     script = """
 import concurrent.futures, concurrent.futures.thread, os, signal, threading
 from neocpu.building import deep_stack
@@ -138,7 +138,7 @@ except KeyboardInterrupt:
 
 
 def prove():
-    """Do to the handler of SIGINT what Z3 does."""
+    """Change the handler of SIGINT as Z3 does."""
     assert ctypes.CDLL(None).siginterrupt(signal.SIGINT, 0) == 0
 
 
@@ -150,7 +150,7 @@ def interrupts() -> bool:
     return not flags & SA_RESTART
 
 
-def test_a_prover_that_changes_the_handler_keeps_nobody_from_interrupting():
+def test_calls_can_be_interrupted_though_a_prover_changes_the_handler():
     proved = threading.Event()
 
     def work():

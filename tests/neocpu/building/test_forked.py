@@ -11,7 +11,7 @@ from neocpu.building import forked
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 def test_whatever_a_handler_raises_no_signal_stays_blocked(monkeypatch, function, nth, before):
-    """These functions run the handlers of signals that have arrived, and do their work or not."""
+    """These functions run the handlers of pending signals, before or instead of their work."""
     mask, handler = signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.getsignal(signal.SIGINT)
     calls, real = [], getattr(signal, function)
 

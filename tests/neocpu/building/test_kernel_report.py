@@ -1,4 +1,4 @@
-"""What kernels are predicted to take, of what a plan knows about their calls."""
+"""The predicted times of kernels, from what a plan knows about their calls."""
 
 from dataclasses import replace
 
@@ -24,18 +24,18 @@ def seconds(network, time):
     return KnownCalls("dense", (time,)).report("dense_0", CALLS, network, enters=False).seconds
 
 
-def test_what_computes_little_takes_as_long_as_its_maps_are_moved(network):
+def test_kernels_with_little_arithmetic_take_the_time_of_moving_their_maps(network):
     found = seconds(network, NetworkTime(1e-9, 0.0, "dense", streamed=1e6))
     assert found == pytest.approx(CALLS * network.streaming(1e6), rel=0.01)
 
 
-def test_what_computes_much_hides_most_of_that(network):
+def test_kernels_with_much_arithmetic_hide_most_memory_traffic(network):
     alone = seconds(network, NetworkTime(1.0, 0.0, "dense"))
     assert alone == CALLS * network.pace("dense")
     assert alone < seconds(network, NetworkTime(1.0, 0.0, "dense", streamed=1e6)) < 1.01 * alone
 
 
-def test_what_calls_take_that_data_may_make_needless(network):
+def test_the_time_of_calls_that_data_may_skip_is_reported(network):
     nest = LoopWork(
         tasks=1.0, forks=0.0, cycles=(1e6,) * len(CLASSES), size=0.0, from_l2=0.0, again=0.0
     )
@@ -62,15 +62,15 @@ LACK = Shortcoming(kind="gather", detail="neighbours lie apart")
 
 
 def lacking(network, name, kind, lack=LACK):
-    """Return the report of a kernel that lacks something, which its plan does not know."""
+    """Return the report of a kernel with a shortcoming that its plan does not know."""
     known = {name: KnownCalls(kind, (NetworkTime(1e-6, 0.0, kind, streamed=1e6),))}
     program = Program((), ((name, ()),) * CALLS, (), ())
     reports = kernel_reports(program, {name: (NEST,)}, known, network, 0, {name: (lack,)})
     return reports[0], reports
 
 
-def test_a_kernel_that_lacks_something_takes_what_its_loops_take(network):
-    """The plan took it for what it should be."""
+def test_a_kernel_with_a_shortcoming_takes_the_time_of_its_loops(network):
+    """The plan assumed a kernel without the shortcoming."""
     report, _ = lacking(network, "relu_0", "relu")
     whole = CALLS * work_seconds((NEST,), network.warm, network.threads)
     assert report.seconds == pytest.approx(whole)
@@ -87,7 +87,7 @@ def test_register_tiles_lack_nothing_but_optimisation(network):
     assert report.lacks
 
 
-def test_what_takes_a_part_of_a_run_is_warned_of_unless_it_has_to_be_so(network, caplog):
+def test_costly_shortcomings_cause_a_warning_unless_unavoidable(network, caplog):
     _, reports = lacking(network, "relu_0", "relu")
     report_shortcomings(reports)
     (warning,) = caplog.messages

@@ -1,4 +1,4 @@
-"""What is computed otherwise than TVM does."""
+"""Operators that are computed differently from TVM's own legalisation."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import neocpu
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("exponent", [3.0, 3.7, -4.0, 1e30])
 def test_powers_by_constants_print_nothing(dtype, exponent, capfd):
-    """TVM advises against each: lines on a terminal that its user can do nothing about."""
+    """TVM would print advice about each power, which a user cannot follow."""
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     values = [helper.make_tensor_value_info(name, kind, [2, 24]) for name in "xy"]
     graph = helper.make_graph(

@@ -88,7 +88,7 @@ def test_dtypes_that_a_header_cannot_name(linear, tmp_path, field):
     assert os.listdir(tmp_path) == []
 
 
-def test_no_weights_at_all(tmp_path, linear):
+def test_an_artifact_without_weights_links(tmp_path, linear):
     from tvm import relax
 
     builder = relax.BlockBuilder()

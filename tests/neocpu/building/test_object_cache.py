@@ -1,4 +1,4 @@
-"""Machine code that is kept: the same artifact to the last bit, found wherever it may be."""
+"""Cached machine code gives the same artifact bit for bit, from any process."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def _folder(tmp_path, monkeypatch):
 
 @pytest.fixture(name="generated")
 def _generated(monkeypatch, tmp_path):
-    """Return the names of the kernels whose code was generated since it was asked last."""
+    """Return the names of the kernels whose code was generated since the last call."""
     real, log = parallel_codegen._do, tmp_path / "generated"
     log.touch()
 
@@ -55,7 +55,7 @@ def _generated(monkeypatch, tmp_path):
 
 
 def model(names: str, channels: int = 8) -> onnx.ModelProto:
-    """A convolution, a pooling, and what has the generic schedule; of tensors with such names."""
+    """A convolution, a pooling and a generic kernel, on tensors with such names."""
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(channels, 3, 3, 3)).astype("float32")
     x, w, c, p, s, y = (f"{names}{number}" for number in range(6))
@@ -80,7 +80,7 @@ def body(network: onnx.ModelProto, target="host") -> bytes:
     with neocpu.compile(network, target=target, threads=1, verify=False) as compiled:
         data = compiled.path.read_bytes()
     header = read_elf(memoryview(data)).find(HEADER_SECTION)
-    return data[64 : header.offset]  # of the file's own header, where the tables after it lie
+    return data[64 : header.offset]  # the positions of tables in the file's own header
 
 
 def test_an_artifact_is_the_same_cold_warm_and_without_a_cache(generated, monkeypatch):
@@ -95,7 +95,7 @@ def test_an_artifact_is_the_same_cold_warm_and_without_a_cache(generated, monkey
     assert len(cold) > 1000
 
 
-def test_networks_share_what_they_have_in_common(generated):
+def test_networks_share_the_code_of_equal_kernels(generated):
     body(model("a"))
     generated()
     body(model("other"))
@@ -149,8 +149,8 @@ def test_two_processes_at_once_compile_the_same(folder, tmp_path):
     assert all(len(path.name) == 64 for path in folder.iterdir())
 
 
-@pytest.mark.usefixtures("caplog")  # of the function compiled without its schedule, it warns
-def test_what_does_not_compile_is_not_kept(folder, monkeypatch):
+@pytest.mark.usefixtures("caplog")  # it warns of the function that is compiled without its schedule
+def test_code_that_does_not_compile_is_not_kept(folder, monkeypatch):
     real = parallel_codegen._do
 
     def do(job, target):
@@ -195,7 +195,7 @@ def adding(amount: float, size: int = 64) -> tvm.tirx.PrimFunc:
     return anonymous(te.create_prim_func([a, b]))
 
 
-def test_keys_tell_functions_and_targets_apart():
+def test_different_functions_and_targets_have_different_keys():
     functions = [adding(1.0), adding(2.0), adding(1.0, 65)]
     targets = [HOST, parse_target(f"llvm -mcpu={HOST.mcpu}") if HOST.mcpu else HOST]
     keys = {key_of(function, HOST) for function in functions}

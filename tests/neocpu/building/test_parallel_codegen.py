@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("code_of_its_own")
 
 @pytest.fixture(autouse=True, name="others")
 def no_child_stays() -> Iterator[set[psutil.Process]]:
-    """Give the children of before: Python's own tracker of resources stays once it is there."""
+    """Yield the children from before: Python's own tracker of resources stays once started."""
     before = set(psutil.Process().children())
     yield before
     assert set(psutil.Process().children()) <= before
@@ -149,7 +149,7 @@ def spin() -> None:
 
 
 def exhaust() -> None:
-    """As the system does to the process that takes too much memory."""
+    """End this process as the system ends one that takes too much memory."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -196,7 +196,7 @@ def test_a_kernel_that_ends_code_generation_is_compiled_plainly_and_computes_the
     assert re.search(rf"kernel 'conv2d_1' \(which makes 'x2'\).*{reason}", warning)
 
 
-def test_a_kernel_whose_work_cannot_be_told_is_compiled_as_well(monkeypatch, caplog):
+def test_a_kernel_whose_work_cannot_be_counted_is_still_compiled(monkeypatch, caplog):
     expected = compile_objects(kernels(3), 1)
     monkeypatch.setattr(parallel_codegen, "count_work", lambda *arguments: fail())
     codes = codes_of(CodeGeneration(kernels(3), HOST, 1))
@@ -290,8 +290,10 @@ def test_an_error_in_the_next_plan_ends_the_children(monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_of_several_cpus_some_may_do(monkeypatch, tmp_path, others):
-    """Whoever takes only the first ends the children that work on the second."""
+def test_taking_only_the_first_of_several_targets_ends_the_other_children(
+    monkeypatch, tmp_path, others
+):
+    """A caller may stop after the first target; the children of the second then end."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     compiled = each(chain(), "avx2", "avx512")
     with next(compiled) as first:
@@ -315,7 +317,7 @@ def test_ctrl_c_while_two_are_at_work_leaves_nothing(monkeypatch, tmp_path):
 
 
 def test_nothing_is_planned_ahead_of_a_tuner(monkeypatch):
-    """What it measures must not share the CPUs, and what is done is given before it begins."""
+    """The tuner's measurements must not share the CPUs with planning."""
     events = []
     monkeypatch.setattr(
         "neocpu.compilation.compile_each._tune_networks", lambda *arguments: events.append("tune")

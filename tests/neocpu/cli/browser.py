@@ -1,4 +1,4 @@
-"""Chromium without a screen, told what to do through its DevTools protocol."""
+"""Chromium without a screen, controlled by its DevTools protocol."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ PATIENCE = 60.0
 
 
 class Page:
-    """One page, and what it complained of and asked for."""
+    """One page, with its errors and its requests."""
 
     def __init__(self, socket, loop):
         self._socket, self._loop, self._number = socket, loop, 0
@@ -74,7 +74,7 @@ class Page:
         )
 
     def look_well(self, width):
-        """Check that all parts of a page of a width are there, and that it asked for nothing."""
+        """Check that a page of a width has all its parts, and made no requests."""
         assert self.value("document.documentElement.scrollWidth") <= width
         assert self.value("document.querySelector('header').getBoundingClientRect().top") <= 0
         heights = self.value("[...document.querySelectorAll('section')].map((s) => s.clientHeight)")
@@ -82,7 +82,7 @@ class Page:
         assert min(heights) > 60, heights
         pictures = "[...document.querySelectorAll('.chart, .u-over')].map((c) => c.clientHeight)"
         assert all(height > 60 for height in self.value(pictures))
-        # Every way leads somewhere, and the keyboard reaches what can be chosen.
+        # Every link has a target, and the keyboard reaches everything selectable.
         assert self.value(
             "[...document.querySelectorAll('nav a')].every((a) => document.querySelector(a.hash))"
         )
@@ -117,7 +117,7 @@ class Page:
             )
 
     def picture(self, path, whole=True):
-        """Write what one sees, or all of the page."""
+        """Save a picture of the visible part, or of the whole page."""
         found = self.ask("Page.captureScreenshot", captureBeyondViewport=whole)
         Path(path).write_bytes(base64.b64decode(found["data"]))
 
@@ -127,7 +127,7 @@ def browser() -> Iterator[Page]:
     """Return a page of a browser that ends with the context."""
     loop = asyncio.new_event_loop()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        # The pages are ours. A sandbox needs what root and containers may not have.
+        # The pages are ours, and root and containers may lack the rights for a sandbox.
         options = ["--headless", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         options += ["--hide-scrollbars", "--no-first-run", "--remote-debugging-port=0"]
         options += [f"--user-data-dir={folder}", "about:blank"]

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command line did."""
+    """The exit code and the output of a command line."""
 
     code: int
     out: str
@@ -23,7 +23,7 @@ class Outcome:
 
     @property
     def error(self) -> str:
-        """The error, which has to be one line, the last one, without a traceback."""
+        """The error message, which has to be one line, the last one, without a traceback."""
         assert "Traceback" not in self.err
         lines = [line for line in self.err.splitlines() if line.startswith("neocpu: error: ")]
         assert len(lines) == 1, self.err
@@ -40,9 +40,9 @@ def environment() -> dict[str, str]:
 
 
 def slow_environment(temporary: Path) -> dict[str, str]:
-    """Return that of a child to be interrupted: with a folder for its temporary files.
+    """Return the environment of a child to interrupt, with a folder for its temporary files.
 
-    It finds no code of an earlier compilation, and so works long enough to be interrupted at it.
+    It finds no code of an earlier compilation, and so works long enough to be interrupted.
     """
     return {**environment(), "TMPDIR": str(temporary), "NEOCPU_CACHE_DIR": "off"}
 

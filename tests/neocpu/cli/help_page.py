@@ -1,4 +1,4 @@
-"""docs/cli.md: what every command's --help says, on one page; ``make docs`` writes it."""
+"""docs/cli.md: the --help of every command on one page, which ``make docs`` writes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def page() -> str:
 
 
 def sections() -> Iterator[tuple[str, tuple[click.Command, str]]]:
-    """Yield every command as it is called, and its help, in their order."""
+    """Yield the command line of every command, and its help, in order."""
     return _under(cli, PROGRAM)
 
 

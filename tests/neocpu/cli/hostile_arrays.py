@@ -1,4 +1,4 @@
-"""Files of arrays that are none, for readers of ``.npy`` to refuse."""
+"""Malformed files of arrays that readers of ``.npy`` have to refuse."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ GOOD = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 64)}"
 def npy(
     header: str | bytes, data: bytes = X.tobytes(), version: int = 1, length: int = -1
 ) -> bytes:
-    """Return a file whose header is ``header`` and says it has ``length`` bytes."""
+    """Return a file with a header that claims ``length`` bytes."""
     text = header.encode("latin-1") if isinstance(header, str) else header
     size = len(text) if length < 0 else length
     prefix = size.to_bytes(2 if version == 1 else 4, "little")

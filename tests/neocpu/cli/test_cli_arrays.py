@@ -1,4 +1,4 @@
-"""Arrays from files that anybody may have written: read as they are, or one line and exit 2."""
+"""Arrays from untrusted files are read exactly, or refused in one line with exit code 2."""
 
 import contextlib
 import io
@@ -25,7 +25,7 @@ MEMORY = 4 << 20
 
 
 def read(path: Path) -> np.ndarray:
-    """Read an array, and check what memory that took."""
+    """Read an array, and check the memory that reading takes."""
     tracemalloc.start()
     try:
         if path.suffix == ".npz":
@@ -55,7 +55,7 @@ def test_bad_files_exit_with_2_and_one_line(cli: Cli, linear: Any, name: str, pa
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["<f4", ">f4"])
 @pytest.mark.parametrize("save", ["npy", "npz", "compressed", "version 2", "in order"])
-def test_what_numpy_writes_is_read(order: str, dtype: str, save: str) -> None:
+def test_arrays_written_by_numpy_are_read(order: str, dtype: str, save: str) -> None:
     x = np.array(X, dtype, order=order)
     path = Path("x.npy" if save in ("npy", "version 2") else "x.npz")
     if save == "version 2":
@@ -80,7 +80,7 @@ def test_scalars_and_booleans() -> None:
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_a_bomb_is_not_unpacked(method: int) -> None:
-    """16 MB of zeros in a few kilobytes: as the input, and as one the model does not have."""
+    """The file has 16 MB of zeros in a few kilobytes, as an input and as an unknown one."""
     for name, header in (("x", GOOD), ("x", shaped("(4000000,)")), ("bomb", GOOD)):
         with zipfile.ZipFile("bomb.npz", "w", method) as archive:
             with archive.open(f"{name}.npy", "w") as member:

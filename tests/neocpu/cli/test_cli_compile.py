@@ -343,7 +343,7 @@ class TestCompiles:
     def test_what_this_host_cannot_run_says_so(
         self, cli: Cli, onnx_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Seen from a host without any instruction sets."""
+        """The host is one without any instruction sets."""
         for module in ("neocpu.compilation.compile_each", "neocpu.foundation.instruction_sets"):
             monkeypatch.setattr(f"{module}.host_features", lambda: frozenset())
         outcome = cli("compile", onnx_file, "-o", "x.so")
@@ -478,7 +478,7 @@ class TestRefuses:
 
 
 class TestCalibration:
-    """``--calibrate`` and what goes with it."""
+    """``--calibrate`` and its related options."""
 
     def test_options_arrive(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         calls = []

@@ -43,7 +43,7 @@ def fat(onnx_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Compiled:
-    """What `neocpu.compile` returns, of an artifact that is there."""
+    """A stand-in for the result of `neocpu.compile`, with an artifact that exists."""
 
     path: Path
     header: ArtifactHeader
@@ -81,7 +81,7 @@ def test_the_model_is_imported_and_the_truth_computed_once(
 
 @pytest.fixture
 def compiled(fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Take the parts of a file that is there instead of compiling; return the CPUs' names."""
+    """Take the parts of an existing file instead of compiling; return the CPUs' names."""
     parts = {each.header.target: each for each in ArtifactFile(fat).variants}
     calls: list[str] = []
 
@@ -182,7 +182,7 @@ def test_a_missing_linker_is_noticed_first(cli: Cli, monkeypatch: pytest.MonkeyP
     assert "no linker for " in cli("compile", "resnet50", "--fat", "host,neon").error
 
 
-def test_nothing_is_written_if_one_fails(cli: Cli, compiled: list[str]) -> None:
+def test_no_file_is_written_if_a_part_fails(cli: Cli, compiled: list[str]) -> None:
     outcome = cli("compile", "small.onnx", "--fat", f"{HOST_FIRST},{OTHER}")
     assert outcome.code == 2
     assert len(compiled) == 2
@@ -191,7 +191,7 @@ def test_nothing_is_written_if_one_fails(cli: Cli, compiled: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A quantised network, in numbers of each CPU's own."""
+    """A quantised network in the precision that suits each CPU."""
     needs.skip(needs.linker("aarch64"))
     path = tmp_path_factory.mktemp("mixed") / "mixed.so"
     cpus = ("host:fp32", f"{BASE}:fp32", "cascadelake:int8", "rpi5")
@@ -203,7 +203,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def convolutions(fat: Path) -> dict[str, set[str]]:
-    """Return what the convolutions of each part compute in."""
+    """Return the precisions of the convolutions of each part."""
     return {
         each.name: {op.precision for op in each.header.plan.ops if op.kind == "conv2d"}
         for each in ArtifactFile(fat).variants

@@ -15,7 +15,7 @@ from neocpu.frontend.processing.processing import Processing
 PICTURES = ("--input", "image=u8:nhwc:bgr:24x32", "--resize", "16x16:letterbox")
 
 
-def test_what_is_done_is_told(cli: Cli, onnx_file: Path) -> None:
+def test_processing_is_shown_by_compile_explain_and_inspect(cli: Cli, onnx_file: Path) -> None:
     name = onnx.load(onnx_file).graph.output[0].name
     outcome = cli("compile", onnx_file, "-o", "net.so", *PICTURES, "--output", f"{name}=argmax")
     assert outcome.code == 0, outcome.error
@@ -31,7 +31,7 @@ def test_what_is_done_is_told(cli: Cli, onnx_file: Path) -> None:
 
 @pytest.fixture
 def asked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return what `neocpu.compile` or `compile_calibrated` is asked for with some options."""
+    """Return the arguments of `neocpu.compile` or `compile_calibrated` for some options."""
 
     def ask(*words: str) -> dict[str, Any]:
         calls = []

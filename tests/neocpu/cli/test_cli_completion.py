@@ -1,4 +1,4 @@
-"""``neocpu completion``: what a shell completes once it has read what is printed."""
+"""``neocpu completion``: shells complete commands by the script that it prints."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ Complete = Callable[[str], list[str]]
 
 @pytest.fixture
 def complete(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Complete:
-    """Ask as bash does what may stand in the place of a line's last word, which may be empty."""
+    """Return completions of a line's last word, which may be empty, as bash asks for them."""
 
     def ask(line: str) -> list[str]:
         monkeypatch.setenv("_NEOCPU_COMPLETE", "bash_complete")

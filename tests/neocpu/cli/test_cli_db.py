@@ -1,4 +1,4 @@
-"""``neocpu db``: what each command says, writes and exits with."""
+"""``neocpu db``: the output, files and exit code of each command."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_check(cli: Cli, write: Write, shipped: Path) -> None:
 
 
 def test_absurd_numbers_are_named_and_left_out(cli: Cli, write: Write) -> None:
-    """They ended every compilation that read the database, and `check` found all good."""
+    """Such numbers would end every compilation that reads the database."""
     text, huge = record().to_line(), "1" + "0" * 400
     names = ("ic_bn", "oc_bn", "reg_n", "reg_oh", "threads")
     bad = [re.sub(rf'"{name}":\d+', f'"{name}":{huge}', text) for name in names]
@@ -182,7 +182,7 @@ def test_absurd_numbers_are_named_and_left_out(cli: Cli, write: Write) -> None:
     assert outcome.code == 7
     said = f"10000000000000000000… ({len(huge)} characters) is beyond all numbers here"
     assert outcome.out.splitlines() == [f"absurd.jsonl:{n}: {said}" for n in range(2, 7)]
-    # Too large for a scheme, but not for JSON: and what is nothing but padding.
+    # Numbers too large for a scheme but not for JSON, and a convolution of padding only.
     for value, reason in ((1 << 40, "bad parameters"), (1 << 20, "cannot compute")):
         path = write("large.jsonl", tail=re.sub(r'"oc_bn":\d+', f'"oc_bn":{value}', text))
         assert reason in check_lines(cli, path)[0]["reason"]
@@ -282,7 +282,7 @@ def test_export(cli: Cli, write: Write, onnx_file: Path) -> None:
     assert len(counted) == len(expected)
     other_way = cli("db", "export", "--db", b, "--db", a, "--threads", 2, "-o", "out.jsonl")
     assert other_way.out == f"out.jsonl: 5 records, {len(outcome.out) / 1e3:.1f} kB\n"
-    # Of the scheme both files have, that of the last one counts.
+    # The last file counts for a scheme that both files have.
     assert Path("out.jsonl").read_text() == outcome.out.replace("[0.009]", "[0.002]")
     best = cli("db", "export", "--db", a, "--best", 1, "--json", "--threads", 2)
     assert len(json.loads(best.out)["records"]) == 2
@@ -303,7 +303,7 @@ def test_export_overwrites_none_of_its_sources(cli: Cli, write: Write, shipped: 
         assert output.read_bytes() == before
 
 
-def test_export_to_what_is_no_file(cli: Cli) -> None:
+def test_export_to_something_other_than_a_file_is_refused(cli: Cli) -> None:
     os.mkfifo("pipe")
     outcome = cli("db", "export", "-o", "pipe")
     assert outcome.code == 7

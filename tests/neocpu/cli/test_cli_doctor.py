@@ -1,4 +1,4 @@
-"""``neocpu doctor``: a fit machine, and every way not to be one."""
+"""``neocpu doctor``: a fit machine, and every defect it reports."""
 
 import json
 import os

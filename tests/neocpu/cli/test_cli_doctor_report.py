@@ -1,4 +1,4 @@
-"""``neocpu doctor --report``: all that a report of a bug needs, not whose machine it is."""
+"""``neocpu doctor --report``: the facts for a bug report, without the owner's identity."""
 
 import getpass
 import json
@@ -20,7 +20,7 @@ TOKEN = "tok-3kX9"
 
 @pytest.fixture
 def stranger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Somebody whose every name is known here; return their home."""
+    """A user whose names are known to the test; return their home."""
     home = tmp_path / "homes" / "marguerite"
     (home / "hush hush").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
@@ -48,9 +48,7 @@ def test_texts_name_nobody(stranger: Path) -> None:
     assert without_secrets("read/write 3 GFLOP/s and/or 1.5") == "read/write 3 GFLOP/s and/or 1.5"
 
 
-def test_what_is_found_names_nobody(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, stranger: Path
-) -> None:
+def test_findings_name_nobody(cli: Cli, monkeypatch: pytest.MonkeyPatch, stranger: Path) -> None:
     def checks() -> Any:
         yield Finding("code", "failed", f"{stranger}/x.so of marguerite@vault7", f"unset {TOKEN}")
 
@@ -93,7 +91,7 @@ def test_for_programs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "machine" not in json.loads(cli("doctor", "--json").out)
 
 
-def test_what_cannot_be_found_out_does_not_keep_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_finding_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks() -> str:
         raise OSError("/home/somebody")
 

@@ -141,7 +141,7 @@ def test_rules_and_how_often_they_were_applied(cli: Cli, linear: Any) -> None:
     assert "without drop-slice" in lines
 
 
-def test_operators_in_integers_are_told_apart(cli: Cli, linear: Any) -> None:
+def test_operators_in_integers_are_marked(cli: Cli, linear: Any) -> None:
     ops = [{**OP, "precision": "int8"}, {**OP, "name": "relu_1", "precision": "fp32"}]
     header = replace(linear.header, stored_plan={**PLAN, "ops": ops})
     write_artifact(linear.built, linear.weights, header, "net.so")
@@ -152,7 +152,7 @@ def test_operators_in_integers_are_told_apart(cli: Cli, linear: Any) -> None:
 
 
 def test_shares_of_a_run(cli: Cli, linear: Any) -> None:
-    """Of operators, of what fusion made of others, of all transforms; what is fused has none."""
+    """Operators, fused kernels and transforms have a share; a fused operator has none."""
     conv = {**OP, "kernel": "conv2d_0", "predicted_us": 20.0, "share": 0.2}
     relu = {**OP, "name": "relu_1", "kind": "relu", "kernel": None}
     shares = {"fused_add": ("other", 2, 50.0), "transform": ("transform", 2, 5.0)}

@@ -1,4 +1,4 @@
-"""``neocpu explain A.so B.so``: as text, as JSON and as a page, which say the same."""
+"""``neocpu explain A.so B.so``: as text, as JSON and as a page, with the same content."""
 
 import json
 from dataclasses import replace
@@ -54,7 +54,7 @@ def test_text_json_and_page_agree(cli: Cli, pair: tuple[Path, Path]) -> None:
 
 
 def test_measured(cli: Cli, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    # Spare the seconds that measuring this machine's limits takes.
+    # Measuring this machine's limits would take seconds.
     known = Limits(threads=1, flops=1e11, dram=1e10)
     monkeypatch.setattr(roofline, "measure_limits", lambda *_: known)
     monkeypatch.setattr(plan_comparison, "TURNS", 2)

@@ -1,4 +1,4 @@
-"""``neocpu explain --html``: the page has the figures of ``--json``, and nothing outside of it."""
+"""``neocpu explain --html``: the page has the figures of ``--json``, and loads nothing."""
 
 import json
 import re
@@ -65,7 +65,7 @@ def data_in(page: Path) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spare the seconds that measuring this machine's limits takes."""
+    """Replace the limits of this machine, whose measuring takes seconds."""
     monkeypatch.setattr(
         roofline,
         "measure_limits",
@@ -109,19 +109,19 @@ def test_tensors_that_are_joined_where_they_lie(header: Any) -> None:
     joined = replace(header, activations=places, calls=calls, returns=(out,), repeats=())
     found = {(edge.source, edge.destination) for edge in program_graph(joined).edges}
     assert found == {(4, 0), (4, 1), (0, 6), (1, 6), (6, 2), (1, 5)}
-    # One that lies where nothing else is, is a second result.
+    # A place without other tensors is a second result.
     two = replace(joined, calls=(("a", (0, a, b)), ("b", (both, out))))
     found = {(edge.source, edge.destination) for edge in program_graph(two).edges}
     assert found == {(2, 0), (0, 1), (1, 3)}
 
 
-def test_who_lies_where_and_when(header: Any) -> None:
-    # What the loop reads is needed until its last time ends.
+def test_arena_blocks_say_where_and_when_tensors_live(header: Any) -> None:
+    # Inputs of the loop are needed until its last iteration ends.
     blocks = [(each.offset, each.first, each.last) for each in arena_blocks(header)]
     assert blocks == [(0, 0, 1), (64, 1, 3), (128, 2, 3), (0, 3, 3)]
 
 
-def test_every_figure_is_that_of_json(cli: Cli, artifact: Path) -> None:
+def test_every_figure_on_the_page_agrees_with_json(cli: Cli, artifact: Path) -> None:
     outcome = cli("explain", artifact, "--html", "page.html")
     assert (outcome.code, outcome.out) == (0, "")
     assert "wrote page.html" in outcome.err
@@ -138,7 +138,7 @@ def test_every_figure_is_that_of_json(cli: Cli, artifact: Path) -> None:
     assert {" ".join(" ".join(fact).split()) for fact in data["facts"]} <= set(lines)
 
 
-def test_it_loads_nothing_and_is_small(cli: Cli, artifact: Path) -> None:
+def test_the_page_loads_nothing_and_is_small(cli: Cli, artifact: Path) -> None:
     assert cli("explain", artifact, "--html", "page.html").code == 0
     text = Path("page.html").read_text()
     assert len(text) < 300_000
@@ -226,7 +226,7 @@ def test_a_run_in_time(cli: Cli, artifact: Path, linear: Any) -> None:
     given = ("--html", "page.html", "--profile", "--trace", "t.json", "--json")
     found = json.loads(cli("explain", artifact, *given).out)
     data = data_in(Path("page.html"))
-    # What is not in the plan stands beside it.
+    # Facts that the plan lacks are shown beside it.
     assert {key: found.pop(key) for key in ("profile", "trace")} == {
         key: data[key] for key in ("profile", "trace")
     }
@@ -291,7 +291,7 @@ def test_in_a_browser(cli: Cli, artifact: Path) -> None:
             assert 3 <= boxes <= len(nodes)
             for view in VIEWS:
                 assert page.value(f"document.getElementById('{view}').clientHeight") > 10, view
-            # All by keyboard: find, choose, walk.
+            # Find, select and walk by keyboard only.
             page.value("document.getElementById('find').focus()")
             for letter in operator["name"]:
                 page.press(letter)
@@ -306,7 +306,7 @@ def test_in_a_browser(cli: Cli, artifact: Path) -> None:
             page.value("document.querySelector('#table th button').focus()")
             page.press("Enter")
             assert page.value("document.activeElement.textContent") == "operator ▴"
-            # A picture's parts are picked by keyboard too, and said wherever one is.
+            # A picture's parts can be selected by keyboard too, and each is described.
             said = "document.getElementById('picked-text').textContent"
             page.value("document.querySelector('#flame svg').focus()")
             page.press("ArrowRight")

@@ -115,13 +115,13 @@ def test_damage(cli: Cli, linear: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "none.so", np._core._multiarray_umath.__file__])
-def test_what_is_no_artifact(cli: Cli, name: str) -> None:
+def test_files_that_are_no_artifacts_are_refused(cli: Cli, name: str) -> None:
     outcome = cli("inspect", name)
     assert outcome.code == 8
     assert name in outcome.error
 
 
-def test_long_verification_says_how_far_it_is(
+def test_long_verification_reports_its_progress(
     cli: Cli, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "verify" not in cli("inspect", artifact, "--verify").err

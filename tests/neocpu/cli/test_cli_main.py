@@ -209,7 +209,7 @@ class TestFailures:
     def test_an_end_that_nobody_meant(
         self, cli: Cli, failing: list[BaseException], raised: BaseException, words: str
     ) -> None:
-        """Code of others that ends the process does not make a command one that is done."""
+        """A command is not successful if foreign code ends the process."""
         failing.append(raised)
         outcome = cli("doctor")
         assert outcome.code == 1
@@ -221,7 +221,7 @@ class TestFailures:
         assert outcome.code == 130
         assert outcome.error == "neocpu: error: interrupted; nothing was written"
 
-    def test_interruption_while_an_error_is_told(
+    def test_interruption_while_an_error_is_printed(
         self, cli: Cli, failing: list[BaseException], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         failing.append(errors.ModelError("bad"))
@@ -238,7 +238,7 @@ class TestFailures:
         assert outcome.error == "neocpu: error: interrupted; nothing was written"
 
     def test_interruption_while_source_is_executed(self, tmp_path: Path) -> None:
-        """As dataclasses are made at every import: CPython remembers it and would die of it."""
+        """Dataclasses execute source at import, and CPython would die of a pending interrupt."""
         script = (
             "from neocpu.cli import doctor, main\n"
             "doctor.command.callback = lambda **_: exec('raise KeyboardInterrupt')\n"
@@ -294,7 +294,7 @@ class TestFailures:
 
 
 class TestJsonErrors:
-    """With ``--json`` a failure is a document too, besides its line on standard error."""
+    """A failure under ``--json`` is a document too, besides its line on standard error."""
 
     @staticmethod
     def error_of(outcome: Outcome) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Names in models and files are anybody's: no command prints one that acts on the terminal."""
+"""Names in models and files are untrusted: no command prints control sequences from them."""
 
 import json
 import logging
@@ -23,7 +23,7 @@ from neocpu.plan.outcome import Promise
 
 NASTY = "a\x1b[2J\x1b]0;t\x07\x9b31m\u202eb\u2069\r\nneocpu: error: forged\x7f\u2028[red]c[/]\\"
 
-# What a terminal acts on, among letters that are shown as they are.
+# Control sequences among letters that are shown unchanged.
 names = st.text(
     st.sampled_from(
         "ab é[]/\\%{}'\"\x00\x07\x08\t\n\r\x0b\x1b\x7f\x85\x9b\x9d\u200e\u2028\u202e\u2069"
@@ -37,12 +37,12 @@ each = settings(
 
 
 def assert_plain(text: str) -> None:
-    """Nothing but lines of printable characters."""
+    """Check that a text has only lines of printable characters."""
     assert all(line.isprintable() for line in text.split("\n")), ascii(text)
 
 
 def renamed(toy: Any, name: str, path: Path) -> Path:
-    """Write a compiled model again under hostile names, as anybody may who can hash."""
+    """Write a compiled model again under hostile names, with valid hashes."""
     header = toy.header
     operator = small_operator(
         name,

@@ -1,4 +1,4 @@
-"""No command writes over a file that it reads, or writes too."""
+"""No command overwrites a file that it reads, or another of its outputs."""
 
 import shutil
 from pathlib import Path

@@ -91,7 +91,7 @@ class TestPlainProgress:
             "neocpu: build llvm",
         ]
 
-    def test_what_is_done_first_is_told_at_once(self) -> None:
+    def test_the_first_step_is_reported_at_once(self) -> None:
         stream = io.StringIO()
         report = PlainProgress(stream, clock=lambda: 0.0)
         for detail in ("", "", "estimating", "choosing"):
@@ -190,7 +190,7 @@ def test_errors_name_rows_that_moved_or_have_no_partner():
         ),
     ],
 )
-def test_errors_say_which_bound_they_kept(
+def test_errors_are_reported_with_their_bound(
     accuracy: Accuracy, errors: tuple[float | None, float | None], kept: str
 ) -> None:
     norm_error, float32_error = errors
@@ -206,7 +206,7 @@ def test_the_factor_in_words_is_that_of_verdicts() -> None:
     assert f"within {FLOAT32_FACTOR:g} times" in kept
 
 
-def test_what_was_not_checked_says_why():
+def test_skipped_checks_give_their_reason():
     assert error_text(small_plan(unchecked="--no-verify")) == "not checked: --no-verify"
     assert error_text(small_plan()) == "not checked"
 

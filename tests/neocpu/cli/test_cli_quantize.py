@@ -147,7 +147,7 @@ def test_mistakes_are_one_line_and_write_nothing(
 
 @pytest.mark.parametrize(("command", "output"), [("quantize", "out.onnx"), ("compile", "out.so")])
 def test_a_loader_that_exits_is_an_error(cli: Any, folder: Path, command: str, output: str) -> None:
-    """With exit code 0 whoever called would look for a file that nobody wrote."""
+    """Exit code 0 would make the caller look for a file that does not exist."""
     (folder / "loader.py").write_text("import sys\ndef samples():\n    sys.exit(0)\n")
     refused = cli(command, "net.onnx", "--calibrate", "loader.py:samples", "-o", output)
     assert refused.code == 2
@@ -167,8 +167,8 @@ def test_a_module_of_operators_that_exits_is_an_error(cli: Any, folder: Path) ->
         assert "operators_that_end:OPERATORS: it ends the program, by sys.exit(0)" in refused.error
 
 
-def test_what_libraries_warn_of_is_told_when_asked_for(shell: Any, folder: Path) -> None:
-    """On valid input a command prints what is ours alone; -v shows all."""
+def test_warnings_of_libraries_are_shown_on_request(shell: Any, folder: Path) -> None:
+    """A command prints only neocpu's own messages for valid input; -v shows all."""
     (folder / "warning.py").write_text(
         "import warnings\nimport numpy as np\ndef samples():\n"
         "    warnings.warn('in a\\nlibrary', UserWarning)\n"

@@ -1,4 +1,4 @@
-"""Commands that are asked to end, or killed: what they leave behind."""
+"""Commands that are asked to end, or killed, and the files they leave behind."""
 
 import os
 import signal
@@ -31,12 +31,12 @@ def compiling(onnx_file, tmp_path):
 
 
 def left(scratch: Path) -> list[str]:
-    """What is in the folder for temporary files, and beside the output."""
+    """Return the files in the temporary folder, and those beside the output."""
     return [*os.listdir(scratch), *(name for name in os.listdir() if name != "out.so")]
 
 
 def wait_for_work(process: subprocess.Popen[str], scratch: Path) -> None:
-    """Wait for the compiler's own folder: Python tries beforehand whether it may write there."""
+    """Wait for the compiler's own folder; Python's test file comes before it."""
     wait_until(lambda: list(scratch.glob("neocpu-*")) or process.poll() is not None)
 
 
@@ -53,7 +53,7 @@ def test_an_end_that_is_asked_for_leaves_nothing(compiling, number, delays):
             time.sleep(delay)
             process.send_signal(number)
             _, said = process.communicate(timeout=60)
-        # One that was leaving already is ended by the signal itself.
+        # The signal itself ends a process that was leaving already.
         assert process.returncode in (0, 128 + number, -number), said
         assert left(scratch) == []
         assert "Traceback" not in said
@@ -62,7 +62,7 @@ def test_an_end_that_is_asked_for_leaves_nothing(compiling, number, delays):
 
 
 @pytest.mark.slow
-def test_what_a_killed_one_leaves_is_swept_by_the_next(compiling):
+def test_files_of_a_killed_command_are_swept_by_the_next(compiling):
     for delay in (0.0,):
         process, scratch = compiling()
         with process:

@@ -19,7 +19,7 @@ import neocpu
 from neocpu.foundation.errors import UsageError
 from neocpu.tuning_db.record import Record
 
-#: The learned cost model takes seconds to learn from all shipped records.
+#: Training the cost model on all shipped records takes seconds.
 UNLEARNED = ("--strategy", "random")
 
 
@@ -69,7 +69,7 @@ def test_a_fleets_target_and_threads_are_not_guessed(cli: Cli) -> None:
 
 
 def test_measures_once(cli: Cli, onnx_file: Path) -> None:
-    # What is shipped may know of the transforms.
+    # Shipped records may cover the transforms.
     alone = ("--db", "x.jsonl", "--only-db", "--threads", 1)
     first = cli("tune", onnx_file, "--trials", 2, *alone, "--json", "--html", "tuning.html")
     assert first.code == 0, first.err
@@ -95,7 +95,7 @@ def test_measures_once(cli: Cli, onnx_file: Path) -> None:
 
 
 def same_as_on_the_page(report: dict[str, Any]) -> None:
-    """Of the layer that was measured: its row, and the curve of what was tried."""
+    """Check the measured layer's row, and the curve of its trials, against the report."""
     layer = report["workloads"][0]
     (row,) = parts_in(Path("tuning.html"), "table")[0]["rows"]
     assert row[:4] == [layer["workload"], layer["count"], layer["before_us"], layer["best_us"]]
@@ -108,7 +108,7 @@ def same_as_on_the_page(report: dict[str, Any]) -> None:
     assert network["along"] == [0.0, *(trial["seconds"] for trial in layer["trials"])]
 
 
-def test_a_page_is_not_written_over_what_is_read_or_kept(cli: Cli, onnx_file: Path) -> None:
+def test_a_page_does_not_overwrite_input_or_database_files(cli: Cli, onnx_file: Path) -> None:
     model = onnx_file.read_bytes()
     for path in (onnx_file, Path("new.jsonl")):
         outcome = cli("tune", onnx_file, "--db", "new.jsonl", "--html", path)
@@ -148,7 +148,9 @@ def test_a_budget_too_small_for_one_measurement(cli: Cli, onnx_file: Path) -> No
 
 
 @needs.everything()
-def test_a_suite_is_tuned_together(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_models_of_a_suite_are_tuned_in_one_run(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from neocpu.frontend import models
 
     built: list[str] = []
@@ -173,7 +175,7 @@ def test_a_suite_is_tuned_together(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     assert " left; " in first.err
     again = json.loads(cli(*arguments, "--json").out)
     assert again["reused"] == 3
-    # A CPU of long vectors may have fewer candidates left than that.
+    # A CPU with long vectors may have fewer candidates left.
     assert 1 <= again["measured"] <= 3
     assert len(tried()) == 3 + again["measured"]
 
@@ -215,7 +217,7 @@ def test_damaged_lines_are_skipped_and_kept(cli: Cli, onnx_file: Path) -> None:
     assert Path("x.jsonl").read_text() == before
 
 
-def test_interrupted_keeps_what_was_measured() -> None:
+def test_interrupted_tuning_keeps_its_measurements() -> None:
     onnx.save(conv_model(channels=32, filters=48, size=28), "net.onnx")
     database = Path("x.jsonl")
     process = subprocess.Popen(

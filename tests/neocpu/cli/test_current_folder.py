@@ -1,4 +1,4 @@
-"""Commands and their children in a folder whose files are called as what they import."""
+"""Commands and their children in a folder whose files are named like modules they import."""
 
 import importlib.util
 import json
@@ -14,7 +14,7 @@ import needs
 import numpy as np
 import pytest
 
-#: What libraries look for, to work with it where it is installed.
+#: Optional packages that libraries look for.
 OPTIONAL = ("cupy", "cv2", "dask", "jax", "nncf", "pandas", "polars", "tensorflow", "torch")
 WITNESS = "witness.txt"
 DECOY = """
@@ -108,7 +108,7 @@ def test_a_server_imports_nothing_from_there(decoys: Path) -> None:
 
 @pytest.mark.parametrize("options", [[], ["-P"], ["-I"]])
 def test_python_m_forgets_the_folder_first(tmp_path: Path, options: list[str]) -> None:
-    """But for what Python itself imports before."""
+    """Python itself imports a few modules before."""
     settings = {"cwd": "/", "env": environment(), "capture_output": True, "text": True}
     before = subprocess.run([sys.executable, "-c", BEFORE], check=True, **settings)
     fill(tmp_path, before.stdout.split())
@@ -120,7 +120,7 @@ def test_python_m_forgets_the_folder_first(tmp_path: Path, options: list[str]) -
 
 
 def test_neocpu_in_the_current_folder_itself_is_run(tmp_path: Path) -> None:
-    """As where `pip install --target` put it."""
+    """`pip install --target` puts it there."""
     (tmp_path / "neocpu").symlink_to(Path(importlib.util.find_spec("neocpu").origin).parent)
     (tmp_path / "click.py").write_text(DECOY.format(path=str(tmp_path / WITNESS)))
     command = [sys.executable, "-m", "neocpu", "--version"]

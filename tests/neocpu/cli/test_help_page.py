@@ -1,4 +1,4 @@
-"""The page of all commands is what they say of themselves."""
+"""The page of all commands equals their help."""
 
 import tomllib
 

@@ -34,7 +34,7 @@ def _network(tmp_path_factory) -> Path:
 
 @pytest.fixture(name="place")
 def _place(tmp_path) -> Path:
-    """A folder with nothing in it but what a compilation leaves."""
+    """A folder that is empty before a compilation."""
     folder = tmp_path / "place"
     folder.mkdir()
     return folder
@@ -93,7 +93,7 @@ def test_in_every_phase(network, place, phase):
 @pytest.mark.parametrize("phase", ["search", "build", "verify"])
 @needs.one_in(3)
 def test_in_all_processes(network, place, phase):
-    """What Ctrl-C in a terminal sends: the children get it too."""
+    """Ctrl-C in a terminal sends the signal to the children too."""
     process = start(network, place)
     await_phase(process, phase)
     os.killpg(process.pid, signal.SIGINT)

@@ -1,4 +1,4 @@
-"""What kernels lack, as ``neocpu explain`` prints it."""
+"""The table of kernels' shortcomings that ``neocpu explain`` prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def lack(cost, kind="gather", reason=""):
     return KernelShortcoming(kind=kind, detail="neighbours lie apart", reason=reason, cost_us=cost)
 
 
-def test_what_takes_enough_is_listed_and_the_rest_counted(capsys):
+def test_costly_shortcomings_are_listed_and_the_rest_counted(capsys):
     show_lacks(plan(lack(40.0), lack(3.0), lack(1.0), lack(50.0, "scalar", "so it is")))
     lines = capsys.readouterr().out.splitlines()
     first, second, rest = lines[-3:]
@@ -35,6 +35,6 @@ def test_small_ones_alone_are_one_line(capsys):
     )
 
 
-def test_nothing_is_said_of_what_lacks_nothing(capsys):
+def test_kernels_without_shortcomings_are_not_mentioned(capsys):
     show_lacks(plan())
     assert not capsys.readouterr().out

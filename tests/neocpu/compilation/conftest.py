@@ -16,7 +16,7 @@ SHAPES = [{"x": (n, 3, h, w)} for n, h, w in ((1, 9, 7), (3, 9, 7), (1, 7, 9), (
 
 @dataclass(frozen=True)
 class Network:
-    """A model, and what is compiled of it."""
+    """A model, and its compiled artifacts."""
 
     model: onnx.ModelProto
     path: Path

@@ -55,14 +55,14 @@ def verdict(norm: float, *, ok: bool = True, kept: bool = False, single: float =
         (SHORT_SUMS, verdict(4e-4), ()),
         # Float32 itself is no better.
         (EVERY_TILE, verdict(4e-4, single=2e-4), (SHORT_SUMS,)),
-        # A wrong answer, one wrong element, and something that is no number.
+        # A wrong answer, one wrong element, and NaN.
         (EVERY_TILE, verdict(0.7, ok=False), (SHORT_SUMS,)),
         (EVERY_TILE, verdict(1e-7, ok=False), (SHORT_SUMS,)),
         (EVERY_TILE, verdict(math.inf, ok=False), (SHORT_SUMS,)),
         (SHORT_SUMS, verdict(0.7, ok=False), ()),
     ],
 )
-def test_what_is_tried_next(admission, found, expected):
+def test_the_next_attempts_follow_from_the_errors_found(admission, found, expected):
     assert tuple(next_admissions(admission, found, DEFAULT)) == expected
 
 
@@ -93,7 +93,7 @@ def test_what_is_tried_next(admission, found, expected):
     ],
     ids=["rounding", "wrong", "undecided", "alone"],
 )
-def test_what_is_told_in_one_line(judged, expected):
+def test_a_verdict_is_reported_in_one_line(judged, expected):
     assert tell(judged, DEFAULT) == expected
 
 
@@ -230,7 +230,7 @@ def test_one_wrong_element_is_a_wrong_template(monkeypatch, caplog, winograd_fir
     assert "please report this model" in caplog.text
 
 
-def test_what_every_plan_computes_wrongly_is_refused(monkeypatch, winograd_first, builds):
+def test_a_model_that_every_plan_computes_wrongly_is_refused(monkeypatch, winograd_first, builds):
     for template in (conv2d_winograd, conv2d_direct):
         damage(monkeypatch, template, lambda weights, scheme: weights * np.float32(1.5))
     with pytest.raises(AccuracyError, match=r"differs from the reference by.*please report"):
@@ -239,7 +239,7 @@ def test_what_every_plan_computes_wrongly_is_refused(monkeypatch, winograd_first
 
 
 def test_a_plan_is_not_compiled_twice(monkeypatch, builds):
-    """Few products and no tiles: all plans are one."""
+    """The model has few products and no tiles, so all plans are equal."""
     damage(monkeypatch, conv2d_direct, lambda weights, scheme: noisy(weights, 4e-4))
     with pytest.raises(AccuracyError, match="numpy in float32 by"):
         neocpu.compile(network(8), threads=1, algorithms=["direct"])
@@ -257,7 +257,7 @@ def test_failed_attempts_leave_nothing_behind(monkeypatch, tmp_path, winograd_fi
 
 
 def cancelling() -> onnx.ModelProto:
-    """Adds 64,000 and takes it away: float32 loses all but three digits."""
+    """A model that adds and subtracts 64,000: float32 keeps three digits."""
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (64, 64)) for name in "xy"]
     nodes = [
         helper.make_node("MatMul", ["x", "eye"], ["large"]),
@@ -279,7 +279,7 @@ def cancelling_file(tmp_path, monkeypatch):
     return "cancelling.onnx"
 
 
-def test_what_float32_cannot_compute_is_written_with_a_warning(
+def test_a_model_beyond_float32_is_written_with_a_warning(
     cancelling_file, capsys, monkeypatch, caplog
 ):
     with neocpu.compile(cancelling_file, threads=1) as compiled:
@@ -314,7 +314,7 @@ def test_a_stricter_plan_that_is_worse_does_not_undo_an_accepted_one(
     assert "now by 0.0003" in caplog.messages[0]
 
 
-def test_more_than_float32_errs_is_refused(monkeypatch, cancelling_file):
+def test_errors_larger_than_those_of_float32_are_refused(monkeypatch, cancelling_file):
     right = descent._outputs
 
     def rougher(*arguments):

@@ -1,4 +1,4 @@
-"""Float32 networks compiled with a limit on what their outputs err."""
+"""Float32 networks compiled with a limit on the error of their outputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def compiled(limit, **how):
         return made.plan, precisions, made.verification.norm_error
 
 
-def test_takes_bfloat16_where_the_limit_allows_it():
+def test_bfloat16_is_used_if_the_error_limit_allows_it():
     plan, precisions, error = compiled(0.1)
     assert "bf16" in precisions.values()
     assert 1e-4 < error <= 0.1
@@ -50,7 +50,7 @@ def test_leaves_layers_in_float32_where_all_err_too_much(caplog):
 
 
 class Made:
-    """What came of a compilation: each layer in bfloat16 adds as much noise as another."""
+    """The result of a compilation in which each bfloat16 layer adds the same noise."""
 
     tuned = None
 
@@ -63,7 +63,7 @@ class Made:
 
 
 def decided(seconds):
-    """Return a plan of eight layers, of which the later ones take longer, and of a copy."""
+    """Return a plan of a copy and of eight layers; later layers take longer."""
     ops = [
         SimpleNamespace(name=f"conv_{i}", precision="bf16", flops=9, seconds=i * seconds)
         for i in range(8)
@@ -76,7 +76,7 @@ def decided(seconds):
     ("limit", "tried"),
     [(0.03, [None]), (0.025, [None, 4]), (0.012, [None, 1]), (0.005, [None, 0])],
 )
-def test_those_layers_go_back_first_that_save_least(monkeypatch, limit, tried):
+def test_layers_that_save_least_return_to_float32_first(monkeypatch, limit, tried):
     found = []
 
     def made(model, members, options, progress):
@@ -94,7 +94,7 @@ def test_those_layers_go_back_first_that_save_least(monkeypatch, limit, tried):
     assert found[-1] is None or found[-1] == last, "those that save most stay"
 
 
-def test_is_in_float32_where_the_limit_allows_nothing_else(caplog):
+def test_float32_is_used_if_the_limit_allows_nothing_else(caplog):
     with caplog.at_level(logging.WARNING, "neocpu"):
         plan, precisions, error = compiled(1e-5)
     assert set(precisions.values()) == {"fp32"}
@@ -103,12 +103,12 @@ def test_is_in_float32_where_the_limit_allows_nothing_else(caplog):
     assert "bfloat16 errs more than --max-error 1e-05: compiled in float32" in caplog.text
 
 
-def test_is_refused_where_float32_errs_more():
+def test_a_limit_below_the_error_of_float32_is_refused():
     with pytest.raises(AccuracyError, match=r"in float32, too, outputs err by .* max_error=1e-09"):
         compiled(1e-9)
 
 
-def test_a_quantised_model_stays_what_it_is():
+def test_a_quantised_model_stays_quantised():
     model = quantised(network())
     with neocpu.compile(model, max_error=1e-2, threads=2, verify=False) as made:
         assert "bf16" not in {op.precision for op in made.plan.ops}
@@ -124,12 +124,12 @@ def test_a_quantised_model_stays_what_it_is():
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused(how, why):
+def test_impossible_requests_are_refused(how, why):
     with pytest.raises(UsageError, match=why):
         neocpu.compile(network(), **{"max_error": 1e-2, **how})
 
 
-def test_a_host_that_cannot_run_it_is_told(monkeypatch):
+def test_a_host_that_cannot_run_the_code_is_an_error(monkeypatch):
     found = "neocpu.compilation.compile_within.code_obstacle"
     monkeypatch.setattr(found, lambda *_: "this host has no AVX9")
     with pytest.raises(UsageError, match="this host has no AVX9, or pass precision='bf16'"):
@@ -149,7 +149,7 @@ def test_only_operators_that_are_named_may_be_narrow():
 
 
 def test_small_leaves_no_choice():
-    """Integers, or bfloat16, are then not beside float32 but in its place."""
+    """Integers or bfloat16 then replace float32 altogether."""
     for model, precision in ((network(), "bf16"), (quantised(network()), "int8")):
         options = CompileOptions.parse(precision=precision, small=True).plan
         convs = options.allowing(read_network(model), ZNVER4).convs
@@ -161,17 +161,17 @@ def test_small_leaves_no_choice():
 class TestHint:
     PLAN = small_plan(predicted_us=9000.0, bfloat16_saves_us=3000.0)
 
-    def test_where_bfloat16_is_much_faster(self):
+    def test_bfloat16_is_offered_if_it_is_much_faster(self):
         assert bfloat16_hint(self.PLAN).startswith("about 1.5 times as fast with --max-error 1e-2")
 
     @pytest.mark.parametrize("saves", [0.0, 1400.0, 9000.0])
-    def test_not_where_it_is_not(self, saves):
+    def test_bfloat16_is_not_offered_if_it_is_not_much_faster(self, saves):
         assert bfloat16_hint(replace(self.PLAN, bfloat16_saves_us=saves)) is None
 
     @pytest.mark.parametrize(
         "change", [{"unchecked": "--no-verify"}, {"accuracy": Promise(name="strict", bound=5e-6)}]
     )
-    def test_not_where_it_is_refused(self, change):
+    def test_bfloat16_is_not_offered_if_it_is_refused(self, change):
         assert bfloat16_hint(replace(self.PLAN, **change)) is None
 
 

@@ -117,13 +117,13 @@ def test_budgets_are_seconds_or_text(monkeypatch, tmp_path):
 
 
 class Exported:
-    """As PyTorch's exporter returns."""
+    """An object like the one that PyTorch's exporter returns."""
 
     model_proto = None
 
 
 class Network:
-    """As PyTorch's modules are."""
+    """An object like PyTorch's modules."""
 
     def state_dict(self):
         return {}

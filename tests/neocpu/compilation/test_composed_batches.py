@@ -1,4 +1,4 @@
-"""Batches that a module of a set of shapes has no plan for."""
+"""Batches for which a module of a set of shapes has no plan."""
 
 import weakref
 from dataclasses import replace
@@ -17,7 +17,7 @@ from neocpu.runtime.signatures import Signature, SignatureSet
 
 
 def _header(signatures, functions=("a",) * 4, mixed=None, took=()):
-    """What an artifact says whose plans compute ``functions`` of a row."""
+    """Return the header of an artifact whose plans compute ``functions`` of a row."""
     each = [
         ArtifactHeader(
             name="net",
@@ -88,9 +88,9 @@ def test_any_batch(count):
 @pytest.mark.parametrize(
     ("took", "done"),
     [
-        # Eight take more than twice four.
+        # A batch of eight takes longer than two of four.
         ((1.0, 1.9, 3.0, 8.0), {1: [1], 2: [2], 4: [4], 8: [4, 4], 6: [4, 2]}),
-        # Two take hardly less than twice one.
+        # A batch of two takes hardly less than two of one.
         ((1.0, 1.99, 3.0, 5.9), {2: [1, 1], 3: [1, 1, 1], 5: [4, 1], 8: [8]}),
         ((1.0, 2.5, 4.5, 9.0), {1: [1], 2: [1, 1], 4: [1] * 4, 8: [1] * 8}),
         ((5.0, 3.0, 4.5, 8.0), {1: [2], 3: [4], 8: [8]}),
@@ -99,7 +99,7 @@ def test_any_batch(count):
         ((), {8: [8]}),
     ],
 )
-def test_batches_are_done_by_what_took_least_time_when_it_was_compiled(took, done):
+def test_batches_are_composed_of_the_plans_that_were_fastest_at_compilation(took, done):
     session = FakeSession(took=took)
     batches = ComposedBatches(session)
     for count, runs in done.items():
@@ -115,7 +115,7 @@ def test_batches_are_done_by_what_took_least_time_when_it_was_compiled(took, don
         assert session.runs == runs
 
 
-def test_rows_that_mix_are_never_taken_apart():
+def test_batches_whose_rows_depend_on_each_other_are_never_split():
     session = FakeSession(took=(1.0, 9.0, 9.0, 9.0), mixed="Softmax 'y'")
     assert not ComposedBatches(session).does(replace(session.signature(8), number=3))
 
@@ -130,8 +130,8 @@ def test_outputs_may_overlap_inputs():
     np.testing.assert_array_equal(y, 2 * x)
 
 
-def test_of_outputs_that_overlap_the_later_one_wins():
-    """Of all rows, as of a batch with a plan of its own, and not of each run alone."""
+def test_the_later_of_two_overlapping_outputs_wins():
+    """The rule holds for all rows, as in a batch with its own plan, not for each run alone."""
     session = FakeSession(took=(1.0, 1.9, 3.0, 8.0))  # 4 rows and 2
     x = rows(6)
     memory = np.zeros(18, "float32")
@@ -153,7 +153,7 @@ def test_of_outputs_that_overlap_the_later_one_wins():
         ({"functions": ()}, "compile it again"),
     ],
 )
-def test_rows_that_are_not_known_to_be_apart_are_not_composed(known, reason):
+def test_rows_not_proven_independent_are_not_composed(known, reason):
     session = FakeSession(**known)
     batches = ComposedBatches(session)
     for _ in range(2):
@@ -173,7 +173,7 @@ def test_rows_that_are_not_known_to_be_apart_are_not_composed(known, reason):
         ((1, 4), (), {}),
     ],
 )
-def test_plans_that_differ_in_the_batch_alone(sizes, shape, plans):
+def test_plans_may_differ_only_in_the_batch(sizes, shape, plans):
     assert FakeSession(sizes).signatures.batch_plans([shape]) == plans
 
 
@@ -195,7 +195,7 @@ def test_rows_that_are_wider_in_larger_batches_are_not_composed():
     assert widths.batch_plans([(2, 3)]) == {}
 
 
-def test_nothing_is_kept_of_a_closed_module(sized):
+def test_a_closed_module_is_not_kept_alive(sized):
     module = neocpu.load(sized.path, 1)
     module(np.zeros((5, 3, 9, 7), "float32"))
     session = weakref.ref(module._session._handle)
@@ -203,7 +203,7 @@ def test_nothing_is_kept_of_a_closed_module(sized):
     assert session() is None
 
 
-def test_a_call_that_is_overtaken_by_the_end_of_its_module_keeps_nothing_of_it(sized):
+def test_a_call_that_outlives_its_module_does_not_keep_it_alive(sized):
     x = np.zeros((5, 3, 9, 7), "float32")
     module = neocpu.load(sized.path, 1)
     expected = module(x)

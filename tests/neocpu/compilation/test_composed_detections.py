@@ -1,4 +1,4 @@
-"""Detections of batches that there is no plan for."""
+"""Detections of batches without a plan."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def test_images_may_have_no_boxes(detections, found_in):
         np.testing.assert_allclose(found, alone, rtol=1e-5)
 
 
-def test_without_a_plan_of_one_row_none_is_to_spare(detections):
+def test_composed_detections_need_a_plan_of_one_row(detections):
     _, paths = detections
     x = np.zeros((5, BOXES, 4 + CLASSES), "float32")
     with neocpu.load(paths[2, 3], 1) as module:

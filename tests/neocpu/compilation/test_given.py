@@ -1,4 +1,4 @@
-"""What a caller says of a set of shapes."""
+"""The options of a set of shapes."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_texts(text, expected):
 @pytest.mark.parametrize(
     "text", ["x", "x:", "x:{1,3", "x:1,-3", "x:a,b", "b=1..", "b={1,}", ":1,2"]
 )
-def test_other_texts_are_no_sets(text):
+def test_texts_that_are_no_sets_are_refused(text):
     assert parse_set(text) is None
 
 
@@ -111,11 +111,11 @@ def test_too_many_combinations():
         (5, "a sequence of such for a set, got 5"),
     ],
 )
-def test_signatures_that_are_none(shapes, message):
+def test_texts_that_are_no_signatures_are_refused(shapes, message):
     with pytest.raises(UsageError, match=message):
         parse_signatures(shapes)
 
 
-def test_where_one_shape_is_taken_a_set_is_refused():
+def test_a_set_is_refused_where_one_shape_is_expected():
     with pytest.raises(UsageError, match=r"got list; neocpu\.compile alone takes a sequence"):
         InputShapes.parse([{"x": (1, 3)}])

@@ -1,4 +1,4 @@
-"""What a plan is told of a workload: its own records, else a relative's, scaled."""
+"""The schemes of a workload come from its own records, or from a relative's, scaled."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from neocpu.tuning_db.store import Store
 HERE = parse_target("llvm -mcpu=znver4")
 WORKLOAD = conv_workload(1, 64, 28, 28, 64, (3, 3), padding=(1, 1, 1, 1))
 SCHEMES = registry.schemes(WORKLOAD, HERE)
-# The other way round than estimates say.
+# The order is the reverse of the estimates'.
 SECONDS = {scheme: 1e-3 * (i + 1) for i, scheme in enumerate(reversed(SCHEMES[:5]))}
 
 
@@ -61,7 +61,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def fill(store: Store, mcpu: str, threads: int) -> CpuTarget:
-    """Measure ``SECONDS`` and a failure on a CPU, and return what its key tells of it."""
+    """Record ``SECONDS`` and a failure of a CPU, and return the CPU that its key describes."""
     key = TargetKey.of(parse_target(f"llvm -mcpu={mcpu}"), threads)
     store.append([record(key, scheme, seconds) for scheme, seconds in SECONDS.items()])
     store.append([record(key, SCHEMES[5], None)])
@@ -139,7 +139,7 @@ def test_beside_other_streams_measurements_take_longer_as_estimates_do(store: St
     assert found[SCHEMES[9]] is None
 
 
-def test_nobody_to_borrow_from(store: Store):
+def test_a_workload_without_relatives_borrows_nothing(store: Store):
     fill(store, "haswell", 2)  # half the registers, half as wide
     fill(store, "znver4", 1)
     other = dataclasses.replace(WORKLOAD, height=29)
@@ -175,7 +175,7 @@ def test_a_plan_prefers_what_was_fast_elsewhere(store: Store):
 
 
 def test_only_the_named_databases(tmp_path, monkeypatch):
-    """Neither the shipped records nor the user's own count, and nothing is written elsewhere."""
+    """Shipped records and the user's own do not count, and nothing is written elsewhere."""
     own = tmp_path / "own.jsonl"
     own.write_text("")
     monkeypatch.setattr("neocpu.compilation.network_tuning.default_database", lambda: own)
@@ -185,20 +185,20 @@ def test_only_the_named_databases(tmp_path, monkeypatch):
     assert open_store([named], only=True, writing=True).writable == named
     assert open_store([], only=True).writable is None
     with pytest.raises(DatabaseError, match=r"named\.jsonl: No such file"):
-        open_store([named], only=True)  # which nobody is about to make
+        open_store([named], only=True)  # no other process computes it
     named.touch()
     assert len(open_store([named], only=True)) == 0
     with pytest.raises(UsageError, match="name one with databases="):
         open_store([], only=True, writing=True)
 
 
-def test_what_an_earlier_compilation_found_is_found_until_something_is_added(store: Store):
+def test_results_of_an_earlier_compilation_are_reused_until_records_change(store: Store):
     kept: dict[str, str] = {}
 
-    def keep(subject: str, make: Callable[[], Any]) -> Any:
-        if subject not in kept:
-            kept[subject] = json.dumps(make())
-        return json.loads(kept[subject])
+    def keep(key: str, make: Callable[[], Any]) -> Any:
+        if key not in kept:
+            kept[key] = json.dumps(make())
+        return json.loads(kept[key])
 
     assert measured_schemes(store, HERE, 2, WORKLOAD, keep).seconds == {}
     fill(store, "znver4", 2)
@@ -208,7 +208,7 @@ def test_what_an_earlier_compilation_found_is_found_until_something_is_added(sto
     assert len(kept) == 2
 
 
-def test_for_many_threads_a_schemes_own_estimates_tell_what_they_bring(store: Store):
+def test_estimates_of_a_scheme_scale_its_time_to_more_threads(store: Store):
     fill(store, "znver4", 2)
     found = measured_schemes(store, HERE, 16, WORKLOAD)
     assert found.source == "measured on znver4 with 2 threads"
@@ -235,7 +235,7 @@ UNSOUND = (
 def test_schemes_that_become_no_kernel_are_left_out(
     store: Store, count: int, caplog: pytest.LogCaptureFixture
 ):
-    """TVM would refuse them when the plan is made already."""
+    """TVM would refuse them only after the plan is made."""
     fill(store, "znver4", 2)
     key = TargetKey.of(HERE, 2)
     broken = [DirectScheme(16, 16, reg_n=1 + n, unroll_ker=False, out_bn=24) for n in range(count)]
@@ -253,7 +253,7 @@ def test_schemes_that_become_no_kernel_are_left_out(
 def test_schemes_that_no_template_computes_are_left_out(
     store: Store, threads: int, scheme: Scheme, caplog: pytest.LogCaptureFixture
 ):
-    """They come from files that anybody may have written, and would be by far the fastest."""
+    """They come from untrusted files, and would be by far the fastest."""
     key = TargetKey.of(HERE, threads)
     store.append([record(key, scheme, 1e-9)])
     assert measured_schemes(store, HERE, 2, WORKLOAD).seconds == {}
@@ -266,7 +266,7 @@ def test_schemes_that_no_template_computes_are_left_out(
 
 
 def test_records_of_similar_workloads_are_borrowed_in_their_order(tmp_path: Path) -> None:
-    """And scaled by one factor, but for those that failed with steps of their own."""
+    """They are scaled by one factor, except for schemes that failed with an epilogue."""
     similar = dataclasses.replace(WORKLOAD, epilogue=(EpilogueOp("bias_add"), EpilogueOp("relu")))
     here = TargetKey.of(HERE, 2)
     store = open_store([tmp_path / "r.jsonl"], only=True, writing=True)
@@ -285,7 +285,7 @@ def test_records_of_similar_workloads_are_borrowed_in_their_order(tmp_path: Path
 
 @needs.everything()
 def test_a_network_without_biases_has_the_schemes_of_one_with() -> None:
-    """Of records that come with neocpu: batch normalisations that shift nothing leave none."""
+    """The records come with neocpu; a batch normalisation without a shift leaves no bias."""
     plain = build("resnet50")
     shifts = {
         name

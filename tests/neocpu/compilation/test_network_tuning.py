@@ -1,4 +1,4 @@
-"""What tuning is asked to do, and what it says of the time it will take."""
+"""The tasks of tuning a network, and the time that tuning is predicted to take."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ WORKLOAD = conv_workload(1, 8, 8, 8, 8, (1, 1))
 OTHER = dataclasses.replace(WORKLOAD, height=16)
 
 
-def test_what_networks_share_is_one_task_that_knows_how_often_each_runs_it():
+def test_a_workload_shared_by_networks_is_one_task_with_all_counts():
     assert tuning_tasks([[WORKLOAD, OTHER, WORKLOAD], [OTHER]]) == [
         TuningTask(WORKLOAD, (2, 0)),
         TuningTask(OTHER, (1, 1)),
@@ -32,7 +32,7 @@ def test_impossible_limits(limit):
 
 
 @pytest.mark.parametrize("threads", [2, 16])
-def test_what_plans_for_as_many_threads_choose_among_is_measured(threads):
+def test_tuning_measures_the_schemes_that_plans_choose_among(threads):
     target = parse_target("llvm -mcpu=znver4")
     workload = conv_workload(1, 64, 14, 14, 128, (1, 1))
     few = registry.schemes(workload, target)

@@ -1,4 +1,4 @@
-"""Sets whose plans read weights in several packings, of which the file has one."""
+"""Sets whose plans read weights in several packings; the file stores one of them."""
 
 import json
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ MUTANTS = 30
 
 @dataclass(frozen=True)
 class Sets:
-    """A model, as a set that packs when it is loaded, as one that does not, and parts alone."""
+    """A model as a set that packs at load, as one that does not, and as separate parts."""
 
     model: onnx.ModelProto
     path: Path
@@ -44,7 +44,7 @@ class Sets:
 
 
 def network() -> onnx.ModelProto:
-    """Convolutions whose weights are worth a kernel to pack them."""
+    """Convolutions whose weights are large enough for a packing kernel."""
     rng = np.random.default_rng(3)
     weights = {
         "w1": rng.normal(size=(80, 48, 3, 3)).astype("float32") / 20,
@@ -104,7 +104,7 @@ def test_a_weight_is_stored_once(sets: Sets):
         assert module.packing_seconds == 0.0
 
 
-def test_commands_tell_of_it(sets: Sets, capsys: pytest.CaptureFixture[str]):
+def test_commands_report_packing_at_load(sets: Sets, capsys: pytest.CaptureFixture[str]):
     for command in ("inspect", "explain"):
         assert main([command, str(sets.path)]) == 0
         assert "packed at load" in capsys.readouterr().out
@@ -145,7 +145,7 @@ def test_prologues_that_lie_are_refused(sets: Sets, tmp_path, change, problem):
         neocpu.load(path)
 
 
-def test_a_prologue_writes_what_it_makes_alone(sets: Sets, tmp_path):
+def test_a_prologue_writes_only_its_own_weights(sets: Sets, tmp_path):
     data = read_header(sets.path).to_json()
     call = data["prologue"]["calls"][0]
     call[-1] = call[1]
@@ -173,7 +173,7 @@ def test_prologues_in_c(sets: Sets, tmp_path):
 
 
 def arrays_of(weights: np.ndarray, *layouts: WeightLayout) -> list[PackedArray]:
-    """Return a weight in several packings; transformed ones are as large as they would be."""
+    """Return a weight in several packings; transformed ones have their real size."""
     found = []
     for layout in layouts:
         if isinstance(layout, KernelLayout):
@@ -206,7 +206,7 @@ FOUR, WIDE = WinogradLayout(4, (1, 1), 16, 16), WinogradLayout(4, (1, 1), 16, 32
         ((FOUR, WIDE), [0, 1], 2),
     ],
 )
-def test_what_is_stored(layouts, made, stored):
+def test_weights_in_several_packings_are_stored_once(layouts, made, stored):
     arrays = arrays_of(WEIGHTS, *layouts)
     packings = find_packings(arrays)
     assert [each.made for each in packings] == made
@@ -218,7 +218,7 @@ def test_what_is_stored(layouts, made, stored):
         assert laid.places[number].offset >= laid.prologue.offset
 
 
-def test_of_sums_of_weights_the_factors_are_stored():
+def test_the_factors_of_sums_of_weights_are_stored():
     matrix = np.random.default_rng(0).normal(size=(128, 256, 1, 1)).astype("float32")
     arrays = arrays_of(matrix, StrassenLayout(128, 16), MOVED, StrassenLayout(128, 32))
     packings = find_packings(arrays)
@@ -227,7 +227,7 @@ def test_of_sums_of_weights_the_factors_are_stored():
     assert [array.nbytes for array in laid.stored] == [matrix.nbytes, 4 * (128 + 64)]
 
 
-def test_what_weights_are_told_apart_by():
+def test_weights_are_identified_by_values_type_and_layout():
     halves = WEIGHTS.astype(ml_dtypes.bfloat16)
     others = (WEIGHTS, halves, WEIGHTS[:32], WEIGHTS.transpose(1, 0, 2, 3), WEIGHTS.T)
     origins = [Unpacked(each, MOVED).origin(DIGESTS) for each in others]

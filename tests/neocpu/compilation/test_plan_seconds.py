@@ -1,4 +1,4 @@
-"""How plans of a set are timed when it is compiled."""
+"""The plans of a set are timed when it is compiled."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def batches(plans, width=3):
 
 
 class Machine:
-    """A clock that calls move on, by their plan's seconds and how slow the machine is."""
+    """A clock that calls advance by their plan's seconds times the machine's slowness."""
 
     def __init__(self, monkeypatch, took, slowness=lambda now: 1.0):
         self.now, self.took, self.slowness, self.sizes = 0.0, took, slowness, []
@@ -37,7 +37,7 @@ def test_a_slow_machine_is_given_few_turns(monkeypatch):
     assert machine.sizes == [1, 4] + [1, 1, 1, 1, 4] * TURNS
 
 
-def test_a_plan_that_is_compared_with_none_too(monkeypatch):
+def test_a_plan_without_rivals_is_timed_too(monkeypatch):
     machine, told = Machine(monkeypatch, {2: 0.25}), []
     found = quickest_seconds(machine.run, [batches({2: 0}), batches({2: 1}, 5)], told.append)
     assert found == {0: 0.25, 1: 0.25}
@@ -45,7 +45,7 @@ def test_a_plan_that_is_compared_with_none_too(monkeypatch):
     assert told == []
 
 
-def test_plans_are_compared_by_what_they_take_while_the_machine_is_fast(monkeypatch):
+def test_plans_are_compared_by_their_times_while_the_machine_is_fast(monkeypatch):
     slow = Machine(monkeypatch, {1: 0.03, 4: 0.10}, lambda now: 1.0 if 5.0 < now < 7.0 else 1.3)
     found = quickest_seconds(slow.run, [batches({1: 1, 4: 0})])
     assert found == pytest.approx({1: 0.03, 0: 0.10})
@@ -58,7 +58,7 @@ def test_batches_of_other_images_take_turns_in_the_same_seconds(monkeypatch):
     assert found == pytest.approx({0: SECONDS, 1: SECONDS, 2: SECONDS})
 
 
-def test_turns_end_with_their_seconds_which_are_told(monkeypatch):
+def test_turns_end_with_their_time_budget_and_report_progress(monkeypatch):
     machine, told = Machine(monkeypatch, {1: SECONDS / 8, 2: SECONDS / 8}), []
     quickest_seconds(machine.run, [batches({1: 0, 2: 1})], told.append)
     assert machine.sizes == [1, 2] + [1, 1, 2] * len(told)

@@ -1,4 +1,4 @@
-"""An artifact for a set of shapes, served: requests of any of them, alone and together."""
+"""An artifact for a set of shapes, served: requests of any shape, alone and in batches."""
 
 import asyncio
 
@@ -54,7 +54,7 @@ def test_requests_of_any_shape(server, sized):
                 np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_batches_that_no_plan_is_for(server, sized):
+def test_batches_without_a_plan_are_served(server, sized):
     if not server.limits.batching:
         with pytest.raises(RequestError, match=r"takes x\[1,3,9,7\]; .*; got 'x': \[5, 3, 9, 7\]"):
             parse(server, image(5, 3, 9, 7))
@@ -80,7 +80,7 @@ def test_other_shapes_are_refused_with_the_set(server, shape):
         parse(server, image(1, 3, 9, 7), shape=shape)
 
 
-def test_metadata_say_what_is_not_always_the_same(server):
+def test_metadata_mark_extents_that_vary(server):
     found = server.models.metadata("sized", None)
     assert found["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 3, -1, -1]}]
     assert [one["shape"] for one in found["outputs"]] == [[-1, 5, -1, -1], [-1, 13, 1, 1]]

@@ -44,7 +44,7 @@ def test_compile_tells_each_of_the_shapes(run: Any, sized: Network, tmp_path: Pa
     ]
 
 
-def test_run_takes_what_is_in_the_set(run: Any, sized: Network, tmp_path: Path):
+def test_run_takes_the_shapes_of_the_set(run: Any, sized: Network, tmp_path: Path):
     x = np.random.default_rng(5).normal(size=SHAPES[1]["x"]).astype("float32")
     np.save(tmp_path / "x.npy", x)
     assert run("run", sized.path, "--input", "x.npy", "-o", "y.npz", "--quiet")[0] == 0
@@ -77,7 +77,7 @@ def test_any_plan_of_a_set_is_profiled(run: Any, sized: Network, number: int):
     assert all(one["seconds"] > 0 for one in measured if one["kernel"] != "runtime")
 
 
-def test_so_it_is_by_itself_and_shown_later(run: Any, sized: Network):
+def test_a_profile_of_one_plan_is_shown_by_explain(run: Any, sized: Network):
     given = ("--shape", f"x:{','.join(map(str, SHAPES[2]['x']))}")
     code, out, err = run("bench", "profile", sized.path, *given, "--json")
     assert code == 0, err
@@ -111,7 +111,7 @@ def test_other_shapes_are_refused(run: Any, sized: Network, tmp_path: Path):
         assert listed in err
 
 
-def test_run_takes_batches_that_no_plan_is_for(run: Any, sized: Network, tmp_path: Path):
+def test_run_takes_batches_without_a_plan(run: Any, sized: Network, tmp_path: Path):
     x = np.random.default_rng(6).normal(size=(5, 3, 9, 7)).astype("float32")
     np.save(tmp_path / "x.npy", x)
     shape = ("--shape", "x:5,3,9,7")

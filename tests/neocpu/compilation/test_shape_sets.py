@@ -1,4 +1,4 @@
-"""Artifacts for a set of shapes: what they compute, hold and say, and what is refused."""
+"""Artifacts for a set of shapes: results, contents, descriptions and refusals."""
 
 import gc
 import json
@@ -54,7 +54,7 @@ def test_each_shape_has_its_plan(sized: Network, streams: int):
         assert np.array_equal(module.submit(x).result()[0], y)
 
 
-def test_a_plan_of_a_set_computes_what_it_does_alone(sized: Network):
+def test_a_plan_computes_the_same_in_a_set_as_alone(sized: Network):
     x = image(SHAPES[0]["x"])
     with neocpu.load(sized.path, 1) as every, neocpu.load(sized.single, 1) as one:
         for mine, its in zip(every(x), one(x), strict=True):
@@ -79,8 +79,8 @@ def test_weights_and_kernels_are_there_once(sized: Network):
     assert every.weight_bytes < 2 * one.weight_bytes
     called = [{kernel for kernel, _ in each.calls} for each in every.header.each]
     for each, kernels in zip(every.header.each, called, strict=True):
-        told = {op.kernel for op in each.plan.ops if op.kernel}
-        assert told <= kernels
+        named = {op.kernel for op in each.plan.ops if op.kernel}
+        assert named <= kernels
 
 
 def test_headers_know_their_set(sized: Network):
@@ -90,7 +90,7 @@ def test_headers_know_their_set(sized: Network):
     assert header.of(SHAPES[2]).inputs[0].shape == (1, 3, 7, 9)
     assert type(header).from_json(json.loads(header.encode())) == header
     assert "x[3,3,9,7]" in str(header)
-    # What batches take is told, for sets to be composed by.
+    # Sets are composed by the times of batches, which the header states.
     timed = [each.inputs[0].shape for each in header.each if each.call_seconds is not None]
     assert timed == [(1, 3, 9, 7), (3, 3, 9, 7)]
     with pytest.raises(UsageError, match=r"compiled for x\[1,3,9,7\]; x\[3,3,9,7\]"):
@@ -108,7 +108,7 @@ def test_other_shapes_are_refused_with_the_set(sized: Network):
             module(image((3, 3, 9, 7)), out=out)
 
 
-def test_one_of_a_set_is_benchmarked(sized: Network, tmp_path):
+def test_one_shape_of_a_set_is_benchmarked(sized: Network, tmp_path):
     settings = {"threads": 1, "databases": ()}
     asked = InputShapes(SHAPES[3])
     subject = find_subject(str(sized.path), tmp_path, shapes=asked, **settings)
@@ -155,16 +155,16 @@ def test_a_set_may_have_too_much_to_tell_or_to_hold(tmp_path, monkeypatch):
     with neocpu.compile(network(), shapes=SHAPES[0], **options) as part:
         member = SetMember(part.header, part.kernels, part.path)
 
-        def told() -> list[list[object]]:
+        def alternatives() -> list[list[object]]:
             header = write_shape_set([member], tmp_path / "told.so", PackingKernels.compile)
             return [op.alternatives for op in header.plan.ops]
 
-        assert any(told())
+        assert any(alternatives())
         monkeypatch.setattr(shape_set, "MAX_HEADER", len(part.header.encode()) - 100)
-        assert not any(told())
+        assert not any(alternatives())
         monkeypatch.setattr(shape_set, "MAX_HEADER", 1000)
         with pytest.raises(UsageError, match="have too much to tell for one file"):
-            told()
+            alternatives()
         with pytest.raises(UsageError, match=r"^max_weights=1.0 kB .* of all 1 shapes together"):
             write_shape_set([member], tmp_path / "set.so", PackingKernels.compile, 1000)
     assert not (tmp_path / "set.so").exists()
@@ -190,7 +190,7 @@ def test_headers_that_lie_are_refused(sized: Network, tmp_path, change, problem)
         neocpu.load(path)
 
 
-def test_what_a_plan_says_of_the_artifact_does_not_count(sized: Network, tmp_path):
+def test_fields_of_the_artifact_within_a_plan_are_ignored(sized: Network, tmp_path):
     header = read_header(sized.path)
     data = header.to_json()
     data["plans"][0].update(name=7, versions=[], streams="many")

@@ -1,4 +1,4 @@
-"""Small models with a NonMaxSuppression, and what may or may not follow it."""
+"""Small models with a NonMaxSuppression, and nodes that may or may not follow it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def select_model(
     constants: Mapping[str, np.ndarray] | None = None,
     select: Sequence[onnx.NodeProto] = (SELECT,),
 ) -> onnx.ModelProto:
-    """Return a model of `SELECT` and the nodes behind it, the types of its outputs inferred."""
+    """Return a model of `SELECT` and the nodes after it, with inferred types of its outputs."""
     graph = helper.make_graph(
         [*select, *nodes],
         "detector",
@@ -57,7 +57,7 @@ def candidates(seed: int = 0, scale: float = 1.0) -> dict[str, np.ndarray]:
 
 
 def describing_nodes() -> tuple[list[onnx.NodeProto], dict[str, np.ndarray], list[str]]:
-    """Return nodes that look up what was selected in many ways, their constants and outputs."""
+    """Return nodes that look up the selected boxes in many ways, their constants and outputs."""
     nodes = [
         helper.make_node("Gather", ["selected", "image_and_box"], ["places"], axis=1),
         helper.make_node("GatherND", ["boxes", "places"], ["found"]),

@@ -1,4 +1,4 @@
-"""What tests of quantised models are made of: nodes, weights, and how far results may be apart."""
+"""Nodes, weights and tolerances for tests of quantised models."""
 
 from __future__ import annotations
 

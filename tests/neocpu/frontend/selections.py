@@ -1,4 +1,4 @@
-"""Models of which only the data decides how many rows there are, run with bounds, in numpy."""
+"""Models whose numbers of rows depend on the data, run with upper bounds in numpy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SELECTED = [
     node("Shape", ["rows"], ["shape"]),
     node("Gather", ["shape", "c_zero"], ["number"]),
 ]
-"""What makes ``rows`` (n, 3) of data, at ``places``, and ``other_rows`` (m, 3), at ``others``."""
+"""Nodes that select ``rows`` (n, 3) at ``places``, and ``other_rows`` (m, 3) at ``others``."""
 CONSTANTS = {
     "c_one": np.array([1], np.int64),
     "c_rest": np.array([-1], np.int64),
@@ -50,7 +50,7 @@ def selection_model(
     constants: Mapping[str, np.ndarray] | None = None,
     opset: int = 18,
 ) -> onnx.ModelProto:
-    """Return a model of `SELECTED` and nodes behind it."""
+    """Return a model of `SELECTED` and nodes after it."""
     graph = helper.make_graph(
         [*SELECTED, *nodes],
         "selection",
@@ -66,7 +66,7 @@ def selection_model(
 
 
 def selections() -> list[dict[str, np.ndarray]]:
-    """Return inputs that select some rows, none, all, and those of one side alone."""
+    """Return inputs that select some rows, no rows, all rows, and rows of one side only."""
     rng = np.random.default_rng(0)
     feeds = []
     for keep, take in ((0.6, 0.6), (0, 0), (1, 1), (0.4, 0), (0, 0.4)):
@@ -83,7 +83,7 @@ def selections() -> list[dict[str, np.ndarray]]:
 
 
 class NonZero(OpRun):
-    """As neocpu's, with any element of the data in what does not count."""
+    """Neocpu's NonZero, with random indices in the rows that do not count."""
 
     op_domain = DOMAIN
 
@@ -95,7 +95,7 @@ class NonZero(OpRun):
 
 
 class TopK(OpRun):
-    """As neocpu's, stable."""
+    """Neocpu's TopK, which is stable."""
 
     op_domain = DOMAIN
 
@@ -110,7 +110,7 @@ class TopK(OpRun):
 
 
 class RoiAlign(detection.RoiAlign):
-    """Of all regions, whether they count or not."""
+    """Neocpu's RoiAlign, which computes all regions, whether they count or not."""
 
     op_domain = DOMAIN
 
@@ -119,7 +119,7 @@ class RoiAlign(detection.RoiAlign):
 
 
 class NonMaxSuppression(detection.NonMaxSuppression):
-    """Of those boxes that count."""
+    """Neocpu's NonMaxSuppression, which takes only the boxes that count."""
 
     op_domain = DOMAIN
 
@@ -134,7 +134,7 @@ class NonMaxSuppression(detection.NonMaxSuppression):
 
 
 def run_bounded(loaded: LoadedModel, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Run the model of upper bounds in numpy, and cut off what does not count."""
+    """Run the model of upper bounds in numpy, and cut off rows that do not count."""
     ours = [NonZero, TopK, RoiAlign, NonMaxSuppression]
     names = ("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND")
     safe = [getattr(lookup, name) for name in names]
@@ -151,7 +151,7 @@ def run_bounded(loaded: LoadedModel, given: Mapping[str, np.ndarray]) -> dict[st
 def assert_as_onnxruntime(
     model: onnx.ModelProto, feeds: Sequence[Mapping[str, np.ndarray]]
 ) -> LoadedModel:
-    """Compare what counts of every output, for each of several inputs."""
+    """Compare the rows of every output that count, for each of several inputs."""
     loaded = load_model(model)
     for given in feeds:
         expected = run_onnxruntime(model, given)

@@ -1,4 +1,4 @@
-"""Models of one image that get a batch compute the same for each of its images."""
+"""Models that are changed from one image to a batch compute the same for each image."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def model(
 
 
 def check(made: onnx.ModelProto, batch: int = 3, seed: int = 0) -> None:
-    """Compare each image of a batch with what ONNX Runtime makes of it alone."""
+    """Compare each image of a batch with ONNX Runtime's result for that image alone."""
     loaded = load_model(made, InputShapes(batch=batch))
     assert all(spec.shape[0] == batch for spec in (*loaded.inputs, *loaded.outputs))
     inputs = random_inputs(loaded.inputs, seed)
@@ -377,7 +377,7 @@ STEPS = [_convolve, _reshape, _flatten, _swap, _mean, _add, _concat, _multiply, 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(STEPS), min_size=1, max_size=6), st.integers(2, 4))
 def test_a_random_chain_of_nodes_is_computed_right_or_refused(steps, batch):
-    """Random networks: whoever takes a batch computes of each image what the network did."""
+    """A random network that is changed to take a batch computes each image as before."""
     nodes, constants, shape, value = [], {}, [1, 4, 6, 6], "x"
     for number, step in enumerate(steps):
         result, name = f"v{number}", f"k{number}"

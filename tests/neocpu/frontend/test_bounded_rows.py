@@ -125,7 +125,7 @@ def test_an_operator_that_mixes_selected_rows_is_refused_with_the_reason(
 
 
 def test_a_node_whose_axis_does_not_exist_is_refused():
-    """ONNX infers a shape for what reads it, whatever it reads."""
+    """ONNX infers a shape for the reader of such a node."""
     gather = helper.make_node("Gather", ["selected", "first"], ["picked"], "culprit", axis=2)
     nodes = [gather, helper.make_node("Shape", ["picked"], ["y"])]
     with pytest.raises(UnsupportedError, match=r"'culprit' \(its shapes do not fit each other"):
@@ -139,7 +139,7 @@ def test_a_slice_of_all_rows_keeps_their_bound():
 
 
 def test_a_bias_of_selected_rows_is_not_rows_of_the_product():
-    """It is spread over a fixed number of rows, or along the columns."""
+    """The bias is broadcast over a fixed number of rows, or along the columns."""
     nodes = [
         helper.make_node("Cast", ["selected"], ["bias"], to=TensorProto.FLOAT),
         helper.make_node("Gemm", ["left", "right", "bias"], ["y"]),
@@ -148,7 +148,7 @@ def test_a_bias_of_selected_rows_is_not_rows_of_the_product():
     assert "Gemm 'y' (its bias depends on the selected rows)" in refusal(*nodes, **weights)
 
 
-def test_every_cause_is_listed_once_and_with_unsupported_operators():
+def test_causes_are_listed_once_beside_unsupported_operators():
     message = refusal(
         helper.make_node("Squeeze", ["selected"], ["a"], name="first"),
         helper.make_node("Neg", ["a"], ["b"], name="later"),

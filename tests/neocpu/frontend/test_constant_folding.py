@@ -1,4 +1,4 @@
-"""What a model computes of constants is what the same nodes compute of inputs."""
+"""Nodes compute the same from constants as from inputs."""
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def test_all_outputs_of_a_node_are_folded():
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_pads_that_become_attributes_change_nothing(data):
-    """Whatever the other attributes of the convolution or the pooling are."""
+    """This holds for any other attributes of the convolution or the pooling."""
     draw, pair = data.draw, st.tuples(st.integers(0, 2), st.integers(0, 2))
     op = draw(st.sampled_from(["AveragePool", "Conv"]))
     kernel = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
@@ -125,7 +125,7 @@ def test_outputs_that_are_left_out():
 
 
 def test_statistics_that_nodes_make():
-    """As MXNet writes them, ``spatial=0`` and a statistic per channel, here in Constant nodes."""
+    """MXNet writes ``spatial=0`` and a statistic per channel; here they are Constant nodes."""
     nodes = [
         helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.abs(random(3))))
         for name in "sbmv"

@@ -1,4 +1,4 @@
-"""ONNX Runtime's own operators, written in standard ones, compute what it computes."""
+"""ONNX Runtime's own operators, rewritten in standard ones, agree with it."""
 
 import numpy as np
 import onnx.version_converter
@@ -70,7 +70,7 @@ def test_the_sum_before_a_normalisation(op):
 
 
 @pytest.mark.parametrize("shape", [(3, 16), (1, 3, 16)])
-def test_what_is_skipped_broadcasts(shape):
+def test_skip_connections_broadcast(shape):
     feeds = {"x": X, "s": random(*shape, seed=1)}
     check("SkipLayerNormalization", ["x", "s", "g", "h"], feeds, VECTORS)
 
@@ -113,7 +113,7 @@ def test_convolutions_with_activations(activation):
 
 
 @pytest.mark.parametrize("activation", [{}, {"activation": "Relu"}])
-def test_a_convolution_and_what_is_added(activation):
+def test_fused_convolutions_with_a_sum(activation):
     feeds = {"x": IMAGE, "z": random(1, 5, 4, 4, seed=3)}
     names, constants = ["x", "w", "b", "z"], {"w": KERNELS, "b": BIAS}
     check("FusedConv", names, feeds, constants, kernel_shape=[3, 3], **activation)
@@ -170,8 +170,8 @@ def test_within_functions():
     assert_matches_onnxruntime(made, {"x": X})
 
 
-def test_large_weights_are_no_part_of_what_is_raised(monkeypatch):
-    """Or a model of 2 GB could not be: protobuf serialises no more."""
+def test_models_are_upgraded_without_their_large_weights(monkeypatch):
+    """Models above 2 GB could not be upgraded otherwise: protobuf cannot serialise them."""
     sizes, convert = [], onnx.version_converter.convert_version
 
     def converted(proto, target):
@@ -185,7 +185,7 @@ def test_large_weights_are_no_part_of_what_is_raised(monkeypatch):
     assert max(sizes) < constants["w"].nbytes
 
 
-def test_functions_stay_beside_what_is_raised():
+def test_functions_stay_beside_upgraded_operators():
     inner = helper.make_node("Relu", ["a"], ["b"])
     function = helper.make_function(
         "mine", "F", ["a"], ["b"], [inner], [helper.make_opsetid("", 13)]

@@ -95,7 +95,7 @@ def test_conv_transpose_kernels(kernel, strides, pads):
         ((4, 4), (4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1], "group": 2}, 1),
     ],
 )
-def test_remainders_of_small_images_are_convolved_apart(extents, kernel, attrs, convolutions):
+def test_remainders_of_small_images_are_separate_convolutions(extents, kernel, attrs, convolutions):
     x, weight = random(2, 6, *extents), random(6, 16, *kernel, seed=1)
     bias = random(16 * attrs.get("group", 1), seed=2)
     ops = check("ConvTranspose", weight, bias, x=x, **attrs)
@@ -171,8 +171,8 @@ def test_depthwise_conv():
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_of_constants_whose_bias_is_computed(transposed):
-    """What constants come to is no feature map, and has no layout to plan."""
+def test_convolutions_of_constants_may_have_a_computed_bias(transposed):
+    """The result of constants is no feature map, and needs no layout in a plan."""
     op = "ConvTranspose" if transposed else "Conv"
     made = helper.make_node(op, ["k", "w", "b"], ["y"])
     constants = {"k": random(1, 4, 6, 7), "w": random(4, 4, 3, 3, seed=1)}

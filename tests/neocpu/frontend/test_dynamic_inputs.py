@@ -1,4 +1,4 @@
-"""Inputs of unknown shapes are refused with shapes that work, whatever of them is unknown."""
+"""Inputs of unknown shapes are refused, and the message suggests shapes that work."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ FLOAT = TensorProto.FLOAT
 
 
 def model(nodes, inputs, **constants):
-    """A model of inputs of such dimensions (None: of unknown rank), to ``y``."""
+    """A model of inputs with these dimensions (None: unknown rank), and an output ``y``."""
     values = [helper.make_tensor_value_info(name, FLOAT, dims) for name, dims in inputs.items()]
     output = helper.make_tensor_value_info("y", FLOAT, [])
     output.type.tensor_type.shape.dim.add().dim_param = "rows"
@@ -37,7 +37,7 @@ def model(nodes, inputs, **constants):
 
 
 def suggested(made, error=ModelError, shapes=None):
-    """Return the shapes that a refusal tells of, having tried them."""
+    """Return the shapes that a refusal suggests, after trying them."""
     with pytest.raises(error) as refused:
         load_model(made, shapes)
     text = str(refused.value)
@@ -75,7 +75,7 @@ def test_the_usual_size(dims):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_as_many_channels_as_are_read(channels):
+def test_an_unknown_channel_extent_is_that_of_the_weights(channels):
     made = model([conv("x", "z")], {"x": list("NCHW")}, w=convolution(channels))
     assert suggested(made) == {"x": (1, channels, 224, 224)}
 
@@ -125,7 +125,7 @@ def test_several_inputs_share_the_extents_of_a_name():
     assert suggested(made) == {"a": (1, 1, 224, 224), "b": (1, 3, 224, 224)}
 
 
-def test_where_nothing_fits_the_usual_size_is_told():
+def test_the_usual_size_is_suggested_if_no_size_fits():
     made = model(
         [helper.make_node("MatMul", ["x", "w"], ["z"])],
         {"x": ["N", "length"]},
@@ -149,7 +149,7 @@ def test_candidates_are_tried_once():
 
 
 def _resized_by_an_input():
-    """As the decoder of Segment Anything: two floats say how large the result is."""
+    """Return a model like Segment Anything's decoder: two floats give the size of the result."""
     nodes = [
         helper.make_node("Cast", ["size"], ["whole"], to=TensorProto.INT64),
         helper.make_node("Concat", ["image", "whole"], ["sizes"], axis=0),
@@ -159,7 +159,7 @@ def _resized_by_an_input():
     return make_model(nodes, feeds, {"image": ints(1, 4)}, opset=17)
 
 
-def test_an_input_that_decides_a_shape_is_named_with_what_to_give():
+def test_an_input_that_decides_a_shape_is_named_with_the_option_to_give():
     with pytest.raises(UnsupportedError, match=r"Resize 'y' decides it.*shapes={'size': \(N, N\)}"):
         load_model(_resized_by_an_input())
 

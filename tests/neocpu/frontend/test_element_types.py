@@ -1,4 +1,4 @@
-"""Operators on every type of elements that ONNX gives them: as ONNX Runtime, or the reference."""
+"""Operators on every element type that ONNX allows agree with ONNX Runtime or the reference."""
 
 import numpy as np
 import onnx

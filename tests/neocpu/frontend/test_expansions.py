@@ -1,4 +1,4 @@
-"""Operators that are written in others compute what ONNX Runtime, or ONNX itself, says."""
+"""Operators that are expanded into others agree with ONNX Runtime, or ONNX itself."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_grid_is_an_affine_map_of_places(aligned, size):
     check("AffineGrid", ints(*size), x=theta, opset=20, align_corners=aligned)
 
 
-def test_one_pixel_has_no_two_corners():
+def test_grids_of_one_pixel_with_aligned_corners_are_refused():
     model = one_op("AffineGrid", random(2, 2, 3), (ints(2, 3, 1, 5),), opset=20, align_corners=1)
     with pytest.raises(UnsupportedError, match="align_corners takes at least two pixels"):
         load_model(model)
@@ -207,7 +207,7 @@ def test_bits_are_cast():
     matches_onnx(make_model(nodes, {"x": x}, opset=26), {"x": x})
 
 
-def test_what_is_empty_is_joined_with_nothing():
+def test_empty_tensors_drop_out_of_concatenations():
     nodes = [
         helper.make_node("Split", ["x", "sizes"], ["a", "none", "b"], axis=1),
         helper.make_node("Concat", ["b", "none", "a"], ["y"], axis=1),
@@ -253,7 +253,7 @@ def test_einsum_of_one_tensor(equation, shape):
     check("Einsum", x=random(*shape), equation=equation)
 
 
-def test_einsums_that_stay():
+def test_einsums_of_integers_agree_with_onnxruntime():
     integers = {"x": np.arange(6).reshape(2, 3), "z": np.arange(12).reshape(3, 4)}
     node = helper.make_node("Einsum", ["x", "z"], ["y"], equation="ij,jk")
     assert_matches_onnxruntime(make_model([node], integers), integers)

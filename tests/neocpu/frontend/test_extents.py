@@ -62,7 +62,7 @@ def test_windows_that_no_kernel_counts(attribute, given):
 @pytest.mark.parametrize("attribute", ["kernel_shape", "strides", "dilations", "group"])
 @pytest.mark.parametrize("padding", ["SAME_UPPER", "NOTSET"])
 @pytest.mark.parametrize("number", [0, -1])
-def test_windows_that_are_none(operator, attribute, padding, number):
+def test_windows_with_invalid_extents_are_refused(operator, attribute, padding, number):
     if attribute == "group" and "Conv" not in operator:
         pytest.skip("has no groups")
     attributes = {"kernel_shape": [2, 3], "auto_pad": padding}
@@ -85,8 +85,8 @@ def test_a_kernel_that_its_weights_contradict(operator, kernel):
     load_model(model([node], (1, 3, 9, 9), w=weights))
 
 
-def test_a_kernel_of_which_only_the_size_is_asked():
-    """Nothing would be left of the convolution once that is computed."""
+def test_a_convolution_whose_shape_alone_is_read_is_checked_too():
+    """The convolution would disappear when its shape is folded."""
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], name="odd", kernel_shape=[2, 3]),
         helper.make_node("Shape", ["c"], ["y"]),
@@ -147,7 +147,7 @@ def test_the_largest_tensor_loads():
     ],
 )
 def test_huge_inputs_are_refused_before_anything_is_inferred(kind, shape, nodes):
-    """Inference would write down as many dimensions."""
+    """Shape inference would write that many dimensions."""
     model = onnx.parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": 9]>
         g (float[1, 3, 1] x, {kind}[{shape}] s) => (float[a, b, c] y) {{ {nodes} }}"""

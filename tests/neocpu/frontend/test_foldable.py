@@ -1,4 +1,4 @@
-"""Graphs that nothing folds are told from others: ONNX's optimizer leaves them as they are."""
+"""Graphs without anything to fold are recognised: ONNX's optimizer does not change them."""
 
 import onnx
 import pytest
@@ -18,7 +18,7 @@ def constant(name: str, *values: int) -> onnx.NodeProto:
     return helper.make_node("Constant", [], [name], value=tensor)
 
 
-SETTLED = {
+UNFOLDABLE = {
     "a network": [
         CONV,
         helper.make_node("Relu", ["c"], ["r"]),
@@ -60,7 +60,7 @@ OTHERS = {
 
 
 def simplified(monkeypatch, nodes, folds=None) -> tuple[bytes, int]:
-    """Return the simplified model, and how often it was folded: if ``folds``, or as it needs."""
+    """Return the simplified model and the number of foldings, forced by ``folds``."""
     calls, real = [], simplify_onnx._fold_constants
 
     def fold(*arguments):
@@ -77,15 +77,15 @@ def simplified(monkeypatch, nodes, folds=None) -> tuple[bytes, int]:
     return model.SerializeToString(deterministic=True), len(calls)
 
 
-@pytest.mark.parametrize("nodes", SETTLED.values(), ids=SETTLED)
-def test_what_nothing_folds_stays_as_folding_leaves_it(monkeypatch, nodes):
-    settled, calls = simplified(monkeypatch, nodes)
+@pytest.mark.parametrize("nodes", UNFOLDABLE.values(), ids=UNFOLDABLE)
+def test_graphs_without_anything_to_fold_are_not_changed(monkeypatch, nodes):
+    kept, calls = simplified(monkeypatch, nodes)
     assert calls == 0
-    assert (settled, 1) == simplified(monkeypatch, nodes, True)
+    assert (kept, 1) == simplified(monkeypatch, nodes, True)
 
 
 @pytest.mark.parametrize("nodes", OTHERS.values(), ids=OTHERS)
-def test_what_folding_changes_is_folded(monkeypatch, nodes):
+def test_graphs_with_something_to_fold_are_folded(monkeypatch, nodes):
     folded, calls = simplified(monkeypatch, nodes)
     assert calls > 0
     left = onnx.ModelProto.FromString(folded).graph.node

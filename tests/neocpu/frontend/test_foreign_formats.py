@@ -22,7 +22,7 @@ def archive(*names: str) -> bytes:
 
 
 def old_checkpoint() -> bytes:
-    """What torch.save wrote before it wrote archives: several pickles, then raw weights."""
+    """Return a file in torch.save's format before archives: several pickles, then weights."""
     parts = (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}, {"weight": [1.0]})
     return b"".join(pickle.dumps(part, 2) for part in parts) + bytes(64)
 

@@ -81,7 +81,7 @@ def test_division_by_a_constant_zero(op):
     ],
 )
 def test_shapes_that_data_decides(op, feeds):
-    """Also where the shape of the output is known."""
+    """They are refused even if the shape of the output is known."""
     nodes = [
         helper.make_node(op, list(feeds), ["z"]),
         helper.make_node("ReduceSum", ["z"], ["y"], keepdims=0),
@@ -91,8 +91,8 @@ def test_shapes_that_data_decides(op, feeds):
         simplify(import_relax(load_model(model)))
 
 
-def test_what_constants_overflow_is_folded_as_it_is_computed():
-    """Without a word on stderr: constants and data of the same values give the same results."""
+def test_overflowing_constants_are_folded_as_data_are_computed():
+    """Constants and data of equal values give equal results, and nothing goes to stderr."""
     integers = np.array([LEAST, LEAST, 7, -7, 5], np.int32)
     divisors = np.array([-1, 3, -3, 2, 1], np.int32)
     floats = np.array([np.nan, np.inf, -1e30, 3e9, -1.5], np.float32)

@@ -1,4 +1,4 @@
-"""Operators of integers compute exactly, in float32 where that holds their sums."""
+"""Integer operators compute exactly, in float32 if that holds their sums."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_ranges_found_at_run_time(factor):
 @pytest.mark.parametrize("shape", [(5, 64), (2, 3, 64)])
 @pytest.mark.parametrize("zero", [None, np.int8(-7), np.arange(-8, 8).astype(np.int8)])
 def test_products_of_ranges_found_at_run_time(shape, zero):
-    """The data are multiplied as they are stored, and what the zero point adds is taken away."""
+    """Stored integers are multiplied, and the zero point's contribution is subtracted."""
     zeros = {} if zero is None else {"z": zero}
     nodes = [
         node("DynamicQuantizeLinear", "x", "q scale point"),

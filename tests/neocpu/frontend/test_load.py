@@ -1,4 +1,4 @@
-"""Reading, checking and freezing: what goes in, and every way it can be wrong."""
+"""Reading, checking and freezing models, and every way they can be wrong."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class TestFiles:
         assert message == f"cannot read the model '{saved}': Permission denied"
 
     @pytest.mark.parametrize("path", ["/dev/zero", "/dev/full", "/dev/null", "/proc/kmsg", "pipe"])
-    def test_what_has_no_end(self, tmp_path, monkeypatch, path):
+    def test_endless_files_are_refused(self, tmp_path, monkeypatch, path):
         monkeypatch.chdir(tmp_path)
         os.mkfifo("pipe")
         message = failure(ModelError, path)
@@ -237,7 +237,7 @@ class TestExternalData:
         assert "external data" in failure(ModelError, external)
 
     def test_more_than_there_is_memory_for(self, external):
-        """A file with holes takes no disk, and a tensor without a length all of it."""
+        """A sparse file takes no disk, and a tensor without a length takes the whole file."""
         os.truncate(external.parent / "net.data", 1 << 43)
         model = onnx.load(external, load_external_data=False)
         entries = model.graph.initializer[0].external_data
@@ -277,7 +277,7 @@ class TestExternalData:
         assert "external data" in failure(ModelError, moved)
 
     def test_a_name_up_to_its_zero(self, external):
-        """It is not the name."""
+        """A name with a zero byte is not the file name before that byte."""
         self.relocate(external, "net.data\0x")
         assert r"'net.data\x00x', whose name has characters" in failure(ModelError, external)
 
@@ -303,7 +303,7 @@ class TestExternalData:
             ("length", "4", "has 4 bytes in 'net.data', its shape and type need 6912"),
         ],
     )
-    def test_places_that_are_none(self, external, key, value, said):
+    def test_invalid_places_of_weights_are_refused(self, external, key, value, said):
         (external.parent / "inner").mkdir()
         model = onnx.load(external, load_external_data=False)
         entries = model.graph.initializer[0].external_data
@@ -315,8 +315,8 @@ class TestExternalData:
         assert message.startswith(f"cannot read the external data of '{external}': tensor 'w' ")
         assert said in message
 
-    def test_what_is_too_large_is_not_read(self, external):
-        """Of a sparse file, a terabyte of zeros."""
+    def test_weights_that_are_too_large_are_not_read(self, external):
+        """The file is sparse: a terabyte of zeros."""
         with (external.parent / "net.data").open("wb") as file:
             file.truncate(1 << 40)
         model = onnx.load(external, load_external_data=False)

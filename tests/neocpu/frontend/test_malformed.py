@@ -77,7 +77,7 @@ def test_tensors_with_another_number_of_elements(kind, dims, raw, as_node):
 
 @pytest.mark.parametrize("op", ["DequantizeLinear", "QLinearConv"])
 def test_scales_with_another_number_of_elements(op):
-    """They are looked at before the model is checked as a whole."""
+    """Scales are read before the model is checked as a whole."""
     scale = numpy_helper.from_array(np.ones(1, np.float32), "s")
     scale.dims[:] = [0]
     zero = numpy_helper.from_array(np.zeros((), np.uint8), "z")
@@ -119,7 +119,7 @@ def test_a_function_defined_twice():
     assert "local::f" in refusal(proto)
 
 
-def test_a_function_called_without_what_it_needs():
+def test_a_function_called_with_too_few_inputs_is_refused():
     text = """
         <ir_version: 8, opset_import: ["": 17, "local": 1]>
         g (float[2, 3, 4, 4] x) => (float[2, 3, 3, 3] y) { y = local.f () }
@@ -130,8 +130,8 @@ def test_a_function_called_without_what_it_needs():
 
 
 @pytest.mark.parametrize("operator", ["Hardmax", "LogSoftmax", "Softmax"])
-def test_an_axis_behind_the_last_of_an_old_softmax(operator):
-    """It is good for the Flatten that the old ones are made of."""
+def test_an_old_softmax_with_an_axis_after_the_last_is_refused(operator):
+    """The Flatten that an old softmax expands to would accept the axis."""
     proto = parser.parse_model(
         '<ir_version: 3, opset_import: ["": 6]> g (float[2, 3] x) => (float[2, 3] y) '
         f"{{ a = Neg (x) y = {operator} <axis = 2> (a) }}"
@@ -247,7 +247,7 @@ def test_types_that_do_not_fit(op, shapes, dtypes, attributes):
     ],
 )
 def test_attributes_out_of_range(text, result, said):
-    """What is legal to ONNX's checker, but means nothing, is refused."""
+    """ONNX's checker accepts these attributes, though they have no meaning."""
     proto = parser.parse_model(
         f'<ir_version: 8, opset_import: ["": 18]> g (float[2, 3] x) => ({result}) {{ {text} }}'
     )
@@ -287,13 +287,13 @@ def test_nodes_whose_only_input_is_left_out(operator):
 
 @pytest.mark.parametrize("inputs", [[], ["x"], ["x", "x", ""]], ids=len)
 @needs.one_in(3)
-def test_operators_of_others_that_are_called_like_standard_ones(inputs):
-    """Nothing is known of their inputs and attributes."""
+def test_operators_of_other_domains_with_standard_names_are_refused(inputs):
+    """The inputs and attributes of such operators are unknown."""
     names = {schema.name for schema in onnx.defs.get_all_schemas()}
     attributes = ("pads", "auto_pad", "dilations", "strides", "kernel_shape", "axis", "value", "to")
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 3, 4])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2, 3, 4])
-    opsets = itertools.cycle([6, 10, 12, 18, 21])  # the standard operators', of which none is used
+    opsets = itertools.cycle([6, 10, 12, 18, 21])  # the standard operators, which are not used
     givens = itertools.cycle([{}, dict.fromkeys(attributes, 3)])
     for name in sorted(names):
         sets = [helper.make_opsetid("", next(opsets)), helper.make_opsetid("foo", 1)]
@@ -320,7 +320,7 @@ def test_errors_are_one_line_whatever_names_hold():
 @pytest.mark.parametrize("name", ["main", "main_", "tanh", "lv", "gv", "R", "T", "x.y", "0", "ä"])
 @needs.one_in(2)
 def test_names_that_mean_something_to_the_compiler(name):
-    """As inputs, inner tensors and outputs."""
+    """They are names of inputs, inner tensors and outputs."""
     for names in ((name, "t", "y"), ("x", name, "y"), ("x", "t", name)):
         nodes = [
             helper.make_node("Tanh", [names[0]], [names[1]]),
@@ -340,8 +340,8 @@ def test_a_weight_named_by_a_space():
     assert "main" in {var.name_hint for var in import_relax(load_model(proto)).get_global_vars()}
 
 
-def test_an_output_declared_as_another_type_than_what_is_folded_to_it():
-    """A constant takes the place of Shape before types are compared."""
+def test_an_output_declared_with_another_type_than_its_constant_is_refused():
+    """A constant replaces Shape before types are compared."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 2])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
     graph = helper.make_graph([helper.make_node("Shape", ["x"], ["y"])], "shape", [x], [y])
@@ -359,7 +359,7 @@ def test_a_model_without_outputs():
 
 @pytest.mark.parametrize("loss", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
 def test_reductions_of_losses_that_there_are_not(loss):
-    """They are functions, of which ONNX writes some body or other."""
+    """The operators are functions, and ONNX expands any reduction to some body."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 2])
     target = helper.make_tensor_value_info("t", TensorProto.INT64, [3])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
@@ -381,8 +381,8 @@ def test_reductions_of_losses_that_there_are_not(loss):
         ("y = Concat <axis = 64> (x)", "has the axis 64; its inputs have 4 dimensions"),
     ],
 )
-def test_attributes_whose_shapes_only_the_importer_knows(text, said):
-    """Inference keeps what is declared where it cannot tell."""
+def test_attributes_that_only_the_importer_can_check_are_refused(text, said):
+    """Shape inference keeps declared shapes that it cannot check."""
     model = parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]>'
         f"g (float[2,8,4,4] x) => (float[2,2,8,8] y) <int64[2] parts = {{1, 3}}> {{ {text} }}"

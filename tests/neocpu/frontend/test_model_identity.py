@@ -1,4 +1,4 @@
-"""Models are told apart by their operators and weights, and by nothing else."""
+"""Models are distinguished only by their operators and weights."""
 
 import numpy as np
 import onnx
@@ -15,7 +15,7 @@ from neocpu.quantiser.quantise import quantize
 
 
 def model_with_branches(left: float = 1.0, right: str = "Relu") -> onnx.ModelProto:
-    """Return one whose weights are an attribute, in a branch."""
+    """Return a model whose weights are an attribute in a branch."""
     value = helper.make_tensor("value", TensorProto.FLOAT, [2], [left, 2.0])
     branches = [
         helper.make_graph(
@@ -37,7 +37,7 @@ def model_with_branches(left: float = 1.0, right: str = "Relu") -> onnx.ModelPro
     return helper.make_model(helper.make_graph([chosen], "if", values[:2], values[2:]))
 
 
-def test_what_makes_no_other_model() -> None:
+def test_names_and_comments_do_not_change_a_models_identity() -> None:
     model, same = conv_model(), conv_model(dims=["n", 3, 40, 40])
     same.producer_name, same.doc_string, same.graph.name = "another", "words", "renamed"
     for node in same.graph.node:
@@ -48,7 +48,7 @@ def test_what_makes_no_other_model() -> None:
     assert difference(identities(model), identities(same)) == ""
 
 
-def test_what_does() -> None:
+def test_weights_attributes_and_operators_change_a_models_identity() -> None:
     model = conv_model()
     weights, pads, operators = conv_model(), conv_model(), conv_model()
     array = numpy_helper.to_array(weights.graph.initializer[0]).copy()
@@ -72,7 +72,7 @@ def test_branches_count() -> None:
 
 
 def model_with_sparse_weights(first: float) -> onnx.ModelProto:
-    """Return one whose weights are stored sparsely."""
+    """Return a model whose weights are stored sparsely."""
     model = conv_model()
     dense = numpy_helper.to_array(model.graph.initializer[0])
     del model.graph.initializer[0]
@@ -88,7 +88,7 @@ def test_sparse_weights_count() -> None:
     assert difference(one.identities, other.identities) == "other weights"
 
 
-def test_what_is_unknown_is_not_different() -> None:
+def test_unknown_identities_do_not_differ() -> None:
     assert difference((), identities(conv_model())) == ""
     assert difference(identities(conv_model()), ()) == ""
 
@@ -107,7 +107,7 @@ def test_a_batch_and_processing_make_no_other_model(shapes: InputShapes, how: di
     assert load_processed(model, shapes, Processing.parse(**how)).identities == identities(model)
 
 
-def test_a_quantised_model_names_the_one_it_was_made_of() -> None:
+def test_a_quantised_model_names_its_original() -> None:
     model = conv_model()
     data = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)
     made = quantize(model, data, threads=1).proto

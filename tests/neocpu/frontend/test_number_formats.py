@@ -58,7 +58,7 @@ HALVES = pytest.mark.parametrize(
 
 @HALVES
 def test_halves_are_computed_in_float32(kind, dtype):
-    """What they are at the boundary they stay; the weights are what they were."""
+    """Inputs and outputs stay halves, and the weights keep their values."""
     half = WEIGHTS.astype(dtype)
     made = model(
         node("Conv", "x narrow", "c"),
@@ -94,7 +94,7 @@ def test_halves_inside(kind, dtype):
     np.testing.assert_allclose(found, run_onnxruntime(wide, {"x": x})[0], rtol=1e-4, atol=1e-5)
 
 
-def test_what_float16_cannot_hold_is_infinite_at_an_output_alone():
+def test_numbers_beyond_float16_become_infinite_only_at_outputs():
     made = model(
         node("Mul", "x large", "m"),
         node("Mul", "m small", "y"),
@@ -134,7 +134,7 @@ def test_outputs_that_are_inputs_or_constants(kind, dtype, constant):
 
 
 def test_halves_in_attributes_and_functions():
-    """Of ConstantOfShape, EyeLike and a local function's Cast."""
+    """They are those of ConstantOfShape, EyeLike and a local function's Cast."""
     half = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["": 22, "own": 1]>
         g (float16[4, 4] x) => (float16[a, b] y) {
@@ -199,7 +199,7 @@ def test_quantised_weights_alone_compile(bits):
     assert_matches_onnxruntime(made, {"x": x})
 
 
-def test_a_quantised_input_is_what_it_is():
+def test_a_quantised_input_keeps_its_type():
     made = model(
         node("QuantizeLinear", "x s middle", "q"), node("DequantizeLinear", "q s middle", "y")
     )

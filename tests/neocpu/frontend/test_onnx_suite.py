@@ -45,7 +45,7 @@ def cases() -> list[TestCase]:
 
 @pytest.mark.filterwarnings("ignore")
 def test_onnx_node_tests(cases):
-    """Of which the backend's tests take a sample too, and all if asked for."""
+    """The backend's tests take another sample, or all tests on request."""
     failures = []
     for case in needs.sample(cases, 3):
         try:

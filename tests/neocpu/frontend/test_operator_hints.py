@@ -1,4 +1,4 @@
-"""What messages say of operators that cannot be compiled: all of them at once, and what to do."""
+"""Messages list all operators that cannot be compiled at once, and say what to do."""
 
 import onnx
 import pytest
@@ -50,7 +50,7 @@ def test_only_misspelt_names_are_spelt_otherwise():
     assert hint("", "Upsample", ["Upsampled"]) == ""
 
 
-def test_what_to_do_is_told_of_all_that_cannot_be_compiled(monkeypatch):
+def test_every_operator_that_cannot_be_compiled_has_advice(monkeypatch):
     known = set()
     monkeypatch.setattr(
         importer, "refuse_unsupported", lambda nodes, names, supports: known.update(names)
@@ -77,18 +77,18 @@ def test_what_to_do_is_told_of_all_that_cannot_be_compiled(monkeypatch):
         ("mmdeploy", "MMCVRoIAlign", "docs/models.md"),
     ],
 )
-def test_what_to_do(domain, name, words):
+def test_messages_give_advice_for_the_operator(domain, name, words):
     assert words in hint(domain, name, ["Conv"])
 
 
-def test_misspelt_ones_and_those_of_other_domains_are_listed_together():
+def test_misspelt_operators_are_listed_with_those_of_other_domains():
     text = refusal(model(*chain("Relu", "Sigmoidd", ("house", "Own"), ("com.microsoft", "FusedX"))))
     assert "Sigmoidd (1x, first 'n1'; did you mean 'Sigmoid'?)" in text
     assert "house::Own (1x, first 'n2'; add it by a package" in text
     assert "com.microsoft::FusedX (1x, first 'n3'" in text
 
 
-def test_those_in_branches_and_functions_are_listed_too():
+def test_operators_in_branches_and_functions_are_listed_too():
     inner = [
         helper.make_node("Inner", ["x"], ["q"], domain="house", name="inner"),
         helper.make_node("Det", ["q"], ["z"], name="known"),
@@ -111,7 +111,7 @@ def test_those_in_branches_and_functions_are_listed_too():
         assert part in text
 
 
-def test_all_forms_that_cannot_be_are_listed():
+def test_all_unsupported_forms_of_operators_are_listed():
     made = model(
         helper.make_node("Gelu", ["x"], ["a"], name="first", approximate="perhaps"),
         helper.make_node("Relu", ["a"], ["b"]),

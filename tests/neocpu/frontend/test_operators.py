@@ -92,7 +92,7 @@ def test_activations_of_large_values_stay_finite():
 
 @pytest.mark.parametrize("alpha", [math.nan, math.inf, -math.inf, 0.0])
 @pytest.mark.parametrize("op", ["Elu", "Selu", "LeakyRelu", "ThresholdedRelu", "HardSigmoid"])
-def test_attributes_that_are_no_numbers_spoil_no_more_than_they_touch(op, alpha):
+def test_nan_attributes_affect_only_their_own_results(op, alpha):
     x = floats(-3, -1e-3, 1e-3, 0.5, 7)
     model = one_op(op, x, alpha=alpha)
     _, _, (ours,) = run_imported(model, {"x": x})
@@ -116,7 +116,7 @@ def test_shrink_and_sign_of_every_type(dtype):
 
 
 def test_equality_of_booleans():
-    """Vectors of them, which LLVM does not compare as numbers."""
+    """LLVM does not compare vectors of booleans as numbers."""
     a, b = random(16, 6, 5, 24) > 0, random(16, 1, 5, 24, seed=1) > 0
     model = make_model([helper.make_node("Equal", ["a", "b"], ["y"])], {"a": a, "b": b})
     with neocpu.compile(model, threads=1) as compiled, compiled.module() as module:
@@ -200,7 +200,7 @@ def test_broadcast_binary(op, operand):
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "uint8"])
-def test_nothing_but_a_sign_is_left_of_all_bits(dtype):
+def test_shifts_by_all_bits_leave_only_the_sign(dtype):
     x = np.array([5, -5, 127, -128, -1, 4], "int8").astype(dtype)
     amounts = np.array([1, 1, 31, 40, 9, 0], dtype)
     expected = x >> np.minimum(amounts, np.iinfo(dtype).bits - 1)
@@ -226,7 +226,7 @@ def test_batch_normalization(opset):
 
 
 def test_group_normalization():
-    """Its shape must survive, which ONNX does not infer: the Shape node would stay otherwise."""
+    """ONNX does not infer its shape; without it, the Shape node would stay."""
     nodes = [
         helper.make_node("GroupNormalization", ["x", "a", "b"], ["n"], num_groups=3),
         helper.make_node("Shape", ["n"], ["s"]),

@@ -1,4 +1,4 @@
-"""Quantised models compute what ONNX Runtime computes of them, to a step."""
+"""Quantised models agree with ONNX Runtime, up to one step."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _read(nodes) -> set[str]:
 def contributed(
     nodes: list[onnx.NodeProto], x: np.ndarray, arrays: dict, rank: int
 ) -> onnx.ModelProto:
-    """Return a model with operators of ONNX Runtime's own, of which onnx infers nothing."""
+    """Return a model with ONNX Runtime's own operators, whose shapes onnx does not infer."""
     graph = helper.make_graph(
         nodes,
         "test",
@@ -246,7 +246,7 @@ def test_biases_and_zero_points_that_do_not_fit():
 
 
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT8E4M3FN, TensorProto.INT4, TensorProto.UINT4])
-def test_types_that_are_named_alone(kind):
+def test_unsupported_types_are_named(kind):
     nodes = [node("QuantizeLinear", "x s", "q", output_dtype=kind),
              node("DequantizeLinear", "q s", "y")]  # fmt: skip
     named = "quantises to numbers of ONNX's type|int4"

@@ -43,7 +43,7 @@ def test_lengths_at_run_time_that_no_tensor_has():
     matches(model, feeds)
 
 
-def test_only_what_is_wanted_is_computed():
+def test_only_requested_outputs_are_computed():
     model, feeds = layer("LSTM")
     model.graph.node[0].output[0] = ""
     del model.graph.output[0]
@@ -60,7 +60,7 @@ def test_weights_are_packed_when_compiling():
 
 
 def test_directions_side_by_side_are_not_moved():
-    """PyTorch transposes and reshapes what ONNX has apart."""
+    """PyTorch transposes and reshapes the directions that ONNX separates."""
     model, _ = layer("LSTM", outputs=1, **BOTH)
     graph = model.graph
     graph.node[0].output[0] = "apart"
@@ -74,7 +74,7 @@ def test_directions_side_by_side_are_not_moved():
 
 
 def test_a_compiled_network():
-    """Threads, LLVM's optimisation and the check against the reference."""
+    """The network runs with threads and LLVM's optimisation, and is verified."""
     model, feeds = layer("LSTM", steps=20, batch=9, hidden=50, features=40, given="bhc", **BOTH)
     with neocpu.compile(model) as compiled:
         found = compiled.module()(*feeds.values())
@@ -99,7 +99,7 @@ def test_a_compiled_network():
         ({"direction": "bidirectional"}, re.escape("its input 1 is [1, 52, 7], not [2, 52, 7]")),
     ],
 )
-def test_what_cannot_be_is_refused(arguments, message):
+def test_unsupported_attributes_are_refused(arguments, message):
     changed = {k: v for k, v in arguments.items() if k != "lengths"}
     model, _ = layer("LSTM", lengths=arguments.get("lengths"))
     node = model.graph.node[0]
@@ -114,7 +114,7 @@ def test_what_cannot_be_is_refused(arguments, message):
 
 
 def test_a_network_that_reads_text():
-    """Columns of feature maps as steps, in the words of PyTorch's exporter, two layers deep."""
+    """Two layers read columns of feature maps as steps, as PyTorch exports them."""
     random = np.random.default_rng(0)
     hidden, ways = 9, 2
     weights = {

@@ -67,8 +67,8 @@ def test_the_logarithm_of_infinite_sums():
 
 @pytest.mark.parametrize("shape", [(16, 7, 7, 6), (64,), (3, 5, 32)])
 @pytest.mark.parametrize("op", ["ReduceMean", "ReduceMax"])
-def test_to_one_number(op, shape):
-    """Of which TVM cannot make a vector of partial results."""
+def test_reductions_to_one_number(op, shape):
+    """TVM cannot compute these by a vector of partial results."""
     node = helper.make_node(op, ["x"], ["y"], keepdims=0)
     with neocpu.compile(make_model([node], {"x": random(*shape)}), threads=2) as compiled:
         assert compiled.verification is not None

@@ -1,4 +1,4 @@
-"""What a model returns bears the name that the model gives it, of one output as of several."""
+"""Results have the model's output names, whether there is one output or several."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""GridSample and Col2Im in all their forms, as ONNX Runtime or the reference has them."""
+"""GridSample and Col2Im in all their forms agree with ONNX Runtime or the reference."""
 
 import itertools
 
@@ -25,7 +25,7 @@ def grid_of(*shape, seed=1):
         ((2, 3, 5, 7), (4, 9)),
         ((1, 19, 9, 6), (11, 13)),  # many channels and points: channels are last
         ((1, 19, 30, 31), (1, 1)),  # a point of a large image
-        ((2, 1, 4, 4), (9, 17)),  # points of which the last vectors overlap
+        ((2, 1, 4, 4), (9, 17)),  # points whose last vectors overlap
     ],
 )
 def test_images(data, points, mode, padding, align):

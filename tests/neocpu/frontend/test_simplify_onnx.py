@@ -1,4 +1,4 @@
-"""What simplification removes, folds and rewrites."""
+"""Simplification of ONNX graphs: nodes that are removed, folded and rewritten."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_zero_padding_goes_into_the_average(attrs):
 
 
 def rounded(model: onnx.ModelProto, *zeros: int, scale: float = 0.05) -> onnx.ModelProto:
-    """Round what the last node reads first, to integers by the first zero, back by the last."""
+    """Insert a QuantizeLinear and DequantizeLinear, by two zero points, before the last node."""
     names = [f"z{zero}" for zero in zeros] or [""]
     *above, last = model.graph.node
     between = [
@@ -163,7 +163,7 @@ def rounded(model: onnx.ModelProto, *zeros: int, scale: float = 0.05) -> onnx.Mo
 @pytest.mark.parametrize("zeros", [(), (0,), (128,), (255,)])
 @pytest.mark.parametrize("op", ["Conv", "AveragePool"])
 def test_zero_padding_goes_through_rounding(op, zeros):
-    """Into the convolution or the average: zeros are on every grid."""
+    """Padding moves into the convolution or the average, because zero is on every grid."""
     attrs = {"kernel_shape": [3, 3]} if op == "AveragePool" else {"strides": [2, 2]}
     model = rounded(pad_and(op, **attrs), *zeros)
     assert "nn.pad" not in relax_ops(assert_matches_onnxruntime(model, {"x": X}))

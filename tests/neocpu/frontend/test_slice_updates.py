@@ -1,4 +1,4 @@
-"""Scatters that write one slice are joins, however many elements that is; others stay."""
+"""Scatters that write one slice become concatenations; other scatters stay."""
 
 import numpy as np
 import pytest
@@ -84,7 +84,7 @@ def sliced_by_pytorch(first=1, last=7):
     return make_model(nodes, feeds, {**lines, **more}), feeds
 
 
-def test_what_is_repeated_for_the_indices_is_never_computed(monkeypatch):
+def test_values_repeated_for_the_indices_are_never_computed(monkeypatch):
     model, feeds = sliced_by_pytorch()
     monkeypatch.setattr(simplify_onnx, "_LARGE", 100)
     monkeypatch.setattr(model_limits, "MAX_FOLDED_BYTES", 600)
@@ -92,7 +92,7 @@ def test_what_is_repeated_for_the_indices_is_never_computed(monkeypatch):
     assert_matches_onnxruntime(model, feeds)
 
 
-def test_what_is_repeated_for_anything_else_is_computed_at_last(monkeypatch):
+def test_values_repeated_for_other_readers_are_computed(monkeypatch):
     x, line = random(40, 30), random(1, 30, seed=1)
     nodes = [node("Expand", ["line", "shape"], ["wide"]), node("Add", ["x", "wide"], ["y"])]
     model = make_model(nodes, {"x": x}, {"line": line, "shape": np.array([40, 30])})
@@ -101,8 +101,8 @@ def test_what_is_repeated_for_anything_else_is_computed_at_last(monkeypatch):
     assert_matches_onnxruntime(model, {"x": x})
 
 
-def test_a_slice_of_one_axis_whose_numbers_are_no_lists():
-    """As PyTorch's scripting writes it; ONNX Runtime takes none."""
+def test_a_slice_of_one_axis_may_have_scalar_bounds():
+    """PyTorch's scripting writes such slices; ONNX Runtime refuses them."""
     x = random(3, 4)
     used = {"start": np.array(1), "end": np.array(3), "axes": np.array([1])}
     model = make_model([node("Slice", ["x", *used], ["y"])], {"x": x}, used)

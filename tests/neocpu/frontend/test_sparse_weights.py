@@ -1,4 +1,4 @@
-"""Weights that are stored sparsely are those that they stand for."""
+"""Sparsely stored weights are read as the dense weights they represent."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ HUGE = (10**6, 10**6)
     ids=range(13),
 )
 @pytest.mark.parametrize("place", ["initializer", "constant"])
-def test_what_is_no_sparse_tensor_is_named(weights, error, said, place):
+def test_malformed_sparse_tensors_are_named(weights, error, said, place):
     with pytest.raises(error, match=said) as refused:
         load_model(model(weights, place))
     assert "\n" not in str(refused.value)
@@ -148,7 +148,7 @@ def test_indices_and_values_of_other_types():
             load_model(model(weights))
 
 
-def test_all_together_have_a_limit(monkeypatch):
+def test_the_bytes_of_all_sparse_weights_have_a_limit(monkeypatch):
     """Each may be small, and there may be any number of them."""
     monkeypatch.setattr(sparse_weights, "MAX_BYTES", DENSE.nbytes)
     proto = model(sparse())

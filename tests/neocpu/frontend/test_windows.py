@@ -173,7 +173,7 @@ def test_resize(mode, coordinates, nearest, scales, sizes):
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_resize_rounds_sizes_in_single_precision(mode):
-    """Of 70 pixels, 0.7 are 49, though the nearest float32 to 0.7 is smaller."""
+    """70 pixels times 0.7 are 49, though the nearest float32 to 0.7 is smaller."""
     x, scales = random(1, 1, 70, 30) / 8, floats(1, 1, 0.7, 1.1)
     check("Resize", None, scales, x=x, mode=mode)
     made = run_reference(one_op("Resize", x, (None, scales), mode=mode), {"x": x})["y"]
@@ -181,7 +181,7 @@ def test_resize_rounds_sizes_in_single_precision(mode):
 
 
 def test_resize_to_sizes_beside_scales_that_are_empty():
-    """As PyTorch exports it in opset 11."""
+    """PyTorch exports resizing so in opset 11."""
     nothing = floats()
     check("Resize", nothing, nothing, ints(2, 6, 18, 22), opset=11, mode="nearest")
 
@@ -269,7 +269,7 @@ def test_old_resize(opset):
     ],
 )
 def test_resizing_integers(shape, scales, attrs, mode, dtype):
-    """As the reference, and it as ONNX Runtime where that is right: up to one of rounding."""
+    """Results equal the reference's, and ONNX Runtime's where that is right, up to rounding."""
     info = np.iinfo(dtype)
     low, high = max(info.min, -1000), min(info.max, 1000)
     x = np.random.default_rng(0).integers(low, high, shape).astype(dtype)
@@ -277,7 +277,7 @@ def test_resizing_integers(shape, scales, attrs, mode, dtype):
     (expected,) = run_reference(model, {"x": x}).values()
     _, _, (actual,) = run_imported(model, {"x": x})
     np.testing.assert_array_equal(actual, expected)
-    # Of bytes below zero it makes others when it smooths, and of cubics nothing or zeros.
+    # ONNX Runtime smooths negative bytes wrongly, and returns nothing or zeros for cubics.
     if mode == "linear" and dtype != "int64" and not (dtype == "int8" and "antialias" in attrs):
         (theirs,) = run_onnxruntime(model, {"x": x})
         assert np.abs(actual.astype(int) - theirs.astype(int)).max() <= 1
@@ -347,7 +347,7 @@ def test_one_hot_of_values_that_are_inputs():
 
 @pytest.mark.parametrize(("shape", "of"), [((2, 3, 4, 5), (3, 4, 5)), ((2, 5), (5,))])
 def test_batch_normalisation_of_each_element(shape, of):
-    """As MXNet writes it: of opset 8 and older."""
+    """MXNet writes it so, in opset 8 and older."""
     statistics = {name: random(*of, seed=seed) for seed, name in enumerate("sbmv")}
     statistics["v"] = np.abs(statistics["v"]) + 1
     node = helper.make_node("BatchNormalization", ["x", *"sbmv"], ["y"], spatial=0)

@@ -1,4 +1,4 @@
-"""Attributes hold words that ONNX knows, or the model is refused."""
+"""Attributes have words that ONNX defines, or the model is refused."""
 
 import pytest
 

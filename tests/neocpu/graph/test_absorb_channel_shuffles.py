@@ -1,4 +1,4 @@
-"""Channel shuffles vanish in the weights around them, and only where nobody sees the order."""
+"""Channel shuffles vanish in the weights around them if no other reader sees the order."""
 
 import needs
 import numpy as np
@@ -53,7 +53,7 @@ def after(body, shape):
 @pytest.mark.parametrize("channels", [6, 10, 14])
 @pytest.mark.parametrize("units", [1, 2, 4])
 @needs.one_in(3)
-def test_units_only_copy_what_they_read(channels, units):
+def test_units_copy_only_the_channels_they_read(channels, units):
     def body(bb, x):
         x = conv(bb, x, channels)
         x = shuffle(bb, bb.emit(R.concat([x, conv(bb, x, channels)], 1)), 2)
@@ -141,7 +141,7 @@ def no_convolution_before(bb, x):
 
 
 def halves_seen(bb, x):
-    """What is between the two reshapes has another reader."""
+    """Emit a shuffle whose tensor between the two reshapes has another reader."""
     x = conv(bb, x, 8)
     n, c, h, w = (int(extent) for extent in x.ty.shape)
     five = bb.emit(R.reshape(x, (n, 2, c // 2, h, w)))
@@ -167,7 +167,7 @@ def test_an_order_that_something_else_reads_stays(body):
 
 
 def test_the_order_of_an_output_that_no_tuple_holds_stays():
-    """A function may return what it makes, and shuffle it as well."""
+    """A function may return a tensor, and also shuffle it."""
     bb, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((1, 8, 4, 4), "float32"))
     with bb.function("main", [x]):
         with bb.dataflow():
@@ -181,7 +181,7 @@ def test_the_order_of_an_output_that_no_tuple_holds_stays():
     assert_same_results(before, ABSORB_CHANNEL_SHUFFLES(before), rtol=1e-4, atol=1e-4)
 
 
-def test_one_of_two_readers_may_see_the_order():
+def test_shuffles_with_one_of_two_readers_of_the_order_are_absorbed():
     def body(bb, x):
         x = shuffle(bb, conv(bb, x, 8), 2)
         return bb.emit(R.concat([conv(bb, x, 4), x], 1))
@@ -190,13 +190,13 @@ def test_one_of_two_readers_may_see_the_order():
 
 
 def kept_in_a_concatenation(bb, x):
-    """What keeps the shuffle's order is concatenated as it is."""
+    """Emit a concatenation of a tensor that keeps the shuffle's order."""
     x = shuffle(bb, x, 2)
     return conv(bb, bb.emit(R.concat([bb.emit(R.nn.relu(x)), conv(bb, x, 4)], 1)), 3)
 
 
 def shuffled_again(bb, x):
-    """The second shuffle is seen, and stays."""
+    """Emit a second shuffle whose order is visible, so that it stays."""
     x = shuffle(bb, conv(bb, x, 8), 2)
     return bb.emit(R.concat([conv(bb, x, 4), shuffle(bb, x, 2)], 1))
 
@@ -224,7 +224,7 @@ def test_shufflenet_has_none_left():
 
 
 def test_names_that_tvm_makes_are_of_several_variables():
-    """Without a rule that would rename them: no order is told of a name that is nobody's."""
+    """The rule that would rename them is off; an order needs a name of one variable."""
     model = import_relax(load_model(models.build("shufflenet_v2_x1_0")))
     mod = simplify(model, without={"fold-scale"})
     assert "permute_dims" not in names(mod)

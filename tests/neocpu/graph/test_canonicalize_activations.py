@@ -134,7 +134,7 @@ def test_gelu_whose_partial_product_is_also_read_stays():
 
 
 def hard_swish(bb, x):
-    """As ONNX defines it."""
+    """Emit HardSwish by ONNX's definition."""
     gate = bb.emit(R.clip(bb.emit(R.add(x, scalar(3.0))), 0, 6))
     return bb.emit(R.multiply(x, bb.emit(R.divide(gate, scalar(6.0)))))
 
@@ -150,7 +150,7 @@ def hard_sigmoid_gate(bb, x):
 
 
 def mish(bb, x):
-    """As the importer writes softplus."""
+    """Emit Mish with softplus as the importer writes it."""
     minus = bb.emit(R.negative(bb.emit(R.abs(x))))
     total = bb.emit(R.add(scalar(1.0), bb.emit(R.exp(minus))))
     softplus = bb.emit(R.add(bb.emit(R.maximum(x, scalar(0.0))), bb.emit(R.log(total))))

@@ -1,4 +1,4 @@
-"""Constant folding agrees with what TVM computes when it runs the same operators."""
+"""Constant folding agrees with TVM's own results of the same operators."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_value_is_what_tvm_computes(name):
+def test_folded_values_agree_with_tvm(name):
     before = module(lambda bb: bb.emit(CASES[name]))
     after = FOLD_CONSTANTS(before)
     relax.analysis.well_formed(after)

@@ -1,4 +1,4 @@
-"""Scale and bias chains fold into each other and into weights, and nothing else does."""
+"""Only chains of scales and biases fold into each other and into weights."""
 
 import numpy as np
 import pytest
@@ -169,7 +169,7 @@ def test_constants_whose_outer_product_is_bigger_are_not_merged():
     assert unchanged(body, (1, 5, 4, 4))
 
 
-def test_constants_that_overflow_together_stay():
+def test_constants_whose_product_overflows_stay():
     def twice(bb, x):
         return bb.emit(R.multiply(bb.emit(R.multiply(x, ones(value=-3e38))), ones(value=2.0)))
 

@@ -1,4 +1,4 @@
-"""Rounding to a grid comes before what keeps values."""
+"""Rounding to a grid moves before operators that keep values."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def count(mod, op):
 
 @pytest.mark.parametrize("name", [*KEEPING, "relu"])
 def test_values_on_the_grid_are_not_rounded_again(name):
-    """Also where others read it, so that nothing can move."""
+    """This holds even if another reader prevents the rounding from moving."""
     keep = KEEPING.get(name, R.nn.relu)
 
     def body(bb, x):
@@ -153,7 +153,7 @@ def test_scales_along_an_axis_are_undone_along_it():
 
 @pytest.mark.parametrize("other", [(0.06, 7), (0.05, 8), (1e-42, 7), (3e38, 7)])
 def test_another_grid_rounds(other):
-    """So does the same one, where real numbers are too small or too large to tell its steps."""
+    """The same grid rounds too if float32 cannot resolve its steps."""
     scale, zero = relax.const(np.float32(other[0])), relax.const(np.uint8(other[1]))
 
     def body(bb, x):

@@ -1,4 +1,4 @@
-"""Ever-growing concats continue each other."""
+"""Growing concatenations continue each other."""
 
 import tvm
 from relax_modules import assert_same_results, assert_unchanged, module

@@ -1,4 +1,4 @@
-"""The whole sequence on networks of the kinds exporters write."""
+"""The whole sequence of rules on networks as exporters write them."""
 
 import numpy as np
 import pytest

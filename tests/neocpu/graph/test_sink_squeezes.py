@@ -1,4 +1,4 @@
-"""Between convolutions over one dimension nothing leaves images of one row."""
+"""Tensors between 1D convolutions stay images of one row."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_steps_to_a_grid_sink_too():
     assert_same_results(before, after)
 
 
-def test_quantised_weights_with_a_new_axis_stay_what_they_are():
+def test_quantised_weights_with_a_new_axis_stay_quantised():
     scales = relax.const(np.array([0.5, 1, 2], np.float32))
     zero = relax.const(np.zeros(3, np.int8))
     weights = relax.const(np.arange(30, dtype=np.int8).reshape(3, 2, 5))
@@ -104,7 +104,7 @@ def test_slopes_along_the_last_axis_stay():
 
 
 def network():
-    """Convolutions over one dimension, with all that comes between them."""
+    """A network of 1D convolutions, with the operators between them."""
     x = random(2, 5, 19)
     weights = {
         "w0": random(7, 5, 3) / 4,
@@ -127,7 +127,7 @@ def network():
 
 
 def test_a_network_over_one_dimension():
-    """It is expanded once, and squeezed once; its normalisation is in a convolution's weights."""
+    """The input is expanded once, the output squeezed once, and normalisation is folded."""
     model, feeds = network()
     found = names(simplify(import_relax(load_model(model))))
     assert [found.count(each) for each in ("nn.conv2d", "reshape", "nn.batch_norm")] == [3, 2, 0]

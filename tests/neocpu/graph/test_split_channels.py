@@ -1,4 +1,4 @@
-"""Splits of channels are slices, and neighbours one."""
+"""Splits of channels become slices, and adjacent slices become one."""
 
 import pytest
 from relax_modules import assert_same_results, module, names

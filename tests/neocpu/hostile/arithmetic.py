@@ -1,4 +1,4 @@
-"""Operators that compute element by element, of which some trapped or were undefined."""
+"""Elementwise operators; some of them trapped or had undefined behaviour."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def quantization() -> Case:
 
 
 def floats() -> Case:
-    """Everything else that computes with floats; where they are usual, other tests compare."""
+    """All other operators of floats; other tests compare them on usual numbers."""
     unary = (
         "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Elu Erf Exp Floor Gelu "
         "HardSigmoid HardSwish IsInf IsNaN LeakyRelu Log LogSoftmax Mish Neg Reciprocal Relu Round "
@@ -111,7 +111,7 @@ def floats() -> Case:
 
 
 def other_integers(dtype: str) -> Case:
-    """Everything else that computes with integers: it wraps around."""
+    """All other operators of integers, which wrap around."""
     variants = [(op, ("a",), {}) for op in ("Abs", "Neg", "Sign")]
     variants += [
         (op, ("a", "b"), {}) for op in ("Add", "Equal", "Less", "Max", "Min", "Mul", "Sub")

@@ -1,8 +1,8 @@
 """ONNX's own example of every operator, side by side in a few models, run on extreme values.
 
 ``python -m tests.neocpu.hostile.extreme_values`` is for ``NEOCPU_GUARD=1``: no kernel may die, or
-step out of its tensors. And what is no number is what ONNX Runtime makes none of, but where inputs
-are about as small as denormal ones, which here count as zero, or where `UNDECIDED` says why.
+access memory outside its tensors. NaN and infinities must be where ONNX Runtime has them, except
+for inputs that are nearly denormal, which count as zero here, and for operators in `UNDECIDED`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INDICES = ("Gather", "Scatter", "OneHot", "GridSample", "ReverseSequence", "RoiA
 """Operators whose integer inputs are data; others' are parameters, constant in networks."""
 
 EXCLUDED = re.compile("expanded|training|_int4|_uint4|float8|bfloat16|string|sequence|optional")
-"""What the names of examples say of data that is not numbers, or of operators written as others."""
+"""Names of examples whose data are not numbers, or that expand an operator into others."""
 
 UNDECIDED: dict[str, str] = {
     "BatchNormalization": "scale and shift are one product and one sum, and overflow elsewhere",
@@ -43,11 +43,11 @@ UNDECIDED: dict[str, str] = {
     "MeanVarianceNormalization": "of equal numbers it is 0, by ONNX's own text; there it is none",
     "RNN": "the first state, 0, is multiplied by infinite weights",
 }
-"""Operators of which the two disagree on what is no number, and why."""
+"""Operators whose NaN differ between neocpu and ONNX Runtime, with the reason."""
 
 
 def extremes(dtype: np.dtype) -> NDArray:
-    """Return values that arithmetic and indexing are most likely to stumble over."""
+    """Return values that are most likely to break arithmetic and indexing."""
     if dtype.kind == "b":
         return np.array([False, True])
     if dtype.kind in "iu":
@@ -74,7 +74,7 @@ def feeds(inputs: Sequence[neocpu.TensorSpec]) -> Iterator[list[NDArray]]:
 
 
 def cases() -> list[onnx.ModelProto]:
-    """Return the first of ONNX's examples of each operator that we take."""
+    """Return the first suitable example of each operator from ONNX."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = collect_testcases(None)
@@ -111,7 +111,7 @@ def prepared(case: TestCase) -> onnx.ModelProto:
 
 
 def side_by_side(models: Sequence[onnx.ModelProto]) -> onnx.ModelProto:
-    """Return one model of several, which share nothing."""
+    """Return one model of several independent ones."""
     parts = [compose.add_prefix(model, f"m{n}_").graph for n, model in enumerate(models)]
     graph = helper.make_graph(
         [node for part in parts for node in part.node],
@@ -141,12 +141,12 @@ def check_numbers(
     arrays: Sequence[NDArray],
     results: Sequence[NDArray],
 ) -> None:
-    """Compare what is no number in the outputs of models side by side.
+    """Compare which elements are NaN or infinite in the outputs of models.
 
     Raises
     ------
     AssertionError
-        If an operator makes no number of what ONNX Runtime makes one of, or the other way round.
+        An operator returns NaN or infinity where ONNX Runtime returns a number, or vice versa.
     """
     given, made = iter(arrays), iter(results)
     for model, peer in zip(models, peers, strict=True):
@@ -166,7 +166,7 @@ def check_numbers(
 
 
 def is_tiny(array: NDArray) -> bool:
-    """Whether an array has numbers that are denormal, or of which that becomes so soon."""
+    """Return whether an array has numbers that are denormal, or nearly so."""
     if array.dtype.kind != "f":
         return False
     return bool(((array != 0) & (np.abs(array) < 16 * np.finfo(array.dtype).tiny)).any())
@@ -177,7 +177,7 @@ def _opset(model: onnx.ModelProto) -> int:
 
 
 def main(one_in: int = 1, start: int = 0) -> None:
-    """Compile and run one in so many of them, beginning with a number."""
+    """Compile and run every n-th case, beginning with a number."""
     by_opset: dict[int, list[onnx.ModelProto]] = {}
     for model in cases()[start::one_in]:
         by_opset.setdefault(_opset(model), []).append(model)

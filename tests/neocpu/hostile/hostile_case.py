@@ -1,4 +1,4 @@
-"""What hostile data is, and a model that gets it."""
+"""Hostile data, and a model that reads it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neocpu.verification.reference.runner import run_reference
 DRAWS = 12
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 1e-38)
 FLOATS = np.array([*SPECIAL, 0.3, -0.7, 1, -1, 2.5, 1e9, -1e9, 3e38, -3e38])
-# As many usual numbers as extreme ones: a model all of whose indices are outside tests little.
+# As many usual numbers as extreme ones: a model with only invalid indices tests little.
 USUAL = np.array([-0.9, -0.5, -0.1, 0.2, 0.4, 0.6, 0.8, 0.95])
 REALS = np.concatenate([FLOATS, USUAL, USUAL])
 # Denormals are zero in compiled code.
@@ -25,16 +25,16 @@ DATA = np.linspace(-2, 2, 64)
 
 @dataclass(frozen=True)
 class Case:
-    """One model, and how to fill and to judge it.
+    """One model, its data, and the outputs it should have.
 
     Attributes
     ----------
     inputs : mapping of str to (dtype, shape, values)
-        What to draw from.
+        The type and shape of each input, and the values to draw from.
     expected : callable
-        Of the model and its feeds, the outputs that are documented, by name.
+        A function of the model and its feeds that returns the documented outputs by name.
     shapes : mapping of str to tuple of int
-        Of outputs, float32, whose shapes ONNX does not infer.
+        The shapes of float32 outputs that ONNX does not infer.
     """
 
     nodes: Sequence[onnx.NodeProto]
@@ -49,7 +49,7 @@ class Case:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def model(self) -> onnx.ModelProto:
-        """Return the model, with all results of its nodes as outputs that nothing else reads."""
+        """Return the model; all results of its nodes are outputs."""
         read = {name for node in self.nodes for name in node.input}
         made = [name for node in self.nodes for name in node.output if name not in read]
         graph = helper.make_graph(
@@ -103,5 +103,5 @@ def named(prefix: str, variants: Sequence[tuple[str, Sequence[str], dict[str, An
 
 
 def nothing_expected(model, feeds) -> Mapping[str, np.ndarray]:
-    """Expect that it ends: for results that depend on how arithmetic treats what is no number."""
+    """Expect only that the model ends, because its results depend on the treatment of NaN."""
     return {}

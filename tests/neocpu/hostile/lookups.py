@@ -1,4 +1,4 @@
-"""Operators that read or write where data says."""
+"""Operators that read or write at places that data gives."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def gathers(index: str = "int64") -> Case:
 
 
 def overflowing_indices() -> Case:
-    """Indices of which a compiler that takes sums for exact knows that they are not below zero."""
+    """Indices that a compiler would prove non-negative if it ignored overflow in sums."""
     nodes = [
         helper.make_node("Max", ["a", "zero"], ["p"]),
         helper.make_node("Max", ["b", "zero"], ["q"]),

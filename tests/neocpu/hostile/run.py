@@ -1,4 +1,4 @@
-"""The cases, and a program that compiles and runs them: a crash is that of a child process."""
+"""The cases, and a program that compiles and runs them, so that only a child can crash."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "other integers-int64": lambda: arithmetic.other_integers("int64"),
 }
 
-#: Of what is compared above already, or takes LLVM long.
+#: Cases that repeat earlier ones, or take LLVM long.
 SLOW_CASES: Mapping[str, Callable[[], Case]] = {
     **{
         f"arithmetic-{kind}": lambda kind=kind: arithmetic.arithmetic(kind)
@@ -63,7 +63,7 @@ SLOW_CASES: Mapping[str, Callable[[], Case]] = {
 
 
 def run(name: str) -> None:
-    """Compile a case and run all its draws; raise where a result is not the documented one."""
+    """Compile a case and run all its draws; raise an error if a result is not as documented."""
     case = {**CASES, **SLOW_CASES}[name]()
     model = case.model()
     with neocpu.compile(model, threads=2, verify=False) as compiled:

@@ -1,4 +1,4 @@
-"""Operators that rank, or that sample images where data says."""
+"""Operators that rank, or that sample images at places that data gives."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def suppression() -> Case:
 def onnxruntime_of(
     prepare: Mapping[str, Callable[[np.ndarray], np.ndarray]],
 ) -> Callable[..., Mapping[str, np.ndarray]]:
-    """Expect what ONNX Runtime gives for inputs that are prepared as is documented."""
+    """Expect ONNX Runtime's results for inputs that are prepared as documented."""
 
     def expected(model, feeds):
         import onnxruntime
@@ -136,7 +136,7 @@ def grid_sample() -> Case:
 def grid_sample_anywhere(forms: Sequence[tuple[int, str, str]]) -> Case:
     """Samples of ``(dimensions, mode, padding mode)``.
 
-    Reflected from far away, a coordinate has no digits left: what comes of it is not compared.
+    A coordinate that is reflected from far away has no digits left; its result is not compared.
     """
     variants = [
         ("GridSample", (f"x{rank}", f"grid{rank}"), {"mode": mode, "padding_mode": padding})
@@ -180,7 +180,7 @@ def roi_align(scale: float, ratio: int) -> Case:
     places = np.concatenate([REALS, np.linspace(-2, 14, 40), [1e4, -1e4]])
 
     def expected(model, feeds):
-        # onnx's evaluator, for ONNX Runtime raises where a box ends before it starts
+        # onnx's evaluator, because ONNX Runtime refuses boxes that end before they start
         images = np.clip(np.where(feeds["images"] < 0, feeds["images"] + 2, feeds["images"]), 0, 1)
         rois = corners(feeds["rois"], scale, 1 << 20 if ratio else 2)
         return run_reference(model, {**feeds, "rois": rois, "images": images})

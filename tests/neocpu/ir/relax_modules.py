@@ -64,12 +64,12 @@ def assert_same_results(before, after, *, seed=0, rtol=1e-5, atol=1e-5):
 
 
 def assert_unchanged(rule, before):
-    """A rule returns the very function that it is given."""
+    """Check that a rule returns the same function object."""
     assert rule(before)["main"].same_as(before["main"])
 
 
 def evaluate(mod, *inputs):
-    """Compute ``main`` with numpy, a call at a time: no code is made. Returns a list of arrays."""
+    """Compute ``main`` with numpy, call by call, and return a list of arrays."""
     main = mod["main"]
     known = dict(zip(main.params, inputs, strict=True))
 

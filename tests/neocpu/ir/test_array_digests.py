@@ -11,7 +11,7 @@ from neocpu.ir.array_digests import ArrayDigests
 MATRIX = np.random.default_rng(0).normal(size=(700, 500)).astype("float32")
 
 
-def test_equal_arrays_are_alike_and_no_others():
+def test_only_equal_arrays_have_equal_digests():
     found = ArrayDigests()
     others = (MATRIX, MATRIX.T, MATRIX.reshape(500, 700), MATRIX[1:], MATRIX[:, 1:])
     others = (*others, MATRIX.astype(ml_dtypes.bfloat16), MATRIX.view("int32"), MATRIX[:0])
@@ -20,7 +20,7 @@ def test_equal_arrays_are_alike_and_no_others():
     assert ArrayDigests().of(np.asfortranarray(MATRIX).T) == found.of(np.asfortranarray(MATRIX).T)
 
 
-def test_what_lies_in_memory_is_read_once(monkeypatch):
+def test_arrays_that_share_memory_are_read_once(monkeypatch):
     read = 0
 
     def counting(data):

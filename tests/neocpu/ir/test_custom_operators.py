@@ -1,4 +1,4 @@
-"""Operators that other packages add: found, inferred, compiled, checked; and what of them fails."""
+"""Operators that other packages add: found, inferred, compiled, checked, and their failures."""
 
 import importlib.util
 import runpy
@@ -24,7 +24,7 @@ X = np.random.default_rng(0).standard_normal((1, 3, 5, 7)).astype(np.float32)
 
 @pytest.fixture(autouse=True)
 def no_cache(monkeypatch):
-    """Nothing is registered, or found to be installed; return what looks for it."""
+    """Start without registered or installed operators; return the function that finds them."""
     look = registry._installed.__wrapped__
     monkeypatch.setattr(registry, "_REGISTERED", {})
     monkeypatch.setattr(registry, "_installed", dict)
@@ -149,7 +149,7 @@ def bad(*_):
 
 
 class Ending:
-    """What ends the program, whatever is asked of it."""
+    """An object that ends the program when it is converted to an array."""
 
     def __array__(self, *_, **__):
         raise SystemExit(0)
@@ -195,7 +195,7 @@ def test_fewer_outputs_than_a_node_has():
 
 
 @pytest.mark.parametrize("what", FAILURES)
-def test_what_fails_is_named_in_one_line(what):
+def test_failing_operators_are_named_in_one_line(what):
     compute, reference, kind, message = FAILURES[what]
     neocpu.register_operator(neocpu.CustomOperator("house", "Bad", compute, reference))
     with pytest.raises(kind, match=message) as refused:
@@ -238,7 +238,7 @@ def test_something_else_is_not_registered():
         ),
     ],
 )
-def test_a_module_that_has_none(tmp_path, monkeypatch, text, name, message):
+def test_a_module_without_operators_is_refused(tmp_path, monkeypatch, text, name, message):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     if text is not None:
@@ -249,7 +249,7 @@ def test_a_module_that_has_none(tmp_path, monkeypatch, text, name, message):
 
 
 def test_a_folder_that_nobody_named_is_no_package(tmp_path, monkeypatch):
-    """Such as a virtual environment ``torch``, which TVM would take for PyTorch."""
+    """An example is a virtual environment ``torch``, which TVM would take for PyTorch."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     Path("environment", "bin").mkdir(parents=True)
@@ -262,7 +262,7 @@ def test_a_folder_that_nobody_named_is_no_package(tmp_path, monkeypatch):
 
 
 def test_the_example(tmp_path, monkeypatch, no_cache):
-    """Named by --operators from its own folder, and found by its entry point once installed."""
+    """The example is named by --operators in its folder, and found by its entry point."""
     source = shutil.copytree(EXAMPLE, tmp_path / "source")
     monkeypatch.chdir(source)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])

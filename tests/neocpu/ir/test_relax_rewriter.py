@@ -88,7 +88,7 @@ def test_rewriting_substitutes_and_drops_what_is_dead():
     )
 
 
-def test_replacements_and_what_they_emit_are_rewritten_again():
+def test_replacements_are_rewritten_again():
     def rule(expr, rewrite):
         if is_op(expr, "relax.exp"):
             return R.negative(rewrite.emit(R.sin(expr.args[0])))

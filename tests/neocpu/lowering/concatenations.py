@@ -1,4 +1,4 @@
-"""Concatenations of what was just computed, and a graph lowered up to its memory plan."""
+"""Concatenations of fresh results, and a graph lowered up to its memory plan."""
 
 from networks import HOST, build, cost_model
 from tvm import relax

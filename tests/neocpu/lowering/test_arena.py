@@ -1,4 +1,4 @@
-"""Places in the arena: nothing busy at one time overlaps, and little is wasted."""
+"""Places in the arena: live tensors do not overlap, and little memory is wasted."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from neocpu.lowering.memory.arena import ALIGN, Span, place
 
 
 def random_groups(rng, count, steps=40):
-    """Groups of one to four spans one behind the other, each with a time of its own."""
+    """Return groups of one to four consecutive spans, each with its own lifetime."""
     groups = []
     for _ in range(count):
         sizes = rng.integers(0, 5000, int(rng.integers(1, 5)))
@@ -21,7 +21,7 @@ def random_groups(rng, count, steps=40):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_busy_at_one_time_does_not_overlap(seed):
+def test_tensors_that_live_at_one_time_do_not_overlap(seed):
     groups = random_groups(np.random.default_rng(seed), 60)
     arena = place(groups)
     assert all(start % ALIGN == 0 for start in arena.starts)
@@ -37,7 +37,7 @@ def test_what_is_busy_at_one_time_does_not_overlap(seed):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_little_more_than_what_is_busy_at_once(seed):
+def test_the_arena_is_little_larger_than_its_live_tensors(seed):
     """Short-lived tensors of whole cache lines, as a chain of kernels makes them."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 200, 80) * ALIGN
@@ -48,7 +48,7 @@ def test_little_more_than_what_is_busy_at_once(seed):
 
 
 def test_a_part_keeps_its_place_free_until_it_is_written():
-    """The second half of a long-lived concatenation is written late: others work there before."""
+    """The second half of a long-lived concatenation is written late; others use it before."""
     joined = (Span(0, 1024, 0, 9), Span(1024, 1024, 8, 9))
     early = (Span(0, 1024, 3, 5),)
     arena = place([joined, early])
@@ -57,5 +57,5 @@ def test_a_part_keeps_its_place_free_until_it_is_written():
     assert place([joined, late]).size == 3072
 
 
-def test_nothing():
+def test_an_empty_program_needs_no_arena():
     assert (place([]).size, place([()]).starts) == (0, (0,))

@@ -1,4 +1,4 @@
-"""Skipping calls changes nothing that is looked at."""
+"""Skipped calls do not change any result that is read."""
 
 import random
 
@@ -8,12 +8,12 @@ from neocpu.lowering.memory.guards import Guard, Step, guards_of
 
 
 def random_program(seed):
-    """Steps over numbered tensors, the first three of which are given; and what is kept of them."""
+    """Return steps over numbered tensors, the first three as inputs, and the tensors to keep."""
     draw = random.Random(seed)
     tensors, bools, steps = [0, 1, 2], [0, 1, 2], []
     for made in range(3, 3 + draw.randint(1, 14)):
         if draw.random() < 0.5:
-            # Often what came just before, so that there are chains.
+            # Often the previous tensors, so that there are chains.
             sides = [draw.choice(tensors[-4:]) for _ in range(2)]
             steps.append(Step((draw.choice(bools), *sides), (made,), True))
         else:
@@ -25,7 +25,7 @@ def random_program(seed):
 
 
 def value(step, values):
-    """What a step makes, as a bool; it fails if it looks at what nobody made."""
+    """Return a step's result as a bool; fail if it reads a tensor that no step made."""
     if step.selects:
         return values[step.reads[1 if values[step.reads[0]] else 2]]
     return sum(values[tensor] << i for i, tensor in enumerate(step.reads)) % 3 == 0
@@ -34,7 +34,7 @@ def value(step, values):
 def run(steps, given, guards):
     values, skipped = dict(enumerate(given)), 0
     for step, needed in zip(steps, guards, strict=True):
-        # A condition that was not computed is not looked at, for one before it failed.
+        # A condition that was not computed is not read, because an earlier one failed.
         if all(values[guard.condition] == guard.value for guard in needed):
             values[step.writes[0]] = value(step, values)
         else:
@@ -43,7 +43,7 @@ def run(steps, given, guards):
 
 
 @pytest.mark.parametrize("first", range(0, 2000, 500))
-def test_what_is_kept_is_the_same(first):
+def test_guards_do_not_change_kept_results(first):
     total = 0
     for seed in range(first, first + 500):
         steps, kept = random_program(seed)
@@ -57,7 +57,7 @@ def test_what_is_kept_is_the_same(first):
     assert total > 1000
 
 
-def test_each_side_is_made_where_it_is_taken():
+def test_each_side_of_a_branch_is_computed_only_if_taken():
     steps = [Step(("x",), ("a",)), Step(("a",), ("b",)), Step(("x",), ("e",))]
     steps += [Step(("c", "b", "e"), ("y",), True)]
     then, other = (Guard("c", True),), (Guard("c", False),)

@@ -1,4 +1,4 @@
-"""Calls that are launched together, compiled for many threads and run on a few."""
+"""Calls that are launched jointly, compiled for many threads and run on a few."""
 
 import itertools
 
@@ -20,7 +20,7 @@ THREADS = 16
 
 @pytest.fixture(scope="module", autouse=True)
 def known_machine():
-    """Have this CPU be one of which it is known what many cores share, and small savings do."""
+    """Give this CPU the rates of a known machine with many cores, and let small savings count."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launching, "WORTH", 0.0)
         patch.setattr(launching, "LEAST", 1e-9)
@@ -43,7 +43,7 @@ def inception(batch=1):
 
 
 def expand():
-    """The pair of SqueezeNet, and what reads both."""
+    """SqueezeNet's pair of convolutions, and the reader of both."""
     net = NetworkBuilder("expand", (2, 48, 13, 13), seed=3)
     x = net.relu(net.conv(net.input, "squeeze", 16, 1), "s")
     one, three = net.conv(x, "one", 64, 1), net.conv(x, "three", 64, 3, padding=1)
@@ -70,7 +70,7 @@ NETWORKS = {each.__name__: each for each in (inception, expand, heads)}
 
 @pytest.fixture(scope="module", params=NETWORKS)
 def artifacts(request, tmp_path_factory):
-    """One with launches and one without, of the same kernels, and their headers."""
+    """An artifact with launches and one without, of the same kernels, and their headers."""
     folder = tmp_path_factory.mktemp("launches")
     model = NETWORKS[request.param]()
     headers, paths = [], []
@@ -86,7 +86,7 @@ def artifacts(request, tmp_path_factory):
     return headers, paths
 
 
-def test_calls_are_launched_together_in_memory_that_is_bounded(artifacts):
+def test_joint_launches_need_bounded_memory(artifacts):
     (header, plain), _ = artifacts
     assert header.launches
     assert not plain.launches
@@ -99,7 +99,7 @@ def test_calls_are_launched_together_in_memory_that_is_bounded(artifacts):
         assert first + count <= later
 
 
-def test_they_give_the_same_bits_on_any_number_of_threads(artifacts):
+def test_joint_launches_give_the_same_bits_on_any_number_of_threads(artifacts):
     (header, _), (path, plain) = artifacts
     feeds = [random_inputs(header.inputs, seed=seed) for seed in (0, 1)]
     with neocpu.load(plain, 1) as module:

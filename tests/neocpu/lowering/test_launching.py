@@ -1,4 +1,4 @@
-"""Calls that do not need each other are launched together, and none is in another's memory."""
+"""Independent calls are launched jointly, and do not share memory."""
 
 import itertools
 import zlib
@@ -65,7 +65,7 @@ def test_branches_become_neighbours():
 @pytest.mark.parametrize(
     ("piece", "threads"),
     [
-        (lambda _: None, 16),  # none may be with others
+        (lambda _: None, 16),  # no call may be launched with others
         (lambda _: Piece(64, 1e-3), 16),  # each has work for all
         (lambda _: Piece(1, 1e-7), 64),  # nothing to speak of
     ],
@@ -75,7 +75,7 @@ def test_calls_stay_in_order_where_common_launches_do_not_pay(piece, threads):
 
 
 def test_equal_kernels_keep_their_order():
-    """The plan's operators are told from each other by it."""
+    """The plan identifies its operators by this order."""
 
     def body(net, x):
         y = net.emit(relax.op.nn.max_pool2d(exp(net, x), (3, 3), padding=(1, 1)))

@@ -1,4 +1,4 @@
-"""Reshapes that fusion put one behind another are views, as one is."""
+"""Consecutive reshapes within a fused function are views, as a single one is."""
 
 import numpy as np
 import onnx
@@ -24,7 +24,7 @@ def model_of(nodes, shape, outputs, constants):
 
 @pytest.mark.parametrize("reshapes", [1, 2, 3])
 def test_nothing_is_copied_around_a_kernel(reshapes):
-    """Rows are taken by a kernel of flat tensors: what the model reshapes is reshaped once more."""
+    """A kernel of flat tensors takes rows, so that the model's reshape is followed by another."""
     shapes = {"a": [12, 4, 16], "b": [4, 3, 64], "c": [12, 64]}
     chosen = [*list(shapes)[: reshapes - 1], "c"]
     nodes, last = [], "x"

@@ -1,4 +1,4 @@
-"""Every tensor has a place, concatenations have no kernel, and results stay what they were."""
+"""Every tensor has a place, concatenations need no kernel, and results stay the same."""
 
 import math
 import zlib
@@ -36,7 +36,7 @@ def of_inputs(net, x):
 
 
 def read_elsewhere(net, x):
-    """Parts that others read before and behind the concatenation, and that are results."""
+    """Parts have readers before and after the concatenation, and are results."""
     y = exp(net, x)
     z = net.emit(relax.op.tanh(y))
     joined = concat(net, y, z)
@@ -54,7 +54,7 @@ def long_lived(net, x):
 
 
 def reshaped(net, x):
-    """The same bytes in another shape, before and behind."""
+    """The same bytes have another shape before and after the concatenation."""
     n, c, h, w = SHAPE
     flat = net.emit(relax.op.reshape(exp(net, x), (n, c * h * w)))
     soft = net.emit(relax.op.nn.softmax(flat, -1))
@@ -76,12 +76,12 @@ def sliced(net, x):
 JOINS = {
     chain: [],
     of_inputs: ["copy"],
-    # Of the second concatenation, all parts are in the first already.
+    # All parts of the second concatenation are in the first already.
     twice: ["copy", "concat_0"],
     read_elsewhere: [],
     long_lived: [],
     reshaped: [],
-    # What is a slice is no part as well.
+    # A slice cannot be a part as well.
     sliced: ["copy"],
 }
 
@@ -180,7 +180,7 @@ def test_elements_that_modules_do_not_hold_stay_with_the_machine():
 
 
 def test_no_more_memory_than_tvm_plans():
-    """And less where the sizes differ: TVM reuses whole tensors."""
+    """The plan takes less memory if sizes differ, because TVM reuses whole tensors."""
 
     def pyramid(net, x):
         y = x
@@ -202,7 +202,7 @@ def test_no_more_memory_than_tvm_plans():
 
 
 def random_network(seed):
-    """Tensors that are joined, reshaped, read late and returned, in any order."""
+    """Tensors that are concatenated, reshaped, read late and returned, in any order."""
     rng = np.random.default_rng(seed)
 
     def body(net, x):
@@ -268,7 +268,7 @@ class Interpreter:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_networks_compute_what_they_did(seed):
+def test_random_networks_compute_the_same_after_memory_planning(seed):
     _, low, weights = lowered(random_network(seed), SHAPE)
     assert not weights
     before, after = call_kernels(low), planned(low)

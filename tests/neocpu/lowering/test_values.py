@@ -1,4 +1,4 @@
-"""What artifacts say of the model's tensors: which are left, and where."""
+"""Artifacts list the model's tensors that still exist, and their places."""
 
 import math
 
@@ -29,7 +29,7 @@ def emitted(bb, value, name):
 
 
 def two_products(bb, x):
-    """Elementwise operators before and after products, which end what is fused."""
+    """Elementwise operators before and after products, where fusion ends."""
     first = emitted(bb, R.nn.relu(x), "within")
     first = emitted(bb, R.exp(first), "before")
     first = emitted(bb, R.matmul(first, relax_modules.const(RNG, 8, 8)), "product")

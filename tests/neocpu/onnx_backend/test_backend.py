@@ -1,4 +1,4 @@
-"""ONNX's interface to backends: what is taken as it is, as a constant, or apart."""
+"""ONNX's interface to backends: its models, constant inputs and separate plans."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_plan_is_made_for_each_shape_and_deciding_value():
     assert len(prepared._plans) == 3
 
 
-def test_what_decides_nothing_stays_an_input():
+def test_inputs_that_decide_no_shape_stay_inputs():
     model = model_of("g (float[n] x, float[n] z) => (float[n] y) {y = Add(x, z)}")
     prepared = backend.prepare(model, **CHEAP)
     for factor in (1, 2):
@@ -45,7 +45,7 @@ def test_what_decides_nothing_stays_an_input():
     assert len(prepared._plans) == 1
 
 
-def test_what_is_empty_needs_no_kernel():
+def test_empty_tensors_need_no_kernel():
     model = model_of("g (float[n, 3] x) => (float[n, 3] y, float[3] z) "
                      "{y = Relu(x)  z = ReduceSum<keepdims = 0>(x, axes)}")  # fmt: skip
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0]), "axes"))
@@ -54,7 +54,7 @@ def test_what_is_empty_needs_no_kernel():
     np.testing.assert_array_equal(z, np.zeros(3))
 
 
-def test_what_is_wrong_is_said():
+def test_mistakes_are_reported():
     model = model_of("g (float[n] x) => (float[n] y) {y = Relu(x)}")
     with pytest.raises(UsageError, match="neocpu runs on 'CPU', not on 'CUDA'"):
         backend.prepare(model, "CUDA")

@@ -105,7 +105,7 @@ WHOLE = small_plan(
 
 
 @pytest.mark.parametrize("plan", [small_plan(), WHOLE], ids=["small", "whole"])
-def test_what_is_written_is_read_again(plan: Plan) -> None:
+def test_a_written_plan_is_read_back(plan: Plan) -> None:
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
@@ -144,7 +144,7 @@ def test_members_that_say_nothing_are_left_out() -> None:
         ({"weights": {"given_bytes": 1.5}}, "weights.given_bytes"),
     ],
 )
-def test_what_is_no_plan_names_the_place(change: dict[str, Any], place: str) -> None:
+def test_json_that_is_no_plan_is_refused_with_the_place(change: dict[str, Any], place: str) -> None:
     with pytest.raises(JsonFormError, match=f"^{place}"):
         Plan.from_json({**small_plan().to_json(), **change})
     with pytest.raises(JsonFormError):

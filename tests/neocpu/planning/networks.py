@@ -77,7 +77,7 @@ def executable(mod: tvm.IRModule) -> Built:
 
 
 def run(built: Built, *arguments: np.ndarray) -> list[np.ndarray]:
-    """Run what `executable` returned on inputs and weights: here all of them are inputs."""
+    """Run the module that `executable` returned; inputs and weights are all its inputs."""
     planned = built.planned
     specs = [(array.dtype.name, array.shape) for array in (*arguments, *planned.constants)]
     specs += [(one.dtype, one.shape) for one in planned.activations]
@@ -175,7 +175,7 @@ def preactivation(net: Net, x: Any) -> Any:
 
 
 def classifier(net: Net, x: Any) -> Any:
-    """A layout-dependent end: flatten and a matrix product."""
+    """An end that depends on the layout: flatten and a matrix product."""
     features = net.relu(net.conv(x, 17, 3, strides=2))
     pooled = net.emit(relax.op.nn.avg_pool2d(features, (2, 2), (2, 2)))
     n, c, h, w = (int(d) for d in pooled.ty.shape)
@@ -186,7 +186,7 @@ def classifier(net: Net, x: Any) -> Any:
 
 
 def shuffle(net: Net, x: Any) -> Any:
-    """Grouped convolution, channel shuffle, depthwise."""
+    """A grouped convolution, a channel shuffle and a depthwise convolution."""
     grouped = net.relu(net.conv(x, 24, 1, groups=3))
     n, c, h, w = (int(d) for d in grouped.ty.shape)
     split = net.emit(relax.op.reshape(grouped, (n, 3, c // 3, h, w)))
@@ -203,7 +203,7 @@ def two_outputs(net: Net, x: Any, y: Any) -> Any:
 
 
 def split(net: Net, x: Any) -> Any:
-    """A slice of channels that two read, and slices that only a concat reads."""
+    """A slice of channels with two readers, and slices that only a concat reads."""
     x = net.relu(net.conv(x, 29))
     half = net.emit(relax.op.strided_slice(x, [1], [3], [19]))
     branch = net.conv(half, 16, 1)

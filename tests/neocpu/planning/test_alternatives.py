@@ -1,4 +1,4 @@
-"""What other choices would cost a plan, against the cost of the whole plan with each of them."""
+"""The cost of each alternative choice equals that of the whole plan with it."""
 
 from dataclasses import replace
 
@@ -18,12 +18,12 @@ from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry
 from neocpu.search.solver.solver_limits import SearchLimits
 
-#: At this price of a byte, weights decide here and there.
+#: At this price of a byte, weights decide some choices.
 PRICE = 1e-11
 
 
 def dearer(plan, node, choice):
-    """Return what the whole plan costs more with another choice of the graph's."""
+    """Return the additional cost of the whole plan with another choice of the graph."""
     graph, picked = plan.offer.graph, list(plan.search.choices)
     before = graph.cost(picked)
     picked[node] = choice
@@ -31,7 +31,7 @@ def dearer(plan, node, choice):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_they_cost_what_the_plan_with_them_does(name):
+def test_an_alternative_costs_as_much_as_the_plan_with_it(name):
     body, shapes = NETWORKS[name]
     network = extract(build(body, *shapes))
     plan = plan_layouts(network, cost_model(byte_price=PRICE), OptLevel.GLOBAL)
@@ -86,7 +86,7 @@ def test_a_choice_knows_when_it_was_measured():
     assert all(bool(one.day) != is_estimated(one.source) for one in folded)
 
 
-def test_what_less_would_cost():
+def test_levels_report_the_cost_of_less_optimisation():
     network = extract(build(residual, IMAGE))
     costs = cost_model()
     options = PlanOptions(opt=OptLevel.GLOBAL, solver="auto", limits=SearchLimits())
@@ -100,7 +100,7 @@ def test_what_less_would_cost():
     assert max(levels.values()) > 1.2 * plan.search.cost
 
 
-def test_plans_of_one_choice_have_none():
+def test_plans_of_one_choice_have_no_alternatives():
     network = extract(build(residual, IMAGE))
     plan = plan_layouts(network, cost_model(), OptLevel.CONV_LAYOUT)
     assert all(

@@ -56,7 +56,7 @@ STORED = {
 @pytest.mark.parametrize("rows", [1, 3, 4, 5])
 @pytest.mark.parametrize("name", STORED)
 def test_few_rows_read_weights_as_integers(name, rows):
-    """What they compute is the same; a quarter as much is stored."""
+    """Results stay the same, and weights take a quarter of the memory."""
     scale, zero = STORED[name]
     rng = np.random.default_rng(0)
     low, high = (0, 240) if zero.dtype == np.uint8 else (-127, 128)

@@ -1,4 +1,4 @@
-"""What the layout search sees of a network."""
+"""The operators that the layout search extracts from a network."""
 
 import pytest
 from networks import (
@@ -51,7 +51,7 @@ def test_residual_add_and_relu_join_the_second_convolution():
     assert len(second.absorbed) == 3
 
 
-def test_of_two_convolutions_that_meet_the_later_takes_the_add():
+def test_the_later_of_two_convolutions_fuses_their_sum():
     left, right = extract(build(projection, IMAGE)).ops
     assert left.workload.epilogue == (BIAS,)
     assert right.workload.epilogue == (BIAS, ADD, RELU)
@@ -62,7 +62,7 @@ def test_joins_and_pools_are_nodes_of_their_own():
     assert kinds("inception") == [ConvOp, ConvOp, PoolOp, ConvOp, ConcatOp, ConvOp]
 
 
-def test_activations_after_a_group_normalisation_are_part_of_it():
+def test_activations_after_a_group_normalisation_are_fused():
     first, normal, last, channels, _ = network("normalised").ops
     assert isinstance(normal, GroupNormOp)
     assert [step.kind for step in normal.workload.steps] == ["silu"]
@@ -72,14 +72,14 @@ def test_activations_after_a_group_normalisation_are_part_of_it():
     assert isinstance(channels, ChannelNormOp)
 
 
-def test_squares_are_added_up_where_they_are_made():
+def test_sums_of_squares_are_fused_with_their_producer():
     first, pool, *_ = network("response").ops
     assert isinstance(pool, GlobalPoolOp)
     assert (pool.kind, len(pool.absorbed)) == ("squares", 1)
     assert pool.reads[0].var.same_as(first.result)
 
 
-def test_squares_that_another_reads_are_not_added_up_where_they_are_made():
+def test_squares_with_another_reader_are_not_fused_with_their_producer():
     def body(net, x):
         square = net.emit(relax.op.multiply(x, x))
         return net.emit(relax.op.add(square, net.emit(relax.op.sum(square, [2, 3], True))))
@@ -105,7 +105,7 @@ def test_a_pooling_and_a_convolution_along_channels_are_a_gate():
 
 
 @pytest.mark.parametrize("other", ["a reader", "strides", "two channels"])
-def test_what_is_no_gate_along_channels_stays(other):
+def test_tensors_that_are_no_channel_gates_are_not_fused(other):
     def body(net, x):
         pooled = net.emit(relax.op.mean(x, [2, 3], True))
         row = net.emit(relax.op.reshape(pooled, (IMAGE[0], 1, 1, IMAGE[1])))
@@ -126,7 +126,7 @@ def test_what_is_no_gate_along_channels_stays(other):
 
 
 @pytest.mark.parametrize("other", ["a reader", "a residual", "a window"])
-def test_what_is_no_gate_stays(other):
+def test_tensors_that_are_no_gates_are_not_fused(other):
     def body(net, x):
         pooled = net.emit(relax.op.mean(x, [2, 3], True))
         inner = net.conv(pooled, 12, 3 if other == "a window" else 1)
@@ -150,7 +150,7 @@ def test_slices_of_channels_and_their_concat_are_gathers():
     assert not network("split").nchw_reads.keys() & {wide.result, half.result, branch.result}
 
 
-def test_what_detectors_do_between_convolutions_has_every_layout():
+def test_operators_between_a_detectors_convolutions_take_every_layout():
     net = network("pyramid")
     assert kinds("pyramid").count(ResizeOp) == 2
     assert set(net.nchw_reads) == {net.ops[-1].result}

@@ -1,4 +1,4 @@
-"""Folded layout transforms: what they cost, and at which levels a plan has them."""
+"""Folded layout transforms: their costs, and the levels at which plans have them."""
 
 from dataclasses import replace
 
@@ -53,7 +53,7 @@ def test_the_fastest_kernel_is_offered_for_every_block_it_can_store():
     assert all(choice.out_format.layout == choice.scheme.out_layout for choice in found.values())
 
 
-def test_a_fold_no_faster_than_what_the_pair_has_is_left_out():
+def test_a_fold_no_faster_than_its_pair_is_left_out():
     plain, found = choices({})
     for pair, choice in plain.items():
         assert found[pair].seconds <= choice.seconds
@@ -61,7 +61,7 @@ def test_a_fold_no_faster_than_what_the_pair_has_is_left_out():
     assert found[best.in_format, best.out_format] == best
 
 
-def test_a_fold_on_record_costs_what_was_measured():
+def test_a_fold_on_record_costs_its_measured_time():
     _, found = choices({SCHEME: FAST, FOLDED: FAST / 2})
     choice = found[IN, OUT]
     assert (choice.scheme, choice.seconds, choice.source) == (FOLDED, FAST / 2, "measured")
@@ -86,7 +86,7 @@ def disagreeing_plan(opt):
     first, second = (conv.workload for conv in network.convs)
 
     def measured(workload):
-        """Of the first convolution's schemes one output block is fast, of the second's another."""
+        """Make one output block fast for the first convolution, and another for the second."""
         if workload not in (first, second):
             return Measured()
         wanted = MIDDLE if workload == first else SMALL

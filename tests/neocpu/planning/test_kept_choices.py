@@ -1,4 +1,4 @@
-"""Ways to run a convolution are found again for what they were found for, and nothing else."""
+"""Choices for a convolution are reused for the same settings only."""
 
 import dataclasses
 import json
@@ -24,30 +24,30 @@ RECORDS = Measured({SCHEMES[1]: 1e-3 / 3, SCHEMES[2]: None})
 
 @pytest.fixture(name="keep")
 def _keep():
-    """Return what keeps in memory, as JSON brings it back."""
+    """Return a function that keeps results in memory as JSON."""
     kept = {}
 
-    def keep(subject, make):
-        if subject not in kept:
-            kept[subject] = json.dumps(make())
-        return json.loads(kept[subject])
+    def keep(key, make):
+        if key not in kept:
+            kept[key] = json.dumps(make())
+        return json.loads(kept[key])
 
     keep.kept = kept
     return keep
 
 
 @pytest.mark.parametrize("fold", [True, False])
-def test_they_are_as_the_search_would_find_them(keep, fold):
+def test_kept_choices_equal_those_of_a_new_search(keep, fold):
     costs = cost_model(2, measured=lambda workload: RECORDS)
     plain = costs.conv_choices(WORKLOAD)
     expected = with_folds(plain, WORKLOAD, costs) if fold else plain
     costs = dataclasses.replace(costs, keep=keep)
     for _ in range(2):
         assert convolution_choices(WORKLOAD, costs, fold=fold) == expected
-        assert sum(subject.startswith("choices") for subject in keep.kept) == 1
+        assert sum(key.startswith("choices") for key in keep.kept) == 1
 
 
-def test_others_are_not_found_for_them(keep):
+def test_choices_of_other_settings_are_not_reused(keep):
     costs = cost_model(2, measured=lambda workload: RECORDS, keep=keep)
     others = (
         {"threads": 1},
@@ -61,21 +61,21 @@ def test_others_are_not_found_for_them(keep):
     for other in ({}, *others):
         before = len(keep.kept)
         changed = dataclasses.replace(costs, **other)
-        fresh = dataclasses.replace(changed, keep=lambda subject, make: make())
+        fresh = dataclasses.replace(changed, keep=lambda key, make: make())
         found = convolution_choices(WORKLOAD, changed, fold=True)
         assert found == convolution_choices(WORKLOAD, fresh, fold=True)
         assert len(keep.kept) > before
 
 
-def test_plans_keep_them_but_for_the_prices_that_a_limit_tries(keep):
+def test_plans_keep_choices_except_for_trial_prices_of_a_limit(keep):
     body, shapes = NETWORKS["residual"]
     network, costs = extract(build(body, *shapes)), cost_model(keep=keep)
     options = PlanOptions.parse("global", "auto", None)
     options.plan(network, costs, 0)
     options.levels(network, costs)
     kept = set(keep.kept)
-    # With folds, and without for what the other levels would cost.
-    assert sum(subject.startswith("choices") for subject in kept) == 2 * len(
+    # Choices with folds, and without them for the cost of other levels.
+    assert sum(key.startswith("choices") for key in kept) == 2 * len(
         {conv.workload for conv in network.convs}
     )
     with pytest.raises(UsageError, match="too small"):

@@ -1,4 +1,4 @@
-"""Costs of transforms and joins: classes, their canonical workloads, and what records change."""
+"""Costs of transforms and concats: classes, canonical workloads, and the effect of records."""
 
 import itertools
 import math
@@ -83,7 +83,7 @@ def test_canonical_workloads_belong_to_their_class(cpu, dtype):
     assert len(found) == len(MemoryClass) * len(SIDES)
 
 
-def test_without_records_all_is_estimated():
+def test_costs_without_records_are_estimates():
     cost = cost_model().transform(SHAPE, PLAIN, BLOCK)
     workload = TransformWorkload.between(SHAPE, PLAIN, BLOCK)
     (scheme,) = registry.schemes(workload, HOST)
@@ -106,7 +106,7 @@ def test_a_record_speaks_for_its_class(dest):
     ("pixels", "factor"),
     [(14 * 14, 1), (28 * 28, 16), (14 * 28, 4), (14 * 28 * 2**0.5, 8), (1, 1), (10**4, 16)],
 )
-def test_between_two_sizes_costs_are_interpolated(pixels, factor):
+def test_costs_between_two_sizes_are_interpolated(pixels, factor):
     kind = MemoryClass.NARROW
     costs = times_the_estimate({canonical(kind, 14): 1.0, canonical(kind, 28): 16.0})
     shape = (1, CHANNELS, round(pixels), 1)
@@ -141,7 +141,7 @@ def test_joins_are_scaled_and_pools_are_not():
     assert pool.memory_class(BLOCK.layout) is None
 
 
-def test_a_gather_moves_what_it_takes():
+def test_a_gather_moves_only_the_channels_it_takes():
     gathers = [op for op in network_of("split")[1].ops if isinstance(op, GatherOp)]
     assert [op.memory_class(NCHW) for op in gathers] == [MemoryClass.CONCAT] * 2
     assert [op.memory_class(BLOCK.layout) for op in gathers] == [MemoryClass.SHIFTED_CONCAT] * 2
@@ -162,7 +162,7 @@ def test_large_feature_maps_ask_for_large_workloads():
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("opt", [OptLevel.GLOBAL, OptLevel.CONV_LAYOUT])
-def test_what_a_network_asks_for_answers_all_of_its_plan(name, opt):
+def test_measured_workloads_of_a_network_cover_its_plan(name, opt):
     mod, network = network_of(name)
     asked = memory_workloads(network, HOST)
     assert len(asked) == len(set(asked)) <= len(MemoryClass) * len(SIDES)
@@ -177,7 +177,7 @@ def test_what_a_network_asks_for_answers_all_of_its_plan(name, opt):
 
 
 def test_records_change_the_plan():
-    """A network of two convolutions around a concat: dear transforms are avoided."""
+    """Expensive transforms are avoided between two convolutions and a concat."""
     mod, network = network_of("inception")
     kinds = (MemoryClass.PACK, MemoryClass.UNPACK, MemoryClass.WIDEN, MemoryClass.NARROW)
 
@@ -189,7 +189,7 @@ def test_records_change_the_plan():
     assert transforms(1e3) < transforms(1e-3)
 
 
-def test_convolutions_are_none_of_it():
+def test_convolutions_are_not_among_the_memory_workloads():
     _, network = network_of("residual")
     assert not any(isinstance(w, Conv2dWorkload) for w in memory_workloads(network, HOST))
     assert {type(w) for w in memory_workloads(network_of("dense_block")[1], HOST)} == {

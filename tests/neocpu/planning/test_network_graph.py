@@ -1,4 +1,4 @@
-"""The layout graph charges what the rewritten network does, no more and no less."""
+"""The layout graph charges exactly the operators of the rewritten network."""
 
 import itertools
 import math
@@ -49,7 +49,7 @@ class MadeUpCosts:
 
 
 def random_network(rng, size):
-    """Operators that read one to three feature maps, inputs and results alike, some twice."""
+    """Operators that read one to three feature maps, inputs or results, some of them twice."""
     variables = [Named("x0"), Named("x1")]
     ops = []
     for index in range(size):
@@ -73,7 +73,7 @@ def random_network(rng, size):
 
 
 def random_choices(rng):
-    """As a convolution's: some pairs of layouts; or as a join's: one layout; or a single one."""
+    """Return choices as of a convolution (pairs of layouts) or of a concat (one layout each)."""
     if rng.random() < 0.3:
         return [
             Choice(in_format=layout, out_format=layout, seconds=float(rng.random()))
@@ -88,7 +88,7 @@ def random_choices(rng):
 
 
 def emitted(network, chosen, costs, via_nchw=False):
-    """What a plan costs by definition: every operator, and each transform that is made once."""
+    """Return a plan's cost by definition: its operators, and each transform once."""
     total = math.fsum(choice.seconds for choice in chosen)
     made = defaultdict(set)
     source = defaultdict(lambda: PLAIN)
@@ -130,7 +130,7 @@ def test_no_plan_pays_for_a_layout_that_nobody_reads(solver):
         chosen = [options[i] for options, i in zip(choices, plan.choices, strict=False)]
         assert plan.cost == pytest.approx(emitted(network, chosen, costs))
         proven.add(plan.proven)
-    assert False in proven  # or there was nothing to pay too much for
+    assert False in proven  # otherwise no plan could pay too much
 
 
 def test_a_graph_without_shared_feature_maps_has_a_node_per_operator():
@@ -139,7 +139,7 @@ def test_a_graph_without_shared_feature_maps_has_a_node_per_operator():
     assert [node.name for node in graph.nodes] == [op.name for op in network.ops]
 
 
-def test_a_hub_offers_what_readers_may_want_and_what_must_exist():
+def test_a_hub_offers_the_layouts_of_readers_and_required_ones():
     network = extract(build(residual, IMAGE))
     eight, sixteen = float32(8), float32(16)
     both = [
@@ -180,7 +180,7 @@ def assert_costs_what_is_emitted(mod, opt):
 
 @pytest.mark.parametrize("opt", OptLevel)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_plans_cost_is_that_of_what_is_emitted(name, opt):
+def test_a_plans_cost_is_that_of_its_operators_and_transforms(name, opt):
     body, shapes = NETWORKS[name]
     assert_costs_what_is_emitted(build(body, *shapes), opt)
 
@@ -198,7 +198,7 @@ def test_also_in_networks_that_share_most_feature_maps(name):
 
 
 def test_a_chain_split_by_a_transform_is_charged_for_memory_again():
-    """Between two elementwise operators a transform costs more than behind both."""
+    """A transform between two elementwise operators costs more than one after both."""
 
     def chain(net, x):
         return net.emit(relax.op.exp(net.emit(relax.op.tanh(x))))
@@ -243,7 +243,7 @@ def test_a_join_may_take_either_inputs_layout_or_neither(join, prefer):
 
 @pytest.mark.parametrize("own", BLOCKS)
 def test_a_residual_may_be_transformed_to_the_sum_or_the_sum_to_it(own):
-    """The add is in the second convolution's epilogue, in whichever layout that writes."""
+    """The second convolution's epilogue adds in the layout that it writes."""
     network = extract(build(NETWORKS["projection"][0], IMAGE))
     assert network.ops[1].reads[1].in_output_layout
     choices = [

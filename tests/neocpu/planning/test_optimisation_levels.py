@@ -21,7 +21,7 @@ def plan(name, opt=OptLevel.GLOBAL, costs=None):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_global_plan_is_proven_and_no_worse_than_the_others(name):
+def test_global_plans_are_proven_and_no_worse_than_other_levels(name):
     best = plan(name)
     assert best.search.gap == 0.0
     for opt in OptLevel:

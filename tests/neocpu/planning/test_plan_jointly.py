@@ -26,7 +26,7 @@ BATCHES = (1, 2, 8)
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3)])
 @pytest.mark.parametrize("groups", [1, 2, 24])
 def test_schemes_of_one_packing_read_the_same_bytes(kernel, groups):
-    """Whatever the batch and the size of the image."""
+    """This holds for any batch and size of the image."""
     weights = np.random.default_rng(0).standard_normal((24, 24 // groups, *kernel))
     packed = {}
     for batch, size in ((1, 14), (4, 7)):
@@ -46,17 +46,17 @@ def networks(name):
     return mods, [extract(mod) for mod in mods]
 
 
-def together(nets, costs, **limits):
+def planned(nets, costs, **limits):
     return plan_jointly(nets, costs, [ArrayDigests() for _ in nets], **limits)
 
 
 def priced(plan):
-    """What was minimised of a plan by itself."""
+    """Return the objective of a plan that is planned by itself."""
     return plan.search.cost + plan.offer.byte_price * plan.weight_bytes
 
 
 def packed_bytes(plans):
-    """What the packed weights of all plans together take."""
+    """Return the bytes of the packed weights of all plans; plans share equal ones."""
     found = {}
     for plan in plans:
         for op, choice in zip(plan.network.ops, plan.choices, strict=True):
@@ -67,7 +67,7 @@ def packed_bytes(plans):
 
 
 @pytest.mark.parametrize("name", ["residual", "inception", "excite", "preactivation"])
-def test_plans_together(name, monkeypatch):
+def test_joint_plans_need_no_more_packed_weights_than_separate_ones(name, monkeypatch):
     mods, nets = networks(name)
     costs = cost_model()
     (*_, bandwidth) = costs.target.bandwidths
@@ -76,7 +76,7 @@ def test_plans_together(name, monkeypatch):
     sizes = []
     for price in (0.0, 0.2, 1e6):
         monkeypatch.setattr(module, "PRICE", price)
-        plans = together(nets, costs)
+        plans = planned(nets, costs)
         for mod, plan, own in zip(mods, plans, alone, strict=True):
             assert priced(plan) >= own.search.cost * (1 - 1e-9)
             assert plan.search.lower_bound <= plan.search.cost
@@ -89,15 +89,15 @@ def test_plans_together(name, monkeypatch):
     assert sizes[-1] <= packed_bytes(alone)
 
 
-def test_a_limit_is_kept_if_any_plans_keep_it(monkeypatch):
+def test_a_weight_limit_is_kept_if_any_plans_keep_it(monkeypatch):
     monkeypatch.setattr(module, "PRICE", 1e-3)
     _, nets = networks("inception")
     costs = cost_model()
-    largest = packed_bytes(together(nets, costs))
-    smallest = packed_bytes(together(nets, costs, most_bytes=0))
+    largest = packed_bytes(planned(nets, costs))
+    smallest = packed_bytes(planned(nets, costs, most_bytes=0))
     assert smallest <= largest
     for limit in (smallest, (smallest + largest) // 2, largest):
-        assert packed_bytes(together(nets, costs, most_bytes=limit)) <= limit
+        assert packed_bytes(planned(nets, costs, most_bytes=limit)) <= limit
 
 
 def test_a_plan_pays_for_the_bytes_it_reads_as_a_plan_alone_does(monkeypatch):
@@ -106,7 +106,7 @@ def test_a_plan_pays_for_the_bytes_it_reads_as_a_plan_alone_does(monkeypatch):
     _, nets = networks("inception")
     costs = cost_model()
     (*_, bandwidth) = costs.target.bandwidths
-    for network, plan in zip(nets, together(nets, costs), strict=True):
+    for network, plan in zip(nets, planned(nets, costs), strict=True):
 
         def solve(price, network=network):
             return plan_layouts(network, replace(costs, byte_price=price), OptLevel.GLOBAL)
@@ -117,10 +117,10 @@ def test_a_plan_pays_for_the_bytes_it_reads_as_a_plan_alone_does(monkeypatch):
         assert plan.search.lower_bound <= plan.search.cost
 
 
-def test_one_shape_alone_is_planned_as_ever():
+def test_joint_planning_of_one_shape_costs_about_as_much_as_usual():
     _, (network, *_) = networks("residual")
     costs = cost_model()
-    (plan,) = together([network], costs)
+    (plan,) = planned([network], costs)
     alone = plan_layouts(network, costs, OptLevel.GLOBAL)
     assert plan.search.cost <= 1.1 * alone.search.cost
     assert plan.search.gap < 0.01
@@ -128,19 +128,19 @@ def test_one_shape_alone_is_planned_as_ever():
 
 def test_networks_without_anything_to_choose():
     nets = [extract(build(lambda net, x: net.relu(x), (batch, 3))) for batch in (1, 4)]
-    plans = together(nets, cost_model())
+    plans = planned(nets, cost_model())
     assert [plan.network for plan in plans] == nets
 
 
 @pytest.mark.parametrize("name", ["residual", "excite"])
-def test_alternatives_cost_what_plans_with_them_do(name, monkeypatch):
-    """With the packings that all plans then need."""
+def test_an_alternative_costs_as_much_as_the_plans_with_it(name, monkeypatch):
+    """The cost includes the packings that all plans need with the alternative."""
     _, nets = networks(name)
     costs = cost_model()
     monkeypatch.setattr(module, "PRICE", 0.0)
-    alone = [together([network], costs)[0] for network in nets]
+    alone = [planned([network], costs)[0] for network in nets]
     monkeypatch.setattr(module, "PRICE", price := 0.3)
-    plans = together(nets, costs)
+    plans = planned(nets, costs)
     whole = smallest_bytes(plans)
 
     def needs(plan, node=None, other=None):
@@ -173,7 +173,7 @@ def test_alternatives_cost_what_plans_with_them_do(name, monkeypatch):
 
 
 def smallest_bytes(plans):
-    """What the weights of all convolutions take, each in the smallest packing on offer."""
+    """Return the bytes of all convolutions' weights, each in its smallest possible packing."""
     least = {}
     for plan in plans:
         for op, choices in zip(plan.network.ops, plan.offer.choices, strict=True):

@@ -1,4 +1,4 @@
-"""Attention and products of activations: found, with what surrounds them, and computed."""
+"""Attention and products of activations are recognised with their surroundings, and right."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from tests.guarded_machine import legalized_machine
 
 
 def check(mod):
-    """Compile and run a module beside what TVM makes of it; return its products."""
+    """Compile and run a module, compare it with TVM's result, and return its products."""
     network = extract(mod)
     costs = cost_model()
     rewritten = apply_plan(mod, plan_layouts(network, costs, OptLevel.GLOBAL), costs)
@@ -92,7 +92,7 @@ def test_a_projections_heads_are_read_and_written_in_place(split, scaled):
 
 
 def test_windows_with_biases_and_masks():
-    """Swin's: a bias of each head, and a mask of each window, which is added in another shape."""
+    """Swin adds a bias to each head, and a mask of another shape to each window."""
 
     def body(net, q, k, v, mask):
         scores = net.emit(relax.op.matmul(q, transposed(net, k)))
@@ -132,7 +132,7 @@ def test_a_softmax_over_queries_is_no_attention(axis):
 
 
 def test_cross_attention_over_feature_maps():
-    """As SegFormer's: few keys, and queries of convolutions, channels first."""
+    """SegFormer has few keys, and its queries are feature maps, channels first."""
 
     def body(net, x, y):
         q = transposed(net, net.emit(relax.op.reshape(x, (1, 12, 30))))
@@ -148,7 +148,7 @@ def test_cross_attention_over_feature_maps():
 
 
 def test_keys_and_values_that_heads_share():
-    """As grouped-query attention has them: repeated for each head, which reads them in place."""
+    """Grouped-query attention repeats them for each head; the kernel reads them in place."""
 
     def body(net, q, k, v):
         def repeated(x):
@@ -168,7 +168,7 @@ def test_keys_and_values_that_heads_share():
 
 @pytest.mark.parametrize("again", [False, True])
 def test_masks_that_may_hide_all_keys(again):
-    """PyTorch's, of booleans: what is no number becomes zero."""
+    """PyTorch's boolean masks make NaN, which becomes zero."""
 
     def body(net, q, k, v, mask):
         scores = net.emit(relax.op.matmul(q, transposed(net, k)))
@@ -196,7 +196,7 @@ def test_linear_attention():
     assert kinds(check(build(body, *[(2, 3, 50, 8)] * 3))) == ["product", "product"]
 
 
-def test_heads_behind_their_scores_are_moved_there_by_another_kernel():
+def test_heads_on_the_last_axis_are_moved_by_another_kernel():
     """Threads that compute a head each would write to each other's cache lines."""
 
     def body(net, q, k):
@@ -227,7 +227,7 @@ def test_weights_that_several_batches_of_values_share_are_no_attention():
 
 
 @pytest.mark.parametrize("again", ["attention", "product"])
-def test_what_another_product_reads_exists(again):
+def test_a_tensor_that_another_product_reads_is_stored(again):
     """The first product could be stored transposed, but the second reads it as it is."""
 
     def body(net, q, k, v):
@@ -244,7 +244,7 @@ def test_what_another_product_reads_exists(again):
 
 
 @pytest.mark.parametrize("step", ["bias", "values"])
-def test_what_attention_would_read_and_absorb_is_stored(step):
+def test_a_tensor_that_attention_both_reads_and_fuses_is_stored(step):
     def body(net, q, k, v):
         scores = net.emit(relax.op.matmul(q, k))
         scores = net.emit(relax.op.add(scores, scores)) if step == "bias" else scores
@@ -265,7 +265,7 @@ def test_sums_of_a_value_and_itself_are_looked_at_once():
 
 
 def talking(before, after, *, kernel=1, batch=2):
-    """Attention whose scores are mixed across heads, as two transposes and a layer leave it."""
+    """Attention whose scores are mixed across heads by two transposes and a layer."""
 
     def body(net, x):
         q, k, v = (heads_of(net, x, 4, part, split="take") for part in range(3))

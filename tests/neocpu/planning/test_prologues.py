@@ -1,4 +1,4 @@
-"""Which elementwise chains 1x1 convolutions take."""
+"""The elementwise chains that 1x1 convolutions fuse as prologues."""
 
 import pytest
 from networks import NETWORKS, build
@@ -40,19 +40,19 @@ def test_normalisation_activation_and_gate_join_the_convolutions():
     assert (gate.shape, gate.in_output_layout) == ((2, 20, 1, 1), False)
 
 
-def test_nothing_is_matched_where_it_is_not_asked_for():
+def test_prologues_are_matched_only_on_request():
     body, (shape,) = NETWORKS["preactivation"]
     found = ops(body, shape, prologues=False)
     assert not any(op.workload.prologue for op in found if isinstance(op, ConvOp))
     assert sum(isinstance(op, ElementwiseOp) for op in found) == 4
 
 
-def test_what_a_producer_can_do_is_its_epilogue():
+def test_steps_that_a_producer_can_fuse_are_its_epilogue():
     assert last_prologue(lambda net, x: net.conv(net.relu(net.conv(x, 16)), 16, 1)) == ()
 
 
 @pytest.mark.parametrize("attrs", [{"kernel": 3}, {"kernel": 1, "groups": 2}], ids=str)
-def test_other_convolutions_take_nothing(attrs):
+def test_other_convolutions_have_no_prologues(attrs):
     assert last_prologue(lambda net, x: net.conv(net.relu(x), 32, **attrs)) == ()
 
 
@@ -61,7 +61,7 @@ def test_convolutions_of_few_channels_take_nothing():
     assert last_prologue(lambda net, x: net.conv(net.relu(x), 32, 1), (1, 15, 4, 4)) == ()
 
 
-def test_a_value_that_another_reads_stays():
+def test_a_value_with_another_reader_is_not_fused():
     def body(net, x):
         active = net.relu(x)
         return net.emit(relax.op.concat([net.conv(active, 16, 1), active], axis=1))
@@ -70,7 +70,7 @@ def test_a_value_that_another_reads_stays():
     assert next(op for op in found if isinstance(op, ConvOp)).workload.prologue == ()
 
 
-def test_a_value_that_is_an_output_stays():
+def test_an_output_is_not_fused():
     def body(net, x):
         active = net.relu(x)
         return net.emit(relax.Tuple([active, net.conv(active, 16, 1)]))
@@ -78,7 +78,7 @@ def test_a_value_that_is_an_output_stays():
     assert ops(body)[-1].workload.prologue == ()
 
 
-def test_the_chain_ends_at_what_is_no_step():
+def test_the_chain_ends_at_an_operator_that_is_no_step():
     def body(net, x):
         grown = net.emit(relax.op.exp(net.relu(x)))  # may become infinite in the padded lanes
         return net.conv(net.relu(net.emit(relax.op.add(grown, x))), 16, 1)
@@ -96,5 +96,5 @@ def test_the_chain_ends_at_what_is_no_step():
         ("global", {"conv2d_direct", "conv2d_pointwise"}, True),
     ],
 )
-def test_only_where_the_pointwise_template_may_run(opt, templates, fuses):
+def test_prologues_need_the_pointwise_template(opt, templates, fuses):
     assert PlanOptions.parse(opt, "auto", None).fuses_prologues(templates) == fuses

@@ -1,4 +1,4 @@
-"""What follows a convolution of integers means what the model says, to a step."""
+"""Epilogues of integer convolutions compute what the model says, up to one step."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_form_of_integers_is_the_one_of_real_numbers(name, store, stored):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-4)
 
 
-def test_what_is_no_such_form_stays_in_float32():
+def test_operators_of_another_form_stay_in_float32():
     scales = np.full(WORKLOAD.in_channels, 0.1, np.float32)
     across = replace(weights(), scale=scales, zero=np.zeros(13, np.int8), axis=1)
     assert stored_form(WORKLOAD, across, IN, [], {}, store=False) is None
@@ -108,7 +108,7 @@ def test_what_is_no_such_form_stays_in_float32():
 @pytest.mark.parametrize(
     ("largest", "products"), [(127, 0), (64, 2), (32, 4), (16, 8), (1, 8)], ids=str
 )
-def test_how_many_products_16_bits_hold(largest, products):
+def test_the_number_of_products_that_16_bits_hold(largest, products):
     stored = StoredWeights(np.full(WORKLOAD.kernel_shape, largest, np.int8), np.float32([1]),
                            np.array([0], np.int8), 0)  # fmt: skip
     form = stored_form(WORKLOAD, stored, IN, [], {}, store=False)
@@ -128,7 +128,7 @@ def test_one_pair_that_is_too_large_decides():
     assert form.workload.numerics.int16_sums == 8
 
 
-def test_cpus_with_an_instruction_for_all_of_it_do_not_look_at_the_weights():
+def test_cpus_with_dot_instructions_do_not_look_at_the_weights():
     form = stored_form(WORKLOAD, weights(16), IN, [], {}, store=False)
     assert form.workload.numerics.int16_sums == 8
     assert form.on(parse_target("haswell")) is not None

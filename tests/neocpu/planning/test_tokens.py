@@ -1,4 +1,4 @@
-"""Rows of channels are feature maps in a layout of their own, and maps become rows so."""
+"""Rows of channels are feature maps in a special layout, and maps become rows by it."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from tests.guarded_machine import legalized_machine
 
 
 def check(mod):
-    """Compile and run a module beside what TVM makes of it; return what became of it."""
+    """Compile and run a module, compare it with TVM's result, and return the compiled module."""
     costs = cost_model()
     plan = plan_layouts(extract(mod), costs, OptLevel.GLOBAL)
     rewritten = apply_plan(mod, plan, costs)
@@ -64,7 +64,7 @@ def test_a_depthwise_convolution_between_dense_layers_transposes_nothing(
 
 
 def test_rows_of_whole_vectors_are_convolved_and_added_where_they_lie():
-    """Also what is no neighbour of rows: the sum that the second convolution reads."""
+    """The sum that the second convolution reads keeps the layout too, though it is no neighbour."""
     channels = 6 * HOST.lanes("float32")
 
     def block(net, pixels):
@@ -92,7 +92,7 @@ def test_a_map_that_is_read_as_it_is_and_as_rows():
 
 
 def test_rows_that_are_read_in_between():
-    """What only gave another shape exists where something else reads it."""
+    """A tensor that is only reshaped exists only if something else reads it."""
 
     def body(net, x):
         turned = net.emit(relax.op.permute_dims(x, [0, 2, 1]))
@@ -103,7 +103,7 @@ def test_rows_that_are_read_in_between():
 
 
 def test_rows_that_attention_stores_transposed():
-    """They do not exist as rows, so that the map is a reshape of what it stores."""
+    """The rows are never stored, so that the map is a reshape of attention's output."""
 
     def body(net, x):
         scores = net.emit(relax.op.matmul(x, net.emit(relax.op.permute_dims(x, [0, 2, 1]))))

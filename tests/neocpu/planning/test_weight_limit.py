@@ -1,4 +1,4 @@
-"""The fastest plan within a limit on bytes, against all plans there are."""
+"""The fastest plan within a limit on bytes, compared with all possible plans."""
 
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ from neocpu.search.solver.plan import Plan
 
 @dataclass(frozen=True)
 class FakePlan:
-    """What `plan_within` reads of a plan."""
+    """A plan with the attributes that `plan_within` reads."""
 
     weight_bytes: int
     seconds: float
@@ -61,7 +61,7 @@ def solver(plans):
 
 
 def test_weights_that_save_too_little_time_are_not_kept():
-    """At 1 GB/s a byte is worth a fifth of a nanosecond, and costs are seconds nevertheless."""
+    """A byte is worth a fifth of a nanosecond at 1 GB/s; costs are seconds nevertheless."""
     plans = [(10_000_000, 1.0), (5_000_000, 1.0009), (4_000_000, 1.01)]
     found = plan_sparingly(1e9, solver(plans))
     assert (found.weight_bytes, found.seconds) == plans[1]
@@ -92,7 +92,7 @@ def test_against_all_plans(seed):
         assert found.search.gap == pytest.approx(1 - found.search.lower_bound / found.seconds)
 
 
-def test_one_plan_suits_every_limit_that_it_keeps():
+def test_a_plan_within_the_limit_is_taken_as_it_is():
     found = plan_within(10, 0, solver([(10, 1.0)]))
     assert (found.weight_bytes, found.search.gap, found.search.relaxed) == (10, 0.0, False)
 
@@ -122,7 +122,7 @@ def test_networks_keep_their_limits(name, opt):
         assert packed <= limit
         assert within.search.lower_bound <= within.search.cost
         seconds.append(within.search.cost)
-    if opt is not OptLevel.CONV_LAYOUT:  # which takes each convolution for itself
+    if opt is not OptLevel.CONV_LAYOUT:  # which plans each convolution separately
         assert seconds == sorted(seconds, reverse=True)
     assert seconds[-1] == pytest.approx(free.search.cost)
 
@@ -157,7 +157,7 @@ def test_weights_as_the_model_gives_them():
 
 
 def layer(number, workload, forms):
-    """Return a convolution whose packed weights are to take 1000 bytes."""
+    """Return a convolution whose packed weights count as 1000 bytes."""
     weights = np.zeros(workload.kernel_shape, np.float32)
     return ConvOp(
         name=f"conv2d_{number}",
@@ -175,7 +175,7 @@ def layer(number, workload, forms):
 
 @pytest.mark.parametrize("in_integers", [3, 2, 0])
 def test_integers_may_keep_a_share_of_what_float32_does(in_integers):
-    """Convolutions in float32 keep what they have: those of integers do not make up for it."""
+    """Float32 convolutions keep their share; integer ones do not make up for it."""
     plain = conv_workload(1, 64, 14, 14, 64, (3, 3), padding=(1, 1, 1, 1))
     whole = replace(
         plain, numerics=Numerics(data="uint8", weights="int8", sum="int32", output="uint8")

@@ -24,7 +24,7 @@ def network():
     return make_model(nodes, {"x": np.zeros((1, 3, 12, 16), np.float32)}, {"kernel": kernel})
 
 
-def test_what_is_calibrated_is_the_model_and_what_runs_takes_pictures():
+def test_the_model_is_calibrated_and_the_artifact_takes_pictures():
     asked = Processing.parse(input="x=u8:nhwc:24x32", resize="12x16:stretch", outputs={"y": "top5"})
     data = list(RNG.standard_normal((4, 1, 3, 12, 16)))
     how = {"precision": "int8", "small": True, "processing": asked}

@@ -1,4 +1,4 @@
-"""Calibration data of every kind, and what is wrong with some."""
+"""Calibration data of every kind, and faults in them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_function_yields_samples(tmp_path):
             read(f"{path}:{name}")
 
 
-def test_what_cannot_be_data_is_named(tmp_path):
+def test_data_of_the_wrong_kind_are_named(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "a.jpg").write_bytes(b"no jpeg")
@@ -129,7 +129,7 @@ def test_what_cannot_be_data_is_named(tmp_path):
         str(tmp_path / "bad"): "a.jpg cannot be read as a picture",
         str(tmp_path / "bad.npz"): "cannot be read as arrays",
         str(tmp_path / "bad.py") + ":f": "cannot be imported: ModuleNotFoundError",
-        # Not as if it were unreadable.
+        # The message does not call it unreadable.
         str(tmp_path / "other.npz"): r"^[^(]*other\.npz has no array for input 'image'; it has y$",
         str(tmp_path / "many.npz"): r"many\.npz has no array .* it has n0, .{,200}…$",
         str(tmp_path / "text.npz"): "it holds str32 values, not numbers",
@@ -186,7 +186,7 @@ def test_a_function_that_fails_at_once_is_named(tmp_path):
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_samples_without_a_range_are_named(wrong):
-    """All of them: those too that measure only, as every second one for a mixed precision does."""
+    """All samples count, even those that only measure, as every second one of mixed precision."""
     whole = RNG.standard_normal((3, 3, 8, 12)).astype(np.float32)
     whole[1, 2, 3, 4] = wrong
     with pytest.raises(UsageError, match="sample 1 makes tensor 'image' infinite or NaN"):
@@ -234,7 +234,7 @@ def bomb(path: Path, *, rows: int, fortran: bool = False, method: int = zipfile.
 
 
 def read_within(room: int, path: Path, limit: int) -> None:
-    """Take samples with no more memory than that, in a process of its own."""
+    """Read samples within a limit on memory, in a separate process."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + room
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -262,7 +262,7 @@ def test_files_of_one_sample_and_of_scalars(tmp_path, limit):
 
 @pytest.mark.parametrize("suffix", [".npz", ".npy"])
 def test_no_more_is_unpacked_than_is_asked_for(tmp_path, suffix):
-    """Six megabytes unpacked to six gigabytes, for four samples."""
+    """The file of six megabytes would unpack to six gigabytes; four samples are read."""
     bomb(tmp_path / "bomb.npz", rows=1 << 18)  # 302 MB
     path = tmp_path / f"bomb{suffix}"
     if suffix == ".npy":
@@ -275,7 +275,7 @@ def test_no_more_is_unpacked_than_is_asked_for(tmp_path, suffix):
     assert child.exitcode == 0
 
 
-def test_arrays_whose_headers_lie(tmp_path):
+def test_arrays_with_wrong_headers_are_refused(tmp_path):
     path = tmp_path / "a.npz"
     bomb(path, rows=3000)
     data = path.read_bytes()
@@ -414,7 +414,7 @@ def test_numbers_of_any_form_are_data(given):
     ],
 )
 def test_samples_that_are_no_real_numbers_are_named(kind, message, count):
-    """One sample, which needs no first axis, too."""
+    """A single sample without a first axis is checked too."""
     whole = np.ones(WHOLE.shape)[:count].astype(kind)
     for given in (whole, {"image": whole}, [whole], [{"image": whole}], [whole[0]]):
         with pytest.raises(UsageError) as refused:
@@ -422,7 +422,7 @@ def test_samples_that_are_no_real_numbers_are_named(kind, message, count):
         assert message in str(refused.value)
 
 
-def test_what_a_mask_hides_is_asked_for():
+def test_values_hidden_by_a_mask_are_asked_for():
     with pytest.raises(UsageError, match=r"masked array for input 'image'.*filled\(\)"):
         read(np.ma.masked_equal(WHOLE, 3))
     with pytest.raises(UsageError, match="has no array for input 'image': ValueError"):

@@ -1,4 +1,4 @@
-"""Mixed precision: layers in integers where that is faster, within a budget that is measured."""
+"""Mixed precision: faster layers run in integers, within a measured error budget."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def choices(**noise: float) -> tuple[IntegerLayer, ...]:
     return tuple(IntegerLayer(name, name, 1e-3, value) for name, value in noise.items())
 
 
-def test_what_saves_least_for_its_noise_is_given_up_first():
+def test_layers_that_save_least_for_their_noise_are_given_up_first():
     layers = choices(a=0.001, b=0.02, c=0.003)
     assert [one.result for one in within(layers, 1.0)] == ["a", "b", "c"]
     assert [one.result for one in within(layers, 0.005)] == ["a", "c"]
@@ -78,7 +78,7 @@ def test_a_part_of_the_layers_may_be_in_integers(calibrated):
 
 
 def test_layers_are_found_by_names_with_dots():
-    """As PyTorch's exporter makes them; Relax has no dots in names."""
+    """PyTorch's exporter makes such names; Relax has no dots in names."""
     proto = network()
     for node in proto.graph.node:
         for names in (node.input, node.output):
@@ -92,7 +92,7 @@ def test_layers_are_found_by_names_with_dots():
     assert results == ["stem.sum", "left.sum", "right", "other", "last.sum", "y"]
 
 
-def test_the_laboratory_is_what_writing_the_model_does(calibrated):
+def test_trial_quantisation_equals_the_written_model(calibrated):
     graph, samples = calibrated.graph, [{"x": x} for x in DATA]
     with laboratory_of(graph, calibrated.layers, samples, 2) as laboratory:
         assert laboratory.noise({}) == 0.0
@@ -106,7 +106,7 @@ def test_the_laboratory_is_what_writing_the_model_does(calibrated):
             wanted = run_onnxruntime(network(), x)
             noise = np.square(run_onnxruntime(proto, x) - wanted).mean()
             ratio.append(noise / np.square(wanted).mean())
-        # Of four of the samples.
+        # The noise is that of four of the samples.
         assert found == pytest.approx(np.mean(ratio), rel=0.5)
 
 
@@ -133,7 +133,7 @@ def test_integers_keep_the_limit_or_are_refused():
 @pytest.mark.parametrize("faster", [True, False])
 @needs.one_in(2)
 def test_the_faster_one_is_returned(monkeypatch, faster):
-    """Whatever this machine is faster in."""
+    """The result depends on what is faster on this machine."""
     everything = choices(**dict.fromkeys(NAMES, 0.0))
     monkeypatch.setattr(module, "faster_in_integers", lambda *_: everything)
     monkeypatch.setattr(module, "_race", lambda *_: (1.0 if faster else 3.0, 2.0))
@@ -162,7 +162,7 @@ def test_layers_are_left_out_until_the_limit_holds(monkeypatch):
     assert re.fullmatch(r"none: with them outputs err by .*, more than 1e-06", said[-1][1])
 
 
-def test_layers_that_nothing_speaks_for_say_so(monkeypatch):
+def test_layers_without_a_gain_say_so(monkeypatch):
     monkeypatch.setattr(module, "faster_in_integers", lambda *_: ())
     with neocpu.compile_calibrated(network(), DATA) as compiled:
         assert calibration_fields(compiled.plan) == [("integers", "none: float32 is as fast")]
@@ -176,7 +176,7 @@ def test_tensors_of_16_bits_are_as_fine_in_the_laboratory(calibrated):
         assert 0 < laboratory.noise({"x": wide}) < laboratory.noise({"x": narrow})
 
 
-def test_dense_layers_are_weights_alone(calibrated):
+def test_dense_layers_quantise_only_their_weights(calibrated):
     proto = calibrated.written_with(["y"])
     kinds = [node.op_type for node in proto.graph.node]
     assert (kinds.count("QuantizeLinear"), kinds.count("DequantizeLinear")) == (0, 1)
@@ -184,7 +184,7 @@ def test_dense_layers_are_weights_alone(calibrated):
         assert compiled.plan.weights.packed_bytes > 0
 
 
-def test_what_makes_no_sense_is_refused():
+def test_senseless_options_are_refused():
     with pytest.raises(UsageError, match="correction by activations is for quantize"):
         neocpu.compile_calibrated(network(), DATA, QuantiseOptions(correction="activations"))
     with pytest.raises(UsageError, match="for precision='int8' or auto, not fp32"):
@@ -192,7 +192,7 @@ def test_what_makes_no_sense_is_refused():
 
 
 def test_integers_of_a_float32_model_need_data(tmp_path):
-    """It would be computed in float32, and nobody would hear of it."""
+    """The model would silently be computed in float32 otherwise."""
     for compiling in (
         lambda: neocpu.compile(network(), precision="int8"),
         lambda: neocpu.compile(network(), precision="int8", shapes=[{}]),
@@ -216,7 +216,7 @@ def test_integers_of_a_float32_model_need_data(tmp_path):
     ],
 )
 def test_any_operator_on_quantised_numbers_makes_a_quantised_model(op_type, domain):
-    """Those in branches count too."""
+    """Operators in branches count too."""
     assert not is_quantised(network())
     inner = onnx.helper.make_node(op_type, ["a"], ["b"], domain=domain)
     branch = onnx.helper.make_graph([inner], "branch", [], [])
@@ -227,7 +227,7 @@ def test_any_operator_on_quantised_numbers_makes_a_quantised_model(op_type, doma
 
 @needs.everything()
 def test_the_example_of_a_classifier(tmp_path, capsys):
-    """It runs as it is written, on pictures."""
+    """The example runs unchanged, on pictures."""
     image_module = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     example = runpy.run_path(str(ROOT / "examples" / "quantize_classifier.py"))
     onnx.save(network(), tmp_path / "net.onnx")
@@ -242,7 +242,7 @@ def test_the_example_of_a_classifier(tmp_path, capsys):
 
 
 def test_a_tuning_budget_is_spent_once(monkeypatch, tmp_path):
-    """On all that may be chosen: of the model in float32 and in integers."""
+    """The float32 model and the integer model are tuned in one call."""
     tuned: list[list[Any]] = []
 
     def tune(networks, *rest):
@@ -264,7 +264,7 @@ def test_a_tuning_budget_is_spent_once(monkeypatch, tmp_path):
     assert len(kinds[1]) > 1
 
 
-def test_an_artifact_says_what_integers_saved_and_cost(monkeypatch, tmp_path, capsys):
+def test_an_artifact_reports_the_gain_and_the_error_of_integers(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(
         module, "faster_in_integers", lambda *_: choices(left_sum=0.0, last_sum=0.0)
     )
@@ -289,7 +289,7 @@ def test_an_artifact_says_what_integers_saved_and_cost(monkeypatch, tmp_path, ca
     assert header.endswith("share µs saves µs noise source")
 
 
-def test_float32_that_is_faster_says_so(monkeypatch, tmp_path, capsys):
+def test_the_report_says_that_float32_is_faster(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(module, "faster_in_integers", lambda *_: choices(left_sum=0.0))
     monkeypatch.setattr(module, "_race", lambda *_: (3.0, 2.0))
     path = str(tmp_path / "plain.so")

@@ -1,4 +1,4 @@
-"""Calibration by the smallest and the largest numbers is told in words of ours."""
+"""Calibration by extremely small and large numbers fails with neocpu's own messages."""
 
 import numpy as np
 import onnx

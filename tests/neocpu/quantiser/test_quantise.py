@@ -1,4 +1,4 @@
-"""Quantised models are standard ONNX, near the model they were made of, in every engine."""
+"""Quantised models are standard ONNX, and close to the original in every engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def of_network(**options):
 
 
 def quantise(model=None, **options):
-    """Quantise a model; what comes of the usual one is shared by all that ask the same."""
+    """Quantise a model; results of the usual model are shared among tests."""
     if model is None:
         return of_network(**options)
     return neocpu.quantize(model, DATA, QuantiseOptions(**options), threads=2)
@@ -66,7 +66,7 @@ def test_the_model_is_near_its_own_in_every_engine(tmp_path):
     assert all(op.precision == "int8" for op in convolutions)
 
 
-def test_openvino_reads_it(tmp_path):
+def test_openvino_reads_a_quantised_model(tmp_path):
     openvino = pytest.importorskip("openvino", reason="OpenVINO is not installed")
     made = quantise()
     made.save(tmp_path / "quantised.onnx")
@@ -76,7 +76,7 @@ def test_openvino_reads_it(tmp_path):
     assert decibels(run_onnxruntime(network(), x), compiled({"x": x})[0]) > 20
 
 
-def test_what_it_reports_is_so():
+def test_the_reported_error_is_the_measured_one():
     made = quantise(correction="none")
     found = [run_onnxruntime(made.proto, x) for x in DATA]
     wanted = [run_onnxruntime(network(), x) for x in DATA]
@@ -176,7 +176,7 @@ def test_equalised_layers_compute_the_same():
     assert gained[0] > gained[1] + 1
 
 
-def test_what_cannot_be_quantised_is_refused():
+def test_models_that_cannot_be_quantised_are_refused():
     made = quantise()
     with pytest.raises(UsageError, match="quantised already"):
         quantise(made.proto)
@@ -218,7 +218,7 @@ def test_data_that_are_no_numbers_are_named():
         neocpu.quantize(network(), spoilt)
 
 
-def test_data_that_tell_nothing_are_told_of():
+def test_constant_calibration_data_are_noted():
     made = neocpu.quantize(network(), [np.zeros_like(DATA[0])])
     assert "constant" in made.report.notes[0]
     assert all(tensor.grid.scale > 0 for tensor in made.report.tensors)
@@ -256,7 +256,7 @@ def quantise_small(model, **options):
     return neocpu.quantize(model, small_data(), QuantiseOptions(**options))
 
 
-def test_what_others_read_is_not_equalised():
+def test_channels_with_other_readers_are_not_equalised():
     shared = [node("Conv", "x w1 b", "a"), node("Relu", "a", "r"), node("Conv", "r w2 b", "y")]
     narrow = [node("Conv", "x w1", "a"), node("Relu", "a", "r"), node("Conv", "r w2", "y")]
     cases = (
@@ -349,8 +349,8 @@ def detector() -> onnx.ModelProto:
     return model
 
 
-def test_what_lies_before_selected_rows_is_quantised():
-    """And is compared by what rows are selected by: how many they are is for the data to say."""
+def test_layers_before_selected_rows_are_quantised():
+    """The tensors that select rows are compared, because data decides the number of rows."""
     made = quantise_small(detector())
     onnx.checker.check_model(made.proto, full_check=True)
     assert set(made.report.outputs) == {"b", "t"}

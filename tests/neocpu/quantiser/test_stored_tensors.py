@@ -40,7 +40,7 @@ def test_sums_fit_16_bits(shape, per_channel, products):
 @pytest.mark.parametrize("shape", [(9, 1, 3, 3), (7, 3, 3, 3), (5, 5, 1, 3)], ids=str)
 @pytest.mark.parametrize("per_channel", [True, False])
 def test_pairs_that_belong_to_two_places_fit_16_bits(shape, per_channel):
-    """ONNX Runtime's rows of an odd number of input channels: a pair crosses places."""
+    """A pair may cross two taps in ONNX Runtime's rows of an odd number of channels."""
     given = weights(shape)
     given[:, -1, 0, 0] = given[:, 0, 0, 1] = 50.0
 
@@ -53,7 +53,7 @@ def test_pairs_that_belong_to_two_places_fit_16_bits(shape, per_channel):
     assert largest(depthwise=False) <= SUM_BOUND < largest(depthwise=True)
 
 
-def test_only_channels_that_would_not_fit_are_coarser():
+def test_only_channels_that_would_overflow_have_coarser_steps():
     given = np.zeros((2, 4, 1, 1), np.float32)
     given[0, :2] = given[1, :2] = 1.0
     given[1, 1] = -1.0
@@ -70,7 +70,7 @@ def test_a_channel_that_is_nearly_nothing_leaves_room_for_its_bias():
     assert found.scale[0] == np.float32(1 / LARGEST)
 
 
-def test_the_largest_sums_are_what_counting_gives():
+def test_the_largest_sums_equal_counted_ones():
     values = RNG.integers(-128, 128, (3, 10, 2, 1)).astype(np.int8)
     for products in (2, 4, 8):
         groups, found = products // 2, largest_sums(values, products)

@@ -1,6 +1,6 @@
 """Compile tiny models, ROUNDS times in this process after WARMUP, and check that nothing grows.
 
-A process of its own: what tests before have taken and given back hides what compilations take.
+It needs a separate process, because memory of earlier tests would hide growth.
 """
 
 import sys
@@ -13,10 +13,10 @@ import neocpu
 from tests.neocpu.soak.flat import MEMORY_SLACK, check_flat
 
 KINDS = 13 * 17
-"""Models that differ: after one round of each, caches by workload are full."""
+"""The number of different models; after one round of each, caches by workload are full."""
 
 KEPT_BYTES = 48 << 20
-"""Of resident memory that TVM and the heap take for the first `KINDS` and never give back."""
+"""Resident memory that TVM and the heap take for the first `KINDS` and never release."""
 
 
 def tiny(number: int) -> onnx.ModelProto:
@@ -38,7 +38,7 @@ def tiny(number: int) -> onnx.ModelProto:
 
 
 def main(rounds: int, warmup: int) -> None:
-    """Print what this process held before and after."""
+    """Print this process's footprint before and after."""
     memory = MEMORY_SLACK if warmup >= KINDS else KEPT_BYTES
 
     def work(number: int) -> None:

@@ -1,4 +1,4 @@
-"""How often a soak goes round: a few times in CI, often with ``NEOCPU_SOAK=full`` (make soak)."""
+"""The rounds of a soak test: a few in CI, many with ``NEOCPU_SOAK=full`` (make soak)."""
 
 import os
 import tempfile
@@ -7,7 +7,7 @@ import pytest
 
 
 class Soak:
-    """Chooses counts, and prints what came of them."""
+    """Chooses counts, and prints the results."""
 
     def __init__(self, name: str) -> None:
         self.full = os.environ.get("NEOCPU_SOAK") == "full"
@@ -30,7 +30,7 @@ def soak(request):
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path_factory, monkeypatch):
-    """A folder for temporary files in which nobody else works."""
+    """Use a folder for temporary files that no other process uses."""
     folder = tmp_path_factory.mktemp("temporary")
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setenv("TMPDIR", str(folder))

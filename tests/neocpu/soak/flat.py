@@ -1,4 +1,4 @@
-"""What a process holds on to: threads, mappings, descriptors, temporary files, memory."""
+"""The resources of a process: threads, mappings, descriptors, temporary files, memory."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
-SETTLE_SECONDS: Final = 20.0
-"""How long what is ending already may take: TVM's threads spin before they notice."""
+ENDING_SECONDS: Final = 20.0
+"""The most seconds that ending threads may take: TVM's threads spin before they notice."""
 
 MEMORY_SLACK: Final = 16 << 20
-"""Bytes of resident memory that an allocator may keep more of, whatever the number of rounds."""
+"""Bytes by which an allocator may grow over any number of rounds."""
 
 _MAPS_SLACK: Final = 8  # the allocator's own come and go
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What one process has at one moment; ``files`` are ours in the folder for temporary ones."""
+    """The resources of a process at one moment; ``files`` are neocpu's temporary files."""
 
     threads: int
     maps: int
@@ -32,7 +32,7 @@ class Footprint:
 
     @classmethod
     def of(cls, process: int | None = None) -> Footprint:
-        """Read that of a process, by default this one."""
+        """Read the footprint of a process, by default this one."""
         here = Path("/proc") / str(process or os.getpid())
         pages = int((here / "statm").read_text().split()[1])
         return cls(
@@ -44,14 +44,14 @@ class Footprint:
         )
 
     def growth_over(self, before: Footprint, memory: int = MEMORY_SLACK) -> list[str]:
-        """Say of what there is more than before."""
+        """Return a line for each resource that has grown."""
         slack = {"maps": _MAPS_SLACK, "resident": memory}
         pairs = ((f.name, getattr(before, f.name), getattr(self, f.name)) for f in fields(self))
         return [f"{name}: {a} -> {b}" for name, a, b in pairs if b > a + slack.get(name, 0)]
 
 
 def temporary_files() -> int:
-    """Count what is called like ours in the folder for temporary files."""
+    """Count the files with neocpu's names in the folder for temporary files."""
     names = os.listdir(tempfile.gettempdir())
     return sum("neocpu" in name for name in names)
 
@@ -64,39 +64,39 @@ def check_flat(
     memory: int = MEMORY_SLACK,
     process: int | None = None,
 ) -> tuple[Footprint, Footprint]:
-    """Do ``work(i)`` so many times, and check that nothing of a process has grown.
+    """Do ``work(i)`` for some rounds, and check that no resource of a process has grown.
 
     Parameters
     ----------
     warmup : int
-        Rounds before the first look, in which caches and allocators take what they keep.
+        Rounds before the first measurement, in which caches and allocators fill.
     memory : int
-        Bytes by which resident memory may grow in all rounds together.
+        The bytes by which resident memory may grow over all rounds.
     process : int, optional
-        Whose footprint; by default this one's.
+        The process to measure; by default this one.
 
     Returns
     -------
     tuple of Footprint
-        Before and after the rounds.
+        The footprints before and after the rounds.
     """
     for number in range(warmup):
         work(number)
-    before = _settled(process, None, memory)
+    before = _stable_footprint(process, None, memory)
     for number in range(rounds):
         work(warmup + number)
-    after = _settled(process, before, memory)
+    after = _stable_footprint(process, before, memory)
     growth = after.growth_over(before, memory)
     assert not growth, f"after {rounds} rounds: {', '.join(growth)}"
     return before, after
 
 
-def _settled(process: int | None, before: Footprint | None, memory: int) -> Footprint:
-    """Look until nothing is more than before, or for a time; without a before, until it is still.
+def _stable_footprint(process: int | None, before: Footprint | None, memory: int) -> Footprint:
+    """Return the footprint once it no longer exceeds ``before``, or once threads are stable.
 
-    Nothing is asserted on the time: it only bounds how long something may take to go.
+    The wait is bounded by `ENDING_SECONDS`, and nothing is asserted about it.
     """
-    deadline = time.monotonic() + SETTLE_SECONDS
+    deadline = time.monotonic() + ENDING_SECONDS
     gc.collect()
     last = Footprint.of(process)
     while time.monotonic() < deadline:

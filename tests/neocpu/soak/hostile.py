@@ -1,7 +1,7 @@
-"""Requests that mean harm, in random order: ``python hostile.py HOST PORT MODEL SEED COUNT RATE``.
+"""Hostile requests in random order: ``python hostile.py HOST PORT MODEL SEED COUNT RATE``.
 
-Prints, as JSON, how often each attack got which status; null stands for no answer to a client that
-reads, `UNREAD` for the clients that do not.
+It prints as JSON how often each attack got each status; null means that a reading client got no
+answer, and `UNREAD` stands for clients that do not read.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ UNREAD: Final = "unread"
 SHAPE: Final = [4, 64]
 COUNT: Final = 256
 MUCH: Final = 1 << 19
-"""Bytes of what has no end: more than a server takes of it in one read."""
+"""The bytes of an endless request: more than a server reads at once."""
 PROMPT_SECONDS: Final = 0.3
-"""What a client waits for an answer before it says that it sends no more; to a server, half a
-connection is a client that has gone, and is not computed for."""
+"""The seconds that a client waits for an answer before it closes its sending side; a server takes
+a half-closed connection for a client that has gone, and does not compute for it."""
 
 Random: TypeAlias = random.Random
 Attack: TypeAlias = Callable[["Target", Random], bytes]
 
 
 class Target:
-    """Where requests go."""
+    """The address and the path of requests."""
 
     def __init__(self, host: str, port: int, model: str) -> None:
         self.address = (host, port)
         self.path = f"/v2/models/{model}/infer"
 
     def post(self, content: bytes, *lines: str, path: str | None = None) -> bytes:
-        """Return a request with a body, and with more lines in its head."""
+        """Return a request with a body, and with further header lines."""
         length = (
             ()
             if any("ength" in line or "oding" in line for line in lines)
@@ -51,7 +51,7 @@ class Target:
 
 
 def good(**changes: object) -> bytes:
-    """Return a right body, but for the changes."""
+    """Return a valid body with some changes."""
     entry = {"name": "x", "datatype": "FP32", "shape": SHAPE, "data": [0.5] * COUNT}
     return json.dumps({"inputs": [{**entry, **changes}]}).encode()
 
@@ -231,11 +231,11 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     *(old_http, pipelined, endless_trailers, empty_lines, flood, compressed),
 )
 WAYS: Final = ("read", "read", "read", "vanish", "reset", "half", "slow", "deaf")
-"""What a client does: reads the answer, goes away at a random byte or after all, or never reads."""
+"""A client reads the answer, leaves at a random byte or after the request, or never reads."""
 
 
 def send(target: Target, data: bytes, way: str, rng: Random) -> int | None:
-    """Send a request in one of `WAYS`; return the status of what came back."""
+    """Send a request in one of `WAYS`; return the status of the answer."""
     with socket.create_connection(target.address, timeout=10) as client:
         try:
             if way == "read":
@@ -272,7 +272,7 @@ def _read(client: socket.socket, data: bytes) -> int | None:
 
 
 def attack(target: Target, seed: int, count: int, rate: float) -> dict[str, dict[str, int]]:
-    """Send ``count`` requests, about ``rate`` a second; return how often what was answered."""
+    """Send ``count`` requests, about ``rate`` a second; return the number of each answer."""
     found: Counter[tuple[str, int | str | None]] = Counter()
     numbers = iter(range(count))
     lock = threading.Lock()

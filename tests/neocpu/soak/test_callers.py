@@ -19,7 +19,7 @@ from neocpu.runtime.module import load
 PYTHON, C = 32, 8
 """Threads of each."""
 CALLS = 20
-"""Of each thread, in a round."""
+"""The calls of each thread in a round."""
 
 
 @pytest.fixture(scope="module")

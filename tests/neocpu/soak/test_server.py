@@ -1,4 +1,4 @@
-"""A server among clients that mean harm: it lives, holds nothing, and serves the good one."""
+"""A server among hostile clients survives, keeps no resources, and serves the good client."""
 
 import json
 import subprocess
@@ -65,7 +65,7 @@ def server(linear, tmp_path):
 
 @pytest.mark.slow
 def test_clients_that_vanish(server, linear, soak):
-    """At random bytes of the request, or before they have read the answer."""
+    """Clients vanish at random bytes of the request, or before they have read the answer."""
     target = hostile.Target(*server.address, "linear")
     data = target.post(hostile.good())
     good = GoodClient(server, linear)
@@ -92,7 +92,7 @@ def test_clients_that_vanish(server, linear, soak):
 
 @pytest.mark.slow
 def test_hostile_mix(server, linear, soak):
-    """Every attack in random order, beside one good client: all its answers are right."""
+    """One good client gets only right answers during attacks of every kind in random order."""
     count, rounds = soak.count(200, 10_000), 10 if soak.full else 2
     good = GoodClient(server, linear)
     before = Footprint.of(server.process.pid)
@@ -112,7 +112,7 @@ def test_hostile_mix(server, linear, soak):
     statuses = {int(code) for code in read if code != "null"}
     assert statuses <= {200, *range(400, 500)}, answers
     assert 200 in statuses
-    # Who is refused while it still sends may see a reset connection, and no answer.
+    # A client that is refused while it sends may see a reset connection and no answer.
     assert read.get("null", 0) <= sum(read.values()) / 2, answers
     after = Footprint.of(server.process.pid)
     assert server.process.poll() is None
@@ -121,5 +121,5 @@ def test_hostile_mix(server, linear, soak):
     a, b = (float(np.percentile(times, 99)) * 1e3 for times in (alone, beside))
     print(f"  {len(alone)} answers alone, p99 {a:.2f} ms; {len(beside)} beside, p99 {b:.2f} ms")
     print(f"  ratio {b / a:.2f}; statuses {sorted(statuses)}")
-    if soak.full:  # no test of every day depends on time
+    if soak.full:  # no regular test depends on time
         assert b < 2 * a

@@ -1,4 +1,4 @@
-"""Verification takes no longer than what it verifies, and refuses nothing in a hurry."""
+"""Verification is not slower than its limit, and never refuses a model by a quick check."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ RIGHT = run_reference(MODEL, FEEDS)
 
 @pytest.fixture
 def runs(monkeypatch):
-    """What the reference is asked for, by settings; it is said to take 100 s."""
+    """Return the settings of each run of the reference, which is predicted to take 100 s."""
     asked = []
 
     def run(model, inputs, **how):
@@ -36,7 +36,7 @@ def runs(monkeypatch):
     return asked
 
 
-def test_what_takes_too_long_is_compared_in_float32(runs):
+def test_slow_references_run_in_float32(runs):
     verifier = Verifier(MODEL, FEEDS, DEFAULT)
     for _ in range(2):  # of two artifacts, say
         verdict = verifier.judge(RIGHT, patience=60)
@@ -46,14 +46,14 @@ def test_what_takes_too_long_is_compared_in_float32(runs):
     assert runs == [{}]
 
 
-def test_what_takes_much_too_long_is_compared_with_onnxruntime(runs):
+def test_very_slow_references_are_replaced_by_onnxruntime(runs):
     verdict = Verifier(MODEL, FEEDS, DEFAULT).judge(RIGHT, patience=10)
     assert verdict.kept
     assert verdict.oracle.startswith("ONNX Runtime")
     assert not runs
 
 
-def test_without_it_in_float32_all_the_same(runs, monkeypatch):
+def test_slow_references_run_in_float32_without_onnxruntime(runs, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError
 
@@ -66,7 +66,7 @@ def test_every_image_counts(runs):
     assert Verifier(one, FEEDS, DEFAULT).judge(RIGHT, patience=150).oracle == oracles.SINGLE
 
 
-def test_nothing_is_refused_in_a_hurry(runs):
+def test_models_are_not_refused_by_a_quick_comparison(runs):
     wrong = {"y": RIGHT["y"] * np.float32(1.01)}
     verdict = Verifier(MODEL, FEEDS, DEFAULT).judge(wrong, patience=60)
     assert not verdict.is_accepted
@@ -74,7 +74,7 @@ def test_nothing_is_refused_in_a_hurry(runs):
 
 
 @pytest.mark.parametrize(("level", "patience"), [(STRICT, 1), (DEFAULT, 100)])
-def test_what_is_soon_enough_or_strict_is_compared_in_float64(runs, level, patience):
+def test_fast_or_strict_comparisons_use_float64(runs, level, patience):
     verdict = Verifier(MODEL, FEEDS, level).judge(RIGHT, patience)
     assert verdict.kept
     assert verdict.oracle == oracles.REFERENCE

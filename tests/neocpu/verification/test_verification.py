@@ -1,4 +1,4 @@
-"""What verification lets pass, and what it says of the rest."""
+"""Verification accepts right outputs, and reports the errors of wrong ones."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def sums_of_products(constants, *nodes):
 
 
 def verify(model, inputs, actual, level):
-    """Return how a run compares with ``model``; raise why if it is refused."""
+    """Return how a run compares with ``model``; raise an error if it is refused."""
     verifier = Verifier(model, inputs, level)
     verdict = verifier.judge(actual)
     if not verdict.kept:
@@ -98,7 +98,7 @@ def test_the_references_own_rounding_does_not_count():
 
 
 def test_overflow_of_float32_is_the_models():
-    """``exp(60)`` squared is infinite in float32 alone, and its reciprocal zero."""
+    """``exp(60)`` squared is infinite only in float32, and its reciprocal is zero."""
     nodes = [
         helper.make_node("Exp", ["x"], ["e"]),
         helper.make_node("Mul", ["e", "e"], ["y"]),
@@ -110,7 +110,7 @@ def test_overflow_of_float32_is_the_models():
 
 
 def test_outputs_below_float32s_range_may_be_zero():
-    """Float64 has ``exp(-100)`` and less, float32 has not."""
+    """Float64 can represent ``exp(-100)``, and float32 cannot."""
     nodes = [
         helper.make_node("Constant", [], ["factor"], value_float=-100.0),
         helper.make_node("Mul", ["x", "factor"], ["product"]),
@@ -122,7 +122,7 @@ def test_outputs_below_float32s_range_may_be_zero():
 
 
 def test_a_decision_that_rounding_takes_either_way_is_right_either_way():
-    """Half of the sums are zero but for rounding, and the next layer asks for their sign."""
+    """Half of the sums are zero up to rounding, and the next layer takes their sign."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1, 256)).astype("float32")
     weights = rng.standard_normal((256, 64))
@@ -143,7 +143,7 @@ def test_a_decision_that_rounding_takes_either_way_is_right_either_way():
     assert verdict.float32_error > DEFAULT.bound
 
 
-def test_rounding_at_random_moves_what_nodes_compute_and_leaves_what_they_count():
+def test_random_rounding_changes_floats_and_not_counts():
     nodes = [
         helper.make_node("Sin", ["x"], ["sine"]),
         helper.make_node("Round", ["x"], ["whole"]),
@@ -187,7 +187,7 @@ def test_rounding_at_random_moves_what_a_mean_was_subtracted_from_as_those_aroun
 
 @pytest.mark.parametrize("seed", [10, 16, 17, 24])
 def test_a_sum_beside_a_pole_may_err_as_float32_does(seed):
-    """Numpy errs there by so little, by chance, that nobody else could keep to a multiple of it."""
+    """Numpy's error is so small there by chance that no other engine stays within a multiple."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((1, 128)).astype("float32")
     weights = rng.standard_normal((128, 4096)).astype("float32")
@@ -201,7 +201,7 @@ def test_a_sum_beside_a_pole_may_err_as_float32_does(seed):
 
 @pytest.mark.parametrize(("size", "accepted"), [(1.2e38, True), (1e36, False)])
 def test_a_part_of_a_sum_may_overflow_where_sums_are_nearly_that_large(size, accepted):
-    """Infinity plus what would have brought it back; numpy adds the products in another order."""
+    """A partial sum overflows in one order of additions, and not in numpy's."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1, 256)).astype("float32")
     weights = (rng.standard_normal((256, 64)) * size / 16).astype("float32")
@@ -228,7 +228,7 @@ def test_the_reference_computes_in_float64_throughout():
 
 
 def measured(workload):
-    """Say of every scheme that it was measured, Winograd's as by far the fastest."""
+    """Return measurements of every scheme; Winograd's is by far the fastest."""
     return Measured(
         {
             scheme: 1e-6 if isinstance(scheme, WinogradScheme) else 1e-3
@@ -247,7 +247,7 @@ def test_records_do_not_bring_back_what_strict_excludes():
     assert isinstance(default[0].scheme, WinogradScheme)
 
 
-def test_what_is_asked_for_gives_way_to_accuracy():
+def test_requested_algorithms_give_way_to_accuracy():
     only = frozenset({WinogradScheme.template})
     choices = CostModel(
         target=HOST, threads=1, measured=measured, templates=only, admission=SHORT_SUMS
@@ -255,7 +255,7 @@ def test_what_is_asked_for_gives_way_to_accuracy():
     assert not any(isinstance(choice.scheme, WinogradScheme) for choice in choices)
 
 
-def test_strict_tuning_measures_only_what_may_be_chosen():
+def test_strict_tuning_measures_only_allowed_schemes():
     every = search_space(HOST, 1).schemes(LONG)
     strict = search_space(HOST, 1, SHORT_SUMS).schemes(LONG)
     assert set(strict) < set(every)

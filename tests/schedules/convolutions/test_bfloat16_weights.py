@@ -35,7 +35,7 @@ def test_numbers_of_bfloat16_stay():
     np.testing.assert_array_equal(rounded(weights), weights)
 
 
-def test_what_is_not_finite_or_least_stays_as_rounded(recwarn):
+def test_non_finite_and_tiny_numbers_keep_plain_rounding(recwarn):
     weights = np.random.default_rng(2).standard_normal((5, 4, 3, 3)).astype(np.float32)
     weights[0, 0] = np.inf
     weights[1, 0] = np.nan

@@ -36,7 +36,7 @@ WORKLOADS = [
 
 @pytest.mark.parametrize("numerics", [HALVES, TO_FLOAT], ids=str)
 @pytest.mark.parametrize("plain", WORKLOADS, ids=str)
-def test_errs_by_rounding_what_is_stored(plain, numerics):
+def test_errors_come_only_from_rounding_stored_values(plain, numerics):
     workload = replace(plain, numerics=numerics)
     operands = random_operands(workload, 1)
     expected = conv2d(workload, operands)
@@ -65,7 +65,7 @@ def test_widening_is_a_shift(target):
 
 
 def test_templates_of_float32_leave_it_alone():
-    """They know no rounding of their own."""
+    """Templates of float32 do not round to bfloat16."""
     for numerics in (
         TO_FLOAT,
         Numerics(data="float32", weights="float32", sum="float32", output="bfloat16"),

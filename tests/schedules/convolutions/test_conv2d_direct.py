@@ -1,4 +1,4 @@
-"""Direct convolution against a naive reference, over sizes that fit nothing."""
+"""Direct convolution against a naive reference, over awkward sizes."""
 
 from dataclasses import replace
 
@@ -105,7 +105,7 @@ def test_blocks_and_tiles_that_divide_nothing(scheme):
 
 
 def test_integers_are_summed_exactly():
-    """Small integers have exact float32 sums, whatever the order: no tolerance hides an error."""
+    """Small integers have exact float32 sums in any order, so no tolerance hides an error."""
     workload = conv_workload(1, 12, 6, 6, 20, (3, 3), padding=(1, 1, 1, 1))
     scheme = DirectScheme(4, 16, reg_n=3, unroll_ker=False, reg_oh=2)
     rng = np.random.default_rng(0)
@@ -199,7 +199,7 @@ def test_estimate_counts_the_weights_each_thread_reads():
 
 @pytest.mark.parametrize(("channels", "out", "stride"), [(256, 512, 2), (256, 64, 1), (64, 256, 1)])
 def test_estimate_shuns_tall_tiles_whose_rows_share_sets_of_l2(channels, out, stride):
-    """Measured at 128 pixels: the tall tile takes about twice as long."""
+    """The tall tile takes about twice as long, measured at 128 pixels."""
     tall, wide = (
         DirectScheme(8, 16, reg_n=1, unroll_ker=False, reg_oh=4),
         DirectScheme(32, 16, reg_n=2, unroll_ker=False, reg_oh=2),
@@ -331,7 +331,7 @@ def test_unfolding_a_fold_gives_the_scheme_back():
 
 @pytest.mark.parametrize(("oc_bn", "out_bn"), [(16, 64), (64, 16), (48, 16)])
 def test_folded_stores_are_whole_vectors(oc_bn, out_bn):
-    """No vector is scattered or taken apart, and nothing is divided that was not before."""
+    """No vector is scattered or split, and there is no new division."""
     cpu = parse_target("llvm -mcpu=skylake-avx512")
     workload = conv_workload(1, 64, 14, 14, 192, (3, 3), padding=(1, 1, 1, 1), epilogue=RESIDUAL)
     scheme = DirectScheme(16, oc_bn, reg_n=4, unroll_ker=False)

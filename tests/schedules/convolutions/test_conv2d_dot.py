@@ -1,4 +1,4 @@
-"""Convolutions of integers, bit for bit as the reference has them, over sizes that fit nothing."""
+"""Integer convolutions equal the reference bit for bit, over awkward sizes."""
 
 from dataclasses import replace
 
@@ -122,7 +122,7 @@ def test_channels_are_shared_out_where_weights_are_many():
 
 
 def test_sums_as_large_as_they_get():
-    """Each product at its bound: no instruction may saturate."""
+    """Each product is at its bound, and no instruction may saturate."""
     workload = conv_workload(1, 256, 3, 3, 16, (1, 1), numerics=TO_FLOAT, epilogue=SCALED)
     scheme = template.space(workload, ZEN4)[0]
     weights = np.full(workload.kernel_shape, -128, np.int8)
@@ -131,7 +131,7 @@ def test_sums_as_large_as_they_get():
 
 
 def brightest(workload, scheme, weights, target):
-    """Return the sums of an image of nothing but 255."""
+    """Return the sums of an image whose pixels are all 255."""
     func = in_any_integers(template.lower(workload, scheme, target), target)
     *shapes, (shape, dtype) = template.argument_shapes(workload, scheme)
     (data, _), _, (vector, _), _ = shapes
@@ -185,8 +185,8 @@ def test_small_weights_are_added_up_in_16_bits(workload, target, sums):
 
 @pytest.mark.parametrize("sign", [-1, 1])
 @pytest.mark.parametrize("sums", [2, 4, 8])
-def test_16_bits_hold_what_the_workload_promises(sums, sign):
-    """Each sum of 16 bits at its bound."""
+def test_sums_that_the_workload_promises_fit_16_bits(sums, sign):
+    """Each 16-bit sum is at its bound."""
     numerics = replace(TO_FLOAT, int16_sums=sums)
     workload = conv_workload(1, 64, 3, 3, 16, (1, 1), numerics=numerics, epilogue=SCALED)
     weights = np.full(workload.kernel_shape, sign * 128 // sums, np.int8)
@@ -196,7 +196,7 @@ def test_16_bits_hold_what_the_workload_promises(sums, sign):
 
 
 def test_larger_weights_are_widened():
-    """Neighbouring products that 16 bits do not hold the sum of."""
+    """The sum of neighbouring products does not fit 16 bits."""
     workload = conv_workload(1, 64, 3, 3, 16, (1, 1), numerics=TO_FLOAT, epilogue=SCALED)
     for weight in (-128, 127):
         weights = np.full(workload.kernel_shape, weight, np.int8)

@@ -1,4 +1,4 @@
-"""Convolutions of bfloat16: near the reference over sizes that fit nothing, and their code."""
+"""Convolutions of bfloat16: close to the reference over awkward sizes, and their code."""
 
 import re
 from dataclasses import replace
@@ -66,7 +66,7 @@ WORKLOADS = [
 
 
 def check(workload, scheme, threads=1, operands=None, target=HASWELL):
-    """Run a kernel, by default one that widens: of the operands' bits it errs by rounding alone."""
+    """Run a kernel, by default one that widens; it may err only by rounding."""
     operands = operands or random_operands(workload, 1)
     weights = template.pack_weights(operands.weights, workload, scheme)
     arguments = kernel_arguments(workload, scheme, operands, weights)
@@ -84,7 +84,7 @@ def check(workload, scheme, threads=1, operands=None, target=HASWELL):
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
-def test_errs_by_rounding_what_is_stored(workload):
+def test_errors_come_only_from_rounding_stored_values(workload):
     assert template.applies(workload, HASWELL)
     schemes = template.space(workload, HASWELL)
     assert len(set(schemes)) == len(schemes) > 0
@@ -96,7 +96,7 @@ def test_errs_by_rounding_what_is_stored(workload):
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
 @needs.one_in(2)
 def test_instructions_of_bfloat16(workload):
-    """Products and roundings."""
+    """The kernel has instructions for products and for rounding."""
     schemes = template.space(workload, ZEN4)
     check(workload, schemes[0], target=ZEN4)
     check(workload, schemes[-1], threads=3, target=ZEN4)
@@ -121,8 +121,8 @@ def test_tiles_and_blocks_that_divide_nothing(scheme):
 
 
 @pytest.mark.parametrize("workload", [w for w in WORKLOADS if w.numerics == HALVES], ids=str)
-def test_within_two_to_the_minus_eight_of_float32(workload):
-    """Norm-wise, of operands that are rounded too: what is promised of each operator."""
+def test_errors_are_within_two_to_the_minus_eight_of_float32(workload):
+    """The bound is norm-wise, and includes rounded operands, as promised for each operator."""
     exact = random_operands(replace(workload, numerics=Numerics.uniform("float32")), 2)
     halves = [round_to_bits(each).view(ml_dtypes.bfloat16) for each in (exact.data, exact.weights)]
     residual = [
@@ -172,13 +172,13 @@ def test_hot_loops_are_the_instruction_and_its_loads(target, instruction, kernel
     assert dots >= sums
     assert dots % sums == 0
     assert not re.findall(r"\b(?:vfmadd|fmla)", hottest)
-    # LLVM asks for the rows of NEON's tiles far ahead, and stores some of them meanwhile.
+    # LLVM loads the rows of NEON's tiles far ahead, and spills some of them.
     assert len(re.findall(SPILL, hottest)) <= (dots // 6 if target is NEOVERSE else 0), "spilt"
 
 
 @pytest.mark.parametrize("target", [ZEN4, RAPIDS], ids=lambda target: target.mcpu)
 def test_one_vector_of_channels_broadcasts_pixels_from_memory(target):
-    """A load of its own for each product takes a fifth longer."""
+    """A separate load for each product would take a fifth longer."""
     workload = conv_workload(1, 784, 7, 7, 784, (1, 1), numerics=HALVES)
     scheme = replace(template.space(workload, target)[0], reg_n=25, reg_oh=1, reg_oc=16)
     text = compile_for(template.lower(workload, scheme, target), target)
@@ -209,7 +209,7 @@ def test_blocks_fold():
 
 
 def test_bits_are_rounded_as_numpy_does():
-    """Every number that bfloat16 holds, and what lies between it and the next; NaN stays NaN."""
+    """All bfloat16 numbers and midpoints between them are tested; NaN stays NaN."""
     every = np.arange(1 << 16, dtype=np.uint32) << 16
     numbers = np.concatenate([every | low for low in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)])
     numbers = numbers.view(np.float32)

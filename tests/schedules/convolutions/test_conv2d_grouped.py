@@ -92,7 +92,7 @@ def test_a_record_of_half_a_vector_of_bytes_is_not_used():
     assert not registry.can_compute(workload, GroupedScheme(8, 4, True), zen4)
 
 
-def test_takes_bytes_by_words_of_what_is_zero_around_images():
+def test_applies_to_bytes_in_words_if_the_padding_is_zero():
     workload, (zen4, alder_lake) = WORKLOADS_OF_BYTES[0], WITH_DOT_PRODUCTS
     assert template.applies(workload, zen4)
     assert template.applies(WIDER_WORKLOADS_OF_BYTES[0], zen4)
@@ -134,7 +134,7 @@ def test_folds(epilogue, blocks):
 
 
 def test_no_block_ends_within_a_group():
-    """A vector reads all channels of its group: none may lie behind the last block."""
+    """A vector reads all channels of its group: none may be beyond the last block."""
     workload = grouped(24, 5, 3, 3)
     assert {s.oc_bn for s in template.space(workload, HASWELL)} == {8}
     wide = DataLayout(16)

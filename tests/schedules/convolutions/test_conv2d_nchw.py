@@ -54,7 +54,7 @@ def test_epilogues(epilogue, kernel):
     ("size", "reg_n", "rows"), [((12, 16), 16, 6), ((9, 7), 16, 7), ((1, 61), 16, 1)]
 )
 def test_pixels_of_few_channels_are_several_tasks(size, reg_n, rows):
-    """In rows of whole tiles, in rows that are padded, and of a prime number in one."""
+    """Rows have whole tiles or are padded; one has a prime number of pixels."""
     workload = conv_workload(1, 3, *size, 2, (1, 1), epilogue=(EpilogueOp("gelu"),))
     for threads, tasks in ((1, 1), (3, rows)):
         scheme = NchwScheme(2, reg_n)

@@ -1,4 +1,4 @@
-"""1x1 convolution as a matrix product against a naive reference, over sizes that fit nothing."""
+"""1x1 convolution as a matrix product against a naive reference, over awkward sizes."""
 
 import random
 from dataclasses import replace
@@ -126,7 +126,7 @@ def test_folds_between_any_blocks_of_whole_vectors():
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_vectors_of_other_widths_match_naive(target):
-    """The schedule of another target, in this machine's instructions."""
+    """The schedule is that of another target, in this machine's instructions."""
     for workload in (WORKLOADS[0], WORKLOADS[4]):
         check_template(template, workload, template.space(workload, target)[0], target=target)
 
@@ -227,7 +227,7 @@ def test_passes_are_of_whole_vectors_though_channels_are_not():
 
 
 def test_pixels_of_a_register_tile_are_packed_in_one_loop():
-    # Of a loop for each pixel LLVM unrolls all, for longer than it takes for the rest.
+    # LLVM would unroll a loop for each pixel, which takes longer than everything else.
     def loops(reg_n):
         scheme = scheme_of(reg_n=reg_n, passes=1, split=True)
         workload = conv_workload(

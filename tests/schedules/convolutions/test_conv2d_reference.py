@@ -64,7 +64,7 @@ def test_convolution_is_the_definition(workload, dtype):
 
 
 def scalar(kind: str, x: float, y: float, args: tuple[float, ...]) -> float:
-    """What a step does to one number, written a second time with the standard library."""
+    """Apply a step to one number, implemented again with the standard library."""
     sigmoid = 1 / (1 + math.exp(-x))
     return {
         "bias_add": lambda: x + y,
@@ -183,7 +183,7 @@ def test_wrong_answers_are_described():
 
 
 def test_an_outlier_may_be_rounded_to_bfloat16_and_not_by_more():
-    """One number of many near zero errs by 2^-8 of itself, which is much of what they are."""
+    """One large number among many near zero may err by 2^-8 of itself."""
     expected = np.zeros((1, 8, 2, 2), np.float32)
     expected[0, 3, 1, 0] = 4.0469
     for stored, wrong in ((4.0625, False), (4.03125, False), (4.09375, True)):

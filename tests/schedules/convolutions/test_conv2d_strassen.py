@@ -1,4 +1,4 @@
-"""1x1 convolution by seven products against a naive reference, over sizes that fit nothing."""
+"""1x1 convolution by seven products against a naive reference, over awkward sizes."""
 
 from dataclasses import replace
 
@@ -66,7 +66,7 @@ def test_tasks_blocks_and_halves_that_divide_nothing(workload, scheme, threads):
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_vectors_of_other_widths_match_naive(target):
-    """The schedule of another target, in this machine's instructions."""
+    """The schedule is that of another target, in this machine's instructions."""
     workload = conv_workload(1, 71, 5, 5, 61, (1, 1), epilogue=EPILOGUES[3])
     check_template(template, workload, template.space(workload, target)[0], target=target)
 
@@ -92,11 +92,11 @@ def test_folds_between_any_blocks_of_whole_vectors():
     ],
     ids=str,
 )
-def test_what_it_does_not_compute(change):
+def test_strassen_does_not_apply_to_these_workloads(change):
     assert not template.applies(replace(EVEN, **change), HOST)
 
 
-def test_errs_little_more_than_direct_summation_and_is_admitted_as_such():
+def test_errors_are_little_larger_than_direct_and_admitted_only_with_tiles():
     workload = replace(EVEN, in_channels=512, epilogue=())
     operands = random_operands(workload, 1)
     exact = conv2d(workload, replace(operands, data=operands.data.astype(np.float64)))

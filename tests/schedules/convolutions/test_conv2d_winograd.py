@@ -1,4 +1,4 @@
-"""Winograd convolution against a naive reference, norm-wise, over sizes that fit nothing."""
+"""Winograd convolution against a naive reference, norm-wise, over awkward sizes."""
 
 import math
 import re
@@ -106,7 +106,7 @@ DILATED = [
     ((12, 16), (2, 4), (3, 3), (2, 4, 2, 4)),
     ((9, 10), (7, 3), (3, 3), (7, 3, 7, 3)),
     ((5, 17), (1, 6), (3, 3), (1, 5, 0, 8)),
-    ((7, 9), (12, 5), (3, 3), (12, 5, 12, 5)),  # of which no row of taps but one reads pixels
+    ((7, 9), (12, 5), (3, 3), (12, 5, 12, 5)),  # only one row of taps reads pixels
     ((14, 11), (2, 3), (5, 5), (4, 6, 4, 6)),
     ((9, 20), (1, 3), (1, 3), (0, 3, 0, 3)),
     ((8, 8), (3, 3), (3, 3), (0, 0, 0, 0)),
@@ -158,7 +158,7 @@ def test_blocks_and_register_tiles_that_divide_nothing(scheme):
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_vectors_of_other_widths_match_naive(target):
-    """The schedule of another target, in this machine's instructions."""
+    """The schedule is that of another target, in this machine's instructions."""
     workload = conv_workload(1, 21, 7, 9, 18, (3, 3), padding=ONE)
     for scheme in template.space(workload, target)[:4]:
         check_template(template, workload, scheme, target=target)
@@ -175,14 +175,14 @@ def test_padded_lanes_of_the_output_are_finite():
 
 @pytest.mark.parametrize(
     ("tile", "kernel", "stride"),
-    # Each row of the factors' table, that of seven taps where two dimensions would err too much.
+    # Each row of the table of factors; with seven taps two dimensions would err too much.
     [f for f in FILTERS if f[1] in ((3, 3), (5, 5), (1, 7)) and f[2] in ((1, 1), (2, 2))],
 )
 @needs.one_in(2)
 def test_error_is_within_its_factor_of_direct_summation(tile, kernel, stride):
-    """Norm-wise, of one vector of channels, where it is worst: direct summation has few terms."""
+    """One vector of channels is the worst case, because direct summation has few terms."""
     workload = conv_workload(1, LANES, 30, 31, LANES, kernel, stride=stride)
-    # Non-negative inputs, as behind a ReLU, cancel least and round most.
+    # Non-negative inputs, as after a ReLU, cancel least and round most.
     x = np.maximum(normal(workload.input_shape, 1), 0)
     weights = normal(workload.kernel_shape, 2)
     expected = convolve(workload, x.astype(np.float64), weights)
@@ -292,7 +292,7 @@ def test_strips_cover_all_tiles_once(blocks, threads, strip):
 
 
 def test_starts_of_many_strips_do_not_overflow():
-    """Strips times register tiles are more than an int32 holds, in an image of two rows."""
+    """Strips times register tiles exceed an int32 in an image of two rows."""
     blocks = 100_001
     workload = conv_workload(1, LANES, 2, 2 * blocks, LANES, (3, 3), padding=ONE)
     scheme = WinogradScheme(LANES, LANES, reg_n=1, tile=2, reg_oc=LANES, strip=2, oc_split=False)
@@ -399,7 +399,7 @@ def test_large_weights_are_prefetched_and_small_ones_are_not():
 
 @pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
 def test_groups_of_output_channels_match_naive(split, monkeypatch):
-    """Five blocks of channels, of whose sums a task keeps three: the last group has two."""
+    """A task keeps the sums of three of five blocks of channels; the last group has two."""
     workload = conv_workload(1, 19, 7, 9, 5 * LANES, (3, 3), padding=ONE)
     scheme = scheme_of(4, split)
     one = Tiling(workload, scheme, LANES).sum_bytes
@@ -428,7 +428,7 @@ def test_folds_match_naive(split):
     check_template(template, workload, folded, threads=2)
 
 
-def test_folds_that_take_vectors_apart_are_refused():
+def test_folds_that_split_vectors_are_refused():
     workload = conv_workload(1, LANES, 7, 9, 3 * LANES, (3, 3), padding=ONE)
     scheme, own = scheme_of(4, vectors=3), DataLayout(LANES)
     assert template.fold(workload, scheme, own, DataLayout(4 * LANES), HOST) is not None

@@ -1,4 +1,4 @@
-"""Winograd's convolution of integers: bit for bit direct convolution, wherever that is proved."""
+"""Winograd's integer convolution equals direct convolution bit for bit if that is proved."""
 
 import random
 from dataclasses import replace
@@ -78,18 +78,18 @@ WORKLOADS[6] = replace(WORKLOADS[6], epilogue=PLAIN)
 
 
 def outputs(module, workload, scheme, operands, threads=1, target=ZEN4):
-    """Return what a template's kernel makes, in its layout: into ones, and into twos."""
+    """Return a kernel's outputs in its layout, written over ones and over twos."""
     weights = module.pack_weights(operands.weights, workload, scheme)
     arguments = kernel_arguments(workload, scheme, operands, weights)
     *shapes, (shape, dtype) = module.argument_shapes(workload, scheme)
     assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
     kernel = build(in_any_integers(module.lower(workload, scheme, target, threads), target))
-    # Where nothing is written, either shows.
+    # Either value shows unwritten elements.
     return [call(kernel, arguments, [np.full(shape, each, dtype)])[0] for each in (1, 2)]
 
 
 def check(workload, scheme, threads=1, target=ZEN4, operands=None, expected=None):
-    """Hold a kernel to the reference, or to what else is ``expected``."""
+    """Compare a kernel with the reference, or with ``expected``."""
     operands = operands or random_operands(workload, 1)
     expected = conv2d(workload, operands) if expected is None else expected
     for got in outputs(template, workload, scheme, operands, threads, target):
@@ -98,7 +98,7 @@ def check(workload, scheme, threads=1, target=ZEN4, operands=None, expected=None
 
 
 def by_direct(workload, target):
-    """Return what direct convolution makes: LLVM may round once where numpy rounds twice."""
+    """Return direct convolution's output: LLVM may round once where numpy rounds twice."""
     scheme = conv2d_dot.space(workload, target)[0]
     got, _ = outputs(conv2d_dot, workload, scheme, random_operands(workload, 1), target=target)
     return scheme.out_layout.unpack(got, workload.out_channels)
@@ -139,7 +139,7 @@ def extreme(channels, weight, datum=255):
     operands = random_operands(workload, 1)
     data = np.full_like(operands.data, datum)
     weights = np.full_like(operands.weights, weight)
-    weights[1::2] = 127 if weight < 0 else -127  # and as large of the other sign
+    weights[1::2] = 127 if weight < 0 else -127  # and equally large sums of the other sign
     bias, scale = (np.zeros_like(operands.epilogue[0]), np.ones_like(operands.epilogue[1]))
     return workload, replace(operands, data=data, weights=weights, epilogue=(bias, scale))
 
@@ -155,7 +155,7 @@ def test_sums_as_large_as_they_get(channels, weight, target):
 
 
 def test_the_bound_is_sharp(monkeypatch):
-    """One channel more is not proved, and is wrong."""
+    """One more channel is not proved to be exact, and is wrong."""
     workload, operands = extreme(MOST_CHANNELS + 1, -128)
     scheme = scheme_of(extreme(MOST_CHANNELS, -128)[0])
     assert not template.applies(workload, ZEN4)
@@ -169,7 +169,7 @@ def test_the_bound_is_sharp(monkeypatch):
 
 
 def test_the_proof_follows_weights():
-    """255 times the larger of an output channel's positive and negative weights."""
+    """The bound is 255 times the larger sum of positive or negative weights of a channel."""
     weights = np.zeros((3, 5, 3, 3), np.int8)
     weights[0, :2] = 1
     weights[1, 0, 0] = (-128, 127, -128)
@@ -196,7 +196,7 @@ def test_transforms_yield_900_times_the_sums():
 @pytest.mark.parametrize("down", [1, 2, 3, 4])
 @pytest.mark.parametrize("across", [1, 2, 3, 4])
 def test_smaller_tiles_are_of_the_same_weights(down, across):
-    """Theirs are some of a whole tile's products, and 900 times the sums, too."""
+    """Smaller tiles use some of a whole tile's products, and the same factor of 900."""
     rng = np.random.default_rng(1)
     given = rng.integers(0, 256, (down + 2, across + 2))
     taps = rng.integers(-128, 128, (3, 3))
@@ -226,7 +226,7 @@ def test_tiles_at_the_edges_are_smaller(height, width, points, threads):
         check(workload, scheme, threads)
 
 
-def test_whole_tiles_leave_nothing_to_smaller_ones():
+def test_whole_tiles_need_no_smaller_tiles():
     whole = replace(WORKLOADS[1], height=8, width=12)
     assert not any(scheme.edge_tiles for scheme in template.space(whole, ZEN4))
     strips = WinogradScheme(
@@ -244,7 +244,7 @@ def test_whole_tiles_leave_nothing_to_smaller_ones():
 @pytest.mark.parametrize("target", [ZEN4, HASWELL], ids=lambda target: target.mcpu)
 @needs.one_in(2)
 def test_weights_are_transformed_on_the_fly(channels, edges, target):
-    """Of blocks of two vectors, a part of the sums are those of 64 channels."""
+    """Blocks have two vectors, and a part of the sums covers 64 channels."""
     workload = replace(WORKLOADS[3], in_channels=channels, out_channels=50)
     scheme = WinogradScheme(
         32,
@@ -360,7 +360,7 @@ def test_folds_between_any_blocks_of_whole_vectors():
     check_folds(check, template, WORKLOADS[0], ZEN4, (48, 32), refused=[(8, 16)])
 
 
-def test_errs_as_direct_and_is_packed_by_nobody_else():
+def test_the_error_bound_is_that_of_direct_and_no_weight_layout_is_shared():
     scheme = template.space(WORKLOADS[0], ZEN4)[0]
     assert registry.error_bound(scheme, WORKLOADS[0]) == 1.0
     assert registry.weight_layout(WORKLOADS[0], scheme) is None

@@ -31,7 +31,7 @@ WINDOWS = [
     Frames(5, 3, padding=(1, 1)),
     Frames(6, 2, stride=2, padding=(1, 0)),
     Frames(7, 3, dilation=2),  # within the volume
-    Frames(1, 3, padding=(1, 1)),  # of one frame, between two of padding
+    Frames(1, 3, padding=(1, 1)),  # one depth slice between two of padding
     Frames(4, 1, stride=3),
     Frames(3, 4, stride=2, dilation=2, padding=(5, 2)),  # more padding than volume
 ]
@@ -43,7 +43,7 @@ def workload(frames, volumes, channels, size, outs, kernel, **more):
     return conv_workload(images, inner, *size, outs, kernel, frames=frames, **more)
 
 
-# By template: what it computes, in the sizes that fit least.
+# By template: workloads of the most awkward sizes.
 WORKLOADS = {
     "conv2d_direct": lambda f, v: workload(
         f, v, 2 * LANES + 3, (5, 7), LANES + 1, (3, 2), stride=(2, 1), padding=(1, 0, 0, 1)
@@ -74,7 +74,7 @@ HASWELL = parse_target("llvm -mcpu=haswell")
 HALVES = Numerics(data="bfloat16", weights="bfloat16", sum="float32", output="float32")
 BYTES = Numerics(data="uint8", weights="int8", sum="int32", output="uint8")
 ABOVE_ZERO = replace(BYTES, quantised=(("data", Quantisation("tensor", symmetric=False)),))
-# In integers and in bfloat16, whose frames around a volume are of zero points.
+# Integers and bfloat16; a volume is padded by depth slices of zero points.
 ROUNDED = {
     "bytes": lambda f, v: workload(
         f, v, LANES + 1, (4, 5), LANES + 3, (3, 2), padding=(1, 0, 0, 1), numerics=ABOVE_ZERO
@@ -139,7 +139,7 @@ def test_epilogues_and_folded_layouts():
 
 
 def test_the_definition_agrees_with_sums_of_images():
-    """A window of frames is a sum of convolutions of images."""
+    """A window over depth slices is a sum of convolutions of images."""
     frames = Frames(5, 2, stride=2, dilation=3, padding=(2, 1))
     made = workload(frames, 2, 4, (3, 4), 6, (2, 3), groups=2, padding=(0, 1, 1, 0))
     rng = np.random.default_rng(0)

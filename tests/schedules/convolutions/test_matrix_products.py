@@ -1,4 +1,4 @@
-"""Products of several pixels at once: where they apply, what they refuse, and plans of them."""
+"""Kernels that multiply several pixels at once: where they apply, and plans that use them."""
 
 import itertools
 import random
@@ -36,20 +36,20 @@ TYPES = {
 @pytest.mark.parametrize(
     "cpu", ["sapphirerapids", "graniterapids", "diamondrapids", "arrowlake", "znver4"]
 )
-def test_what_a_cpu_multiplies_with_is_known_from_its_records(cpu):
+def test_a_record_key_is_enough_to_know_a_cpus_units(cpu):
     target = parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}")
     known = cpu_target(TargetKey.of(target, 2))
     assert [target.units(each) for each in TYPES] == [known.units(each) for each in TYPES]
 
 
 @pytest.mark.parametrize("missing", ["amx-tile", "amx-int8", "amx-bf16"])
-def test_tiles_are_all_there_or_none(missing):
+def test_tiles_need_all_their_features(missing):
     target = parse_target(f"llvm -mcpu=sapphirerapids -mattr=-{missing}")
     assert not any(target.find_matrix_unit(each) for each in TYPES)
     assert TILED.find_matrix_unit(BFLOAT16_PRODUCTS).per_cycle == 1 / 16
 
 
-def test_any_cpu_with_tiles_multiplies_as_fast():
+def test_every_cpu_with_tiles_has_the_same_rate():
     switches = ",".join(f"+{name}" for name in sorted(TILES))
     target = parse_target(f"llvm -mcpu=x86-64-v4 -mattr={switches}")
     assert target.find_matrix_unit(INTEGERS).per_cycle == 1 / 16
@@ -101,7 +101,7 @@ def test_any_cpu_with_tiles_multiplies_as_fast():
         ),
     ],
 )
-def test_records_of_what_is_no_kernel_are_refused(target, numerics, scheme):
+def test_records_of_impossible_kernels_are_refused(target, numerics, scheme):
     workload = conv_workload(1, 96, 20, 20, 80, (3, 3), padding=(1, 1, 1, 1), numerics=numerics)
     assert not registry.can_compute(workload, scheme, target)
 
@@ -122,14 +122,14 @@ def planned(net, precision, **options):
         return {op.scheme.template for op in compiled.plan.ops if op.scheme}
 
 
-def test_plans_take_them():
+def test_plans_choose_matrix_kernels():
     net = models.build("squeezenet1_0", image=(96, 96))
     assert "conv2d_matrix" in planned(net, "bf16")
     assert "conv2d_split" in planned(net, "fp32")
     assert not {"conv2d_split", "conv2d_winograd"} & planned(net, "fp32", accuracy="strict")
 
 
-def test_strict_plans_have_kernels_for_what_lies_before_a_convolution():
+def test_strict_plans_have_kernels_for_prologues():
     net = NetworkBuilder("normalised", (1, 3, 56, 56), seed=0)
     first = net.conv(net.input, "first", 64, 3, padding=1)
     before = net.relu(net.batch_norm(first, "bn"), "relu")
@@ -159,7 +159,7 @@ def test_asking_twice_is_answered_twice():
     assert tiles_permitted() is first
 
 
-def test_explain_says_what_is_computed_in_parts(tmp_path, capsys):
+def test_explain_names_split_products(tmp_path, capsys):
     path = tmp_path / "net.so"
     arguments = ("compile", "squeezenet1_0", "--target", str(TILED), "-o", str(path), "--no-verify")
     assert main([*arguments, "--threads", "2"]) == 0

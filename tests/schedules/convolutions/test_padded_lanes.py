@@ -1,4 +1,4 @@
-"""Lanes after the last channel stay finite whatever the image holds: the next layer reads them."""
+"""Lanes after the last channel stay finite for any image, because the next layer reads them."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def padded(name: str, kind: str):
     ("name", "kind"),
     [(n, k) for n in registry.algorithms().values() for k in WORKLOADS if padded(n, k)],
 )
-def test_they_are_finite_where_the_image_is_not(name, kind, pixel):
+def test_padded_lanes_stay_finite_if_the_image_is_not(name, kind, pixel):
     template, workload, scheme = registry.TEMPLATES[name], WORKLOADS[kind], padded(name, kind)
     operands = random_operands(workload, 1)
     data = operands.data.copy()
@@ -42,7 +42,7 @@ def test_they_are_finite_where_the_image_is_not(name, kind, pixel):
     arguments = kernel_arguments(workload, scheme, operands, packed)
     (shape, _) = template.argument_shapes(workload, scheme)[-1]
     got = run(template.lower(workload, scheme, HOST, 1), arguments, shape)
-    # Of the last block of channels, the lanes after the last channel.
+    # The lanes after the last channel in the last block.
     block = scheme.out_layout.block
     assert np.isfinite(got[:, -1, ..., CHANNELS % block :]).all()
     assert not np.isfinite(got[:, -1, ..., : CHANNELS % block]).all()

@@ -1,4 +1,4 @@
-"""Winograd's convolution of bfloat16 in 16-bit integers: as near float32 as direct convolution."""
+"""Winograd's bfloat16 convolution in 16-bit integers is as accurate as direct convolution."""
 
 import random
 from dataclasses import replace
@@ -62,13 +62,13 @@ WORKLOADS = [
 
 
 def operands_of(workload, seed=1):
-    """Return random operands, of which the weights are float32."""
+    """Return random operands with float32 weights."""
     weights = random_operands(replace(workload, numerics=Numerics.uniform("float32")), seed).weights
     return replace(random_operands(workload, seed), weights=weights)
 
 
 def output(workload, scheme, operands, threads=1, target=ZEN4, module=template):
-    """Return what a template's kernel makes on this host, as float32 in NCHW."""
+    """Return the output of a template's kernel on this host, as float32 in NCHW."""
     weights = registry.given_weights(operands.weights, workload, scheme)
     packed = module.pack_weights(weights, workload, scheme)
     arguments = kernel_arguments(workload, scheme, operands, packed)
@@ -115,7 +115,7 @@ def test_drawn_convolutions(seed):
 @pytest.mark.parametrize("tile", [2, 3, 4])
 @needs.one_in(2)
 def test_errs_as_direct_convolution_does(channels, tile):
-    """Of data as layers make them, half of them zero, and of weights as training begins with."""
+    """Half of the data are zero, as after a layer; weights are those of an untrained network."""
     workload = conv_workload(1, channels, 12, 12, 48, (3, 3), padding=PAD, numerics=HALVES)
     operands = operands_of(workload)
     operands = replace(operands, data=np.maximum(operands.data, 0))
@@ -129,7 +129,7 @@ def test_errs_as_direct_convolution_does(channels, tile):
 
 @pytest.mark.parametrize("size", [2.0**-80, 2.0**-20, 2.0**20, 2.0**100])
 def test_data_of_any_size(size):
-    """What pads their blocks is no part of them: here it is 7."""
+    """The padding of blocks, 7 here, does not change the scale."""
     workload = replace(WORKLOADS[0], epilogue=())
     operands = operands_of(workload)
     data = (operands.data.astype(np.float32) * np.float32(size)).astype(operands.data.dtype)
@@ -154,7 +154,7 @@ def test_zeros_give_the_bias():
 @pytest.mark.parametrize("sign", [1, -1])
 @needs.one_in(3)
 def test_no_sum_leaves_32_bits(sign, tile, channels, target):
-    """All products of one sign, and data at the ends of what they extend over."""
+    """All products have one sign, and data are at the ends of their range."""
     workload = conv_workload(1, channels, 8, 8, 16, (3, 3), padding=PAD, numerics=TO_FLOAT)
     operands = operands_of(workload)
     signs = np.sign(operands.data.astype(np.float32))
@@ -185,7 +185,7 @@ def test_values_that_are_not_finite_stay_in_their_tiles(value, split):
     np.testing.assert_array_equal(got[:, :, ~tiles], clean[:, :, ~tiles])
 
 
-def test_infinite_weights_are_left_to_others():
+def test_error_bound_leaves_infinite_weights_to_other_templates():
     workload = WORKLOADS[0]
     assert registry.error_bound(template.space(workload, ZEN4)[0], workload) > 1.25
 
@@ -212,7 +212,7 @@ def test_sums_are_made_in_parts_of_whole_vectors():
 
 
 def test_a_tolerance_of_its_own():
-    """Tuning takes it for right, and not what is wrong."""
+    """Tuning accepts the kernel, and rejects a wrong one."""
     workload = replace(WORKLOADS[0], epilogue=())
     operands, scheme = operands_of(workload), template.space(workload, ZEN4)[0]
     expected = conv2d(workload, operands)

@@ -86,7 +86,7 @@ def check(workload, scheme, threads=1, target=HOST):
     assert np.unique(expected).size > min(20, expected.size // 20)  # neither clipped nor all equal
     exact = not workload.numerics.reads_float32
     kernel = build(func)
-    for unwritten in (1, 2):  # where nothing is written, either shows
+    for unwritten in (1, 2):  # either value shows unwritten elements
         (got,) = call(kernel, arguments, [np.full(shape, unwritten, dtype)])
         assert wrong_answer(scheme, got, expected, may_round=not exact) is None, str(scheme)
     return got

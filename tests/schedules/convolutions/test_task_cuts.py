@@ -1,4 +1,4 @@
-"""How finely tasks are cut where one axis has too few parts for the threads."""
+"""Tasks are cut along a second axis if the first has too few parts for the threads."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ ZEN4 = with_cores(parse_target("znver4"), 64)
 
 
 def _shares(other, threads):
-    """Return the busiest thread's share where the other axis has so many equal parts."""
+    """Return the busiest thread's share if the other axis has a number of equal parts."""
 
     def share(parts):
         tasks = parts * other
@@ -35,7 +35,7 @@ def _shares(other, threads):
     return share
 
 
-def test_few_threads_and_axes_that_have_enough_are_left_alone():
+def test_tasks_are_not_cut_if_there_are_enough_for_the_threads():
     assert finer_cut(1, 100, MANY_THREADS - 1, _shares(3, MANY_THREADS - 1)) == 1
     assert finer_cut(1, 100, 16, _shares(32, 16)) == 1
     assert finer_cut(4, 4, 16, _shares(1, 16)) == 4
@@ -49,7 +49,9 @@ def test_the_fewest_parts_that_fill_the_threads_are_taken():
 
 
 def test_an_axis_is_not_cut_for_nothing():
-    assert finer_cut(1, 2, 16, _shares(9, 16)) == 1  # two rounds of half a task are one of one
+    assert (
+        finer_cut(1, 2, 16, _shares(9, 16)) == 1
+    )  # two rounds of half a task equal one round of one
 
 
 def _pointwise(split):
@@ -83,7 +85,7 @@ def test_winograds_groups_are_cut_into_strips_too():
 
 
 def test_shorter_strips_have_larger_groups():
-    # Of 40 blocks of channels groups have 2 each, or 3 where a strip has half the sums.
+    # Groups have 2 of 40 blocks of channels each, or 3 if a strip has half the sums.
     workload = conv_workload(1, 64, 28, 28, 80 * 16, (3, 3), padding=ONE)
     tiling = winograd_tiling.Tiling(
         workload,
@@ -97,7 +99,7 @@ def test_shorter_strips_have_larger_groups():
 
 @pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
 def test_both_axes_cut_match_naive(split):
-    """Sizes that divide nothing, for more threads than either axis has parts."""
+    """Sizes are awkward, and there are more threads than parts of either axis."""
     flat = conv_workload(1, 2 * LANES + 3, 5, 7, 5 * LANES - 1, (1, 1))
     for workload in (flat, replace(flat, batch=3, stride=(2, 1))):
         check_template(conv2d_pointwise, workload, _pointwise(split), threads=16)
@@ -130,7 +132,7 @@ def test_blocks_that_overlap_are_of_one_task(threads, split):
 
 
 def test_many_threads_may_choose_among_more_schemes():
-    # Of 7x7 pixels tiles are few: schemes that are best with two threads have too few tasks.
+    # 7x7 pixels have few tiles: the best schemes for two threads have too few tasks.
     workload = conv_workload(16, 512, 7, 7, 512, (3, 3), padding=ONE)
     few, many = (registry.schemes(workload, ZEN4, threads) for threads in (2, 64))
     assert set(few) < set(many)

@@ -83,7 +83,7 @@ def test_blocks_beyond_all_channels_are_zero():
     ],
 )
 def test_weights_are_transformed(source, kernel, stride):
-    """To the bit: products are exact, and sums are added up in one order."""
+    """Results are equal bit for bit: products are exact, and sums have one order."""
     workload = conv_workload(1, LANES + 3, 12, 12, 3 * LANES - 1, kernel, stride=stride)
     weights = flushed(weights_of(*workload.kernel_shape))  # as runs read them
     found = {s for s in registry.schemes(workload, HOST) if s.template == "conv2d_winograd"}
@@ -102,7 +102,7 @@ def test_weights_are_transformed(source, kernel, stride):
 @pytest.mark.parametrize("ins", [4 * LANES, 5 * LANES + 3])
 @pytest.mark.parametrize("source", [OIHW, KernelLayout(8, LANES), KernelLayout(3, 12)])
 def test_weights_are_added_up(source, ins):
-    """To the bit: factors are powers of two, and each sum is of float64."""
+    """Results are equal bit for bit: factors are powers of two, and sums are in float64."""
     workload = conv_workload(1, ins, 7, 5, 4 * LANES - 3, (1, 1))
     weights = flushed(weights_of(*workload.kernel_shape))  # as runs read them
     weights[:, 3] = weights[5] = 0

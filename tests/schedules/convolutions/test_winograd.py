@@ -43,13 +43,13 @@ def test_pixels_are_fewer_than_products_of_direct_convolution(filter_):
 
 
 def test_transforms_share_even_and_odd_parts():
-    """F(4, 3): four sums of even, four of odd pixels, and four of both."""
+    """F(4, 3) has four sums of even pixels, four of odd ones, and four of both."""
     filter_ = Filter(4, 3, 1)
     assert (filter_.input_additions, filter_.output_additions) == (12, 10)
     assert np.count_nonzero(filter_.input_matrix()) - filter_.span > 12
 
 
-def test_stride_takes_the_filter_apart():
+def test_stride_splits_the_filter():
     """Even pixels meet the first and the last tap, odd pixels the one between."""
     filter_ = Filter(3, 3, 2)
     even, odd = np.split(filter_.input_matrix(), [4])
@@ -97,5 +97,5 @@ def test_tiles_are_those_exact_enough(kernel, stride, tiles):
 
 
 def test_a_tile_that_is_not_known_is_never_exact_enough():
-    """Such as one on record from another version."""
+    """A record of another version may have such a tile."""
     assert error_factor(7, (3, 3), (1, 1)) == error_factor(2, (3, 3), (3, 3)) == math.inf

@@ -1,4 +1,4 @@
-"""On how many threads a loop is worth being run."""
+"""The number of threads on which a loop should run."""
 
 import pytest
 from tvm.tirx.script.builder import ir as T
@@ -41,22 +41,22 @@ def test_the_less_a_loop_does_the_fewer_threads_it_has():
     assert 1 < found[1] < found[2] <= 64
 
 
-def test_a_loop_of_fewer_tasks_keeps_them():
+def test_a_loop_with_fewer_tasks_than_threads_keeps_them():
     assert _tasks(10_000_000, tasks=7) == 7
     assert _tasks(100, tasks=7) == 1
 
 
 @pytest.mark.parametrize("threads", [1, 2, MANY_THREADS - 1])
-def test_few_threads_all_take_part(threads):
+def test_few_threads_all_run_the_loop(threads):
     assert _tasks(100, threads) == 1024
 
 
-def test_what_is_not_known_is_left_alone():
+def test_loops_of_unknown_cost_keep_their_threads():
     work, serial = _loop(100), _loop(100, 1, 0)
     assert worthwhile_tasks((serial, work), (1024,), ZEN4, THREADS) == (1,)
     assert worthwhile_tasks((work,), (1024, 1024), ZEN4, THREADS) == (1024, 1024)
     assert worthwhile_tasks((work,), (0,), ZEN4, THREADS) == (0,)
-    zen3 = parse_target("llvm -mcpu=znver3")  # of which no machine is known
+    zen3 = parse_target("llvm -mcpu=znver3")  # a CPU without a known machine
     assert worthwhile_tasks((work,), (1024,), zen3, THREADS) == (1024,)
 
 

@@ -32,14 +32,14 @@ def test_more_cores_read_more_and_meet_later():
     assert {(each.frequency, each.own, each.beyond) for each in rates} == {
         (zen4.rates.frequency, zen4.rates.own, zen4.rates.beyond)
     }
-    assert with_cores(SERVER, 64) is SERVER  # of which no machine is known
+    assert with_cores(SERVER, 64) is SERVER  # a CPU without a known machine
 
 
 def test_each_last_level_cache_has_the_weights_that_its_cores_read():
     few, many = (with_cores(parse_target("llvm -mcpu=znver4"), threads) for threads in (8, 64))
     assert cold_weights(100, few) == cold_weights(100, SERVER) == 100
     assert cold_weights(100, many) == 800
-    # Of as many groups of channels as there are caches, or more, each is read in one.
+    # Each group of channels is read in one cache if there are at least as many groups.
     assert [cold_weights(100, many, parts) for parts in (2, 8, 100)] == [400, 100, 100]
     assert [cold_weights(100, many, 100, times) for times in (3, 16)] == [300, 800]
 
@@ -54,7 +54,7 @@ def test_the_slowest_part_hides_most_of_the_others():
 
 
 def test_a_board_waits_longer_for_memory():
-    """So that Winograd's many weights are worth it where they are few, as they are on a server."""
+    """Winograd's many weights thus pay off on servers, where each core reads few of them."""
     board = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
     assert with_memory(0, 0, 1e6, board) > 4 * with_memory(0, 0, 1e6, SERVER)
     assert stream_seconds(1 << 24, board, 4) > 4 * stream_seconds(1 << 24, SERVER, 4)
@@ -73,7 +73,7 @@ def test_streams_share_the_memory_and_the_weights_in_caches():
 @pytest.mark.parametrize("image", [16, 28, 32, 48, 56, 64, 112, 128])
 @pytest.mark.parametrize("chunks", [4, 8, 16, 64])
 def test_conflicts_are_those_of_a_set_associative_cache(image, chunks):
-    """Four pixels of 32 bytes, below each other, in every chunk: count the lines of each set."""
+    """Every chunk has four vertically adjacent pixels of 32 bytes; lines of each set count."""
     target = SERVER
     row = image * 32
     axes = (chunks, image * row), (4, row)

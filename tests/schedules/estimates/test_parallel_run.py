@@ -1,4 +1,4 @@
-"""What a run is predicted to take on several threads, by what its loops take on one."""
+"""The predicted time of a run on several threads, from its loops' times on one."""
 
 import math
 from dataclasses import replace
@@ -31,7 +31,7 @@ def _call(iterations, seconds=1e-3, **others):
 
 
 def _only(run, threads, machine=MACHINE):
-    """Return what is lost of the one call, without the forks."""
+    """Return the losses of the only call, without forks."""
     (call, _) = predict_run(run, machine, threads).calls
     return {limit: lost for limit, lost in call.lost.items() if lost and limit != "fork-join"}
 
@@ -63,7 +63,7 @@ def test_the_busiest_thread_of_few_and_of_unknown_tasks():
     assert busiest_part(0, 16) == pytest.approx(1 / 16)
 
 
-def test_one_thread_takes_what_was_measured():
+def test_one_thread_takes_the_measured_time():
     run = _run(_call(7, weights=1000), _call(0, 2e-3), between=1e-5)
     predicted = predict_run(run, MACHINE, 1)
     assert predicted.seconds == pytest.approx(run.seconds) == pytest.approx(3.01e-3)
@@ -71,7 +71,7 @@ def test_one_thread_takes_what_was_measured():
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_seconds_are_shares_and_what_is_lost(threads):
+def test_seconds_are_ideal_shares_plus_losses(threads):
     half = CallTime(
         name="h",
         kernel="k",
@@ -91,7 +91,7 @@ def test_seconds_are_shares_and_what_is_lost(threads):
     assert predicted.lost["fork-join"] == pytest.approx(sum(forks))
 
 
-def test_what_limits_a_call_is_told_apart():
+def test_each_limit_of_a_call_is_named():
     assert _only(_run(_call(16)), 16) == {}
     assert _only(_run(_call(8)), 16) == {"few tasks": pytest.approx(1e-3 / 16)}
     assert _only(_run(_call(17)), 16) == {"uneven tasks": pytest.approx(1e-3 * (2 / 17 - 1 / 16))}
@@ -123,11 +123,11 @@ def test_bytes_come_no_faster_than_the_machine_has_them():
     assert far["bandwidth"] == pytest.approx((40 << 20) / MACHINE.memory_rate(2) - 1e-3)
 
 
-def test_what_computing_hid_of_a_shared_way_shows_once_it_takes_less():
+def test_hidden_traffic_shows_in_part_once_threads_share_the_computing():
     machine = replace(MACHINE, memory_core=50e9, memory_l3=50e9)
     way = (200 << 20) / 50e9
     lost = _only(_run(_call(640, 2e-2, weights=200 << 20)), 2, machine)
-    # Of the way an EXPOSED part shows, on one thread as on two.
+    # The share EXPOSED of the traffic shows, on one thread as on two.
     assert lost == {"bandwidth": pytest.approx(EXPOSED * way / 2)}
 
 
@@ -136,11 +136,11 @@ def test_feature_maps_come_from_the_cores_that_had_them_last():
     fetched = (2 << 20) / 2 / (2 * MACHINE.peer_core)  # half of them, each core half of that
     assert _only(maps, 2) == {"other cores": pytest.approx(fetched)}
     assert _only(maps, 1) == {}
-    # Beside long computing most of it is hidden, and of larger ones nothing is in any L2.
+    # Long computing hides most of the traffic, and larger maps are in no L2.
     hidden = _only(_run(_call(640, 1e-3, others=2 << 20)), 2)
     assert hidden == {"other cores": pytest.approx(EXPOSED * fetched)}
     assert "other cores" not in _only(_run(_call(640, 1e-3, others=3 << 20)), 2)
-    # Of sixteen cores half are of another L3.
+    # Half of sixteen cores have another L3.
     near = (1 / 2 - 1 / 16) / (16 * MACHINE.peer_core)
     far = 1 / 2 / MACHINE.memory_rate(16)
     spread = _only(_run(_call(640, 1e-3, others=2 << 20)), 16)
@@ -149,14 +149,14 @@ def test_feature_maps_come_from_the_cores_that_had_them_last():
 
 def test_images_of_a_batch_stay_with_the_threads_that_had_them():
     def fetched(*images):
-        """What the last of two calls fetches, of so many images each, that have 16 MiB of maps."""
+        """Return the seconds in which the last of two calls fetches 16 MiB from other cores."""
         run = _run(*(_call(640, 1e-6, others=16 << 20, images=each) for each in images))
         return predict_run(run, MACHINE, 64).calls[-2].lost["other cores"]
 
-    # Four threads share an image, all of one L3; whoever had it before is one of them.
+    # Four threads of one L3 share an image, and one of them had it before.
     assert fetched(16, 16) == pytest.approx((16 << 20) * 0.75 / (64 * MACHINE.peer_core))
     assert fetched(64, 64) == 0.0
-    # Where one of the two calls goes another way, they come from anywhere.
+    # Maps come from any core if one of the two calls cuts its tasks differently.
     assert fetched(16, 1) == fetched(1, 16) == fetched(1, 1) > 7 * fetched(16, 16)
 
 

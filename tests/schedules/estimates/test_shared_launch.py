@@ -1,4 +1,4 @@
-"""What calls take whose loops are shared out together."""
+"""The time of calls whose loops are launched jointly."""
 
 import heapq
 from dataclasses import replace
@@ -32,11 +32,11 @@ def test_each_thread_takes_the_next_task(pieces, threads):
     assert busiest_seconds(pieces, threads) == pytest.approx(max(free))
 
 
-def test_side_by_side_they_take_as_long_as_the_longest():
+def test_joint_calls_take_as_long_as_the_longest():
     pieces = [Piece(4, 4e-6), Piece(6, 12e-6), Piece(1, 1e-6)]
     assert launch_seconds(pieces, MACHINE, 16) == pytest.approx(2e-6 + 10e-6)
     assert launch_seconds(pieces[1:2], MACHINE, 16) == pytest.approx(2e-6 + 6e-6)
-    # What one thread does before, it does for each; and all bytes come by one way.
+    # Serial work before a loop adds up over calls; and all bytes share one bandwidth.
     slow = [replace(piece, before=1e-6, moving=3e-6) for piece in pieces]
     assert launch_seconds(slow, MACHINE, 16) == pytest.approx(3e-6 + 9e-6 + 10e-6)
 
@@ -63,7 +63,7 @@ def test_a_run_with_a_launch():
         assert [each.seconds for each in found.calls[::3]] == pytest.approx(
             [each.seconds for each in apart.calls[::3]]
         )
-    # On 16, twelve tasks of equal length at once, of which the longer loop has two thirds.
+    # On 16 threads, twelve equal tasks run at once; the longer loop has two thirds of them.
     assert [each.seconds for each in found.calls[1:3]] == pytest.approx([110e-6 / 3, 220e-6 / 3])
     assert found.calls[1].lost["few tasks"] == pytest.approx(100e-6 / 3 - 25e-6)
     assert predict_run(together, MACHINE, 1).seconds == pytest.approx(run.seconds)

@@ -1,4 +1,4 @@
-"""What kernels lack is seen, priced, and has a reason where it has to be so."""
+"""Kernels' shortcomings are found and priced, and unavoidable ones have a reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def elementwise(emit, shape=SHAPE, dtype="float32"):
 
 
 def opaque():
-    """Return a stage that calls a function out of sight."""
+    """Return a stage that calls an opaque function."""
     return elementwise(lambda x: tirx.call_pure_extern("float32", "sinf", x))
 
 
@@ -57,7 +57,7 @@ def test_a_chain_lacks_nothing():
     assert not lacking(elementwise(lambda x: tirx.max(x * 2.0, 0.0)))
 
 
-def test_what_the_schedule_does_not_apply_to_says_why():
+def test_functions_that_the_schedule_refuses_give_a_reason():
     found = lacking(opaque())
     assert found[known.NO_SCHEDULE].detail == "its stage y is no plain computation"
     assert not found[known.NO_SCHEDULE].reason
@@ -81,8 +81,8 @@ def test_workspaces_as_large_as_a_map_are_seen_as_tvm_makes_them():
     assert known.WORKSPACE not in lacking(te.create_prim_func([x, y])), "a row of it at a time"
 
 
-def test_reductions_as_they_stand_are_looked_through():
-    """Their first values are still a part of their blocks."""
+def test_unscheduled_reductions_are_analysed():
+    """The initial values of such reductions are still part of their blocks."""
     x = te.placeholder((512, 384), name="x")
     k = te.reduce_axis((0, 384), name="k")
     total = te.compute((512,), lambda i: te.sum(x[i, k], axis=k), name="total")
@@ -104,14 +104,14 @@ def test_hot_loops_without_vectors_are_named(made, kind, detail, has_reason):
     assert bool(found.reason) == has_reason
 
 
-def test_what_takes_no_time_lacks_nothing():
+def test_kernels_that_take_no_time_have_no_shortcomings():
     x = te.placeholder((8, 8), name="x")
     transpose = te.create_prim_func([x, te.compute((8, 8), lambda i, j: x[j, i] * 2.0, name="y")])
     assert not lacking(transpose)
 
 
 @pytest.mark.parametrize("made", [opaque, nested, transposed, looked_up])
-def test_all_have_a_price_and_are_kept_as_numbers(made):
+def test_every_shortcoming_has_a_price_and_is_stored_as_numbers(made):
     function = schedule_function(made(), TARGET)
     work = count_work(function, TARGET)
     found = shortcomings(function, work)

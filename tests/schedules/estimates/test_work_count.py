@@ -1,4 +1,4 @@
-"""What is counted of scheduled functions: computing, waiting, and bytes."""
+"""The work of scheduled functions is counted: computing, waiting, and bytes."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ LANES = 16
 
 
 def counted(*tensors):
-    """The loop nests of what computes the last tensor of the others."""
+    """Return the loop nests that compute the last tensor from the others."""
     return count_work(schedule_function(te.create_prim_func(list(tensors)), TARGET), TARGET)
 
 
@@ -49,7 +49,7 @@ def test_an_elementwise_function_moves_every_byte_once():
     assert not any(nest.cycles[kind] for kind in (SCALAR, DIVIDE, GATHER, LIBRARY, CHAIN))
 
 
-def test_what_llvm_has_no_instruction_for_is_called_for_each_element():
+def test_functions_without_an_instruction_are_called_for_each_element():
     x = te.placeholder((17, 128), name="x")
     nests = counted(x, te.compute(x.shape, lambda *i: te.tan(x(*i)), name="y"))
     assert sum(nest.cycles[LIBRARY] for nest in nests) == 20 * 17 * 128
@@ -65,7 +65,7 @@ def test_an_instruction_that_a_schedule_spells_out_is_no_call_of_a_library():
     assert not any(nest.cycles[LIBRARY] for nest in count_work(function, target))
 
 
-def test_what_is_written_twice_is_computed_once():
+def test_repeated_expressions_are_computed_once():
     x = te.placeholder((17, 128), name="x")
     nests = counted(x, te.compute(x.shape, lambda *i: te.tan(x(*i)) + 1 / te.tan(x(*i)), name="y"))
     assert sum(nest.cycles[LIBRARY] for nest in nests) == 20 * 17 * 128
@@ -97,7 +97,7 @@ def test_a_sum_of_a_prime_length_waits_for_itself():
     assert sum(nest.cycles[CHAIN] for nest in counted(x, y)) > 64 * 197
 
 
-def test_a_transpose_of_what_is_computed_gathers():
+def test_a_transpose_fused_with_its_operand_gathers():
     x = te.placeholder((96, 160), name="x")
     y = te.compute((160, 96), lambda i, j: x[j, i] * 2.0, name="y")
     nests = counted(x, y)
@@ -127,12 +127,12 @@ def test_twice_the_work_takes_about_twice_as_long_and_two_threads_half():
     assert (share(1, 2), share(3, 2), share(64, 2)) == (1, 2 / 3, 1 / 2)
 
 
-def test_whose_tasks_go_through_images_one_after_another():
+def test_loops_whose_tasks_go_through_images_in_order():
     x = te.placeholder((16, 8, 14, 14), name="x")
     assert [nest.images for nest in counted(x, topi.nn.relu(x))] == [16]
     one = te.placeholder((1, 128, 14, 14), name="x")
     assert [nest.images for nest in counted(one, topi.nn.relu(one))] == [1]
-    # Tasks of channels, or what makes another number of images of them.
+    # Tasks that go through channels, or whose number of images changes.
     turned = te.compute((8, 16, 14, 14), lambda c, n, h, w: x[n, c, h, w], name="y")
     assert {nest.images for nest in counted(x, turned)} == {1}
 
@@ -154,7 +154,7 @@ def test_convolutions_go_through_images_unless_each_thread_has_its_channels(temp
 
 
 def test_shares_of_runs_that_no_task_has_both_of_are_counted():
-    """Of 16 tasks, those with the end of one run have nothing of another's."""
+    """There are 16 tasks; those that end one run share nothing with the next run."""
     form = Format(DataLayout(1), "float32")
     shapes = [(4, count, 7, 6) for count in (20, 16, 16)]
     (nest,) = count_work(lower_concat(shapes, 1, TARGET, form), TARGET)

@@ -21,7 +21,7 @@ from neocpu.schedules.vocabulary.steps import NO_OPERAND, STEP_KINDS
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.target_parsing import parse_target
 
-#: Of rows so long that what is done once for each of them is next to nothing.
+#: Rows are so long that work done once per row is negligible.
 SHAPE = (1, 8, 28, 36, 16)
 TARGETS = {
     "znver4": "llvm -mcpu=znver4",
@@ -30,7 +30,7 @@ TARGETS = {
 }
 DTYPES = ("float32", "bfloat16", "uint8", "int8", "int32")
 PARAMETERS = {"clip": (0.0, 6.0), "quantise": (3.0,), "leaky_relu": (0.1,)}
-#: Of a kernel's cycles, what may be spent on elements one by one.
+#: The share of a kernel's cycles that may be spent on single elements.
 LEFT_OVER = 0.02
 
 
@@ -42,7 +42,7 @@ def grid(dtype: str, others: list[te.Tensor]) -> list[te.Tensor]:
 
 
 def widened(x: te.Tensor, others: list[te.Tensor]) -> te.Tensor:
-    """Return float32 of the same numbers, or of what quantised ones stand for."""
+    """Return the numbers in float32, dequantised if they are quantised."""
     if x.dtype == "float32":
         return x
     if x.dtype in ("uint8", "int8"):
@@ -102,7 +102,7 @@ def test_every_step_between_any_types_is_a_loop_over_vectors(cpu, given, made):
 
 
 def library_calls(assembly: str) -> set[str]:
-    """Return the functions that code calls by name, but for parts of itself."""
+    """Return the external functions that code calls by name."""
     called = set(re.findall(r"^\s(?:callq|bl)\s+([a-zA-Z_]\S*)", assembly, re.MULTILINE))
     own = set(re.findall(r"^([a-zA-Z_]\w*):", assembly, re.MULTILINE))
     return called - own
@@ -114,7 +114,7 @@ def library_calls(assembly: str) -> set[str]:
 @pytest.mark.parametrize("cpu", TARGETS)
 @needs.one_in(7)
 def test_every_step_between_any_types_becomes_code_without_library_calls(cpu, given, made):
-    """A schedule that TVM cannot generate code of is none: the kernel is compiled without."""
+    """A kernel is compiled without its schedule if TVM cannot generate code from it."""
     target = parse_target(TARGETS[cpu])
     for kind in STEP_KINDS:
         try:

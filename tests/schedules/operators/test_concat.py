@@ -45,7 +45,7 @@ def test_other_ranks_and_large_runs(shape):
     check([shape, shape], 0, NCHW)
 
 
-def test_physical_shapes_concatenate_as_they_lie():
+def test_packed_tensors_are_concatenated_by_their_physical_shapes():
     layout, inputs = DataLayout(8), [normal((1, c, 5, 3), c) for c in (8, 24)]
     packed = [layout.pack(x) for x in inputs]
     func = lower_concat([x.shape for x in packed], 1, HOST, float32(1))

@@ -51,7 +51,7 @@ def test_epilogues(epilogue, m, n):
 
 
 def test_hard_swish_of_large_numbers_is_finite():
-    """As ONNX has it, where six times as much would be infinite."""
+    """ONNX's definition stays finite, though six times the number would be infinite."""
     workload = DenseWorkload(1, 1, 1, epilogue=(EpilogueOp("hard_swish"),))
     data, one = np.array([[2e38]], "float32"), np.ones((1, 1), "float32")
     packed = pack_weights(one, workload, HOST)
@@ -60,7 +60,7 @@ def test_hard_swish_of_large_numbers_is_finite():
 
 
 @pytest.mark.parametrize("m", [301, 293])
-def test_many_rows_come_in_strips(m):
+def test_many_rows_are_computed_in_strips(m):
     target = replace(HOST, l2=16 << 10)
     workload = DenseWorkload(m, 70, 64, epilogue=(EpilogueOp("bias_add"), EpilogueOp("add")))
     assert "T.parallel(1)" not in lower_dense(workload, target).script()
@@ -69,7 +69,7 @@ def test_many_rows_come_in_strips(m):
     assert strips_of(workload, 6, 5, replace(HOST, l2=1 << 20)) == 1
 
 
-def test_the_next_block_is_asked_for_while_tiles_of_rows_share_one():
+def test_the_next_block_is_prefetched_while_tiles_of_rows_share_one():
     def prefetches(m):
         return lower_dense(DenseWorkload(m, 256, 64), HOST).script().count("prefetch")
 

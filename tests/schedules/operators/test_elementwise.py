@@ -1,4 +1,4 @@
-"""The generic scheduler on fused functions as Relax makes them, against numpy."""
+"""The generic scheduler on Relax's fused functions, against numpy."""
 
 import numpy as np
 import pytest
@@ -213,7 +213,7 @@ def test_repeated_operators_in_one_function():
 
 @pytest.mark.parametrize("name", ["exp", "erf"])
 def test_chains_of_exponentials_are_cut(name):
-    """Of six within each other TVM would take more than a minute."""
+    """TVM would take more than a minute for six nested ones."""
 
     def chain(op, x):
         for _ in range(6):
@@ -255,7 +255,7 @@ def test_runtime_calls_are_left_as_they_are():
 
 
 def test_one_task_is_not_launched():
-    """Flattened, all that a dense layer reads is one loop."""
+    """Flattening the input of a dense layer is a single loop."""
     function, _ = fuse(lambda op, x: op.reshape(op.add(x, x), (1, 25088)), (1, 512, 7, 7))
     assert "T.parallel(" not in schedule_function(function, HOST).script()
 

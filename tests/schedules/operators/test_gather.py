@@ -1,4 +1,4 @@
-"""Slices of channels, gathered, against numpy."""
+"""Gathered slices of channels agree with numpy."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_slices(channels, slices, block, batch, height, width, dtype):
 
 
 def test_many_channels_are_a_loop():
-    """LLVM takes minutes for hundreds of chunks that are written out."""
+    """LLVM would take minutes for hundreds of unrolled chunks."""
 
     def stores(channels: int) -> int:
         shapes = [(1, channels, 7, 7), (1, 40, 7, 7)]

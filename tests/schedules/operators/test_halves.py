@@ -1,4 +1,4 @@
-"""Operators that keep values, of bfloat16: what they do to it is what they do to float32."""
+"""Operators that keep values do the same to bfloat16 as to float32."""
 
 import ml_dtypes
 import numpy as np
@@ -25,7 +25,7 @@ def halves(shape, seed=0):
 
 
 def same(lower, inputs, layout, shape, *tables):
-    """Check that a kernel makes of bfloat16 what the one of float32 makes of the same numbers."""
+    """Check that a bfloat16 kernel agrees with the float32 kernel on the same numbers."""
     made = [
         run(
             lower(Format(layout, dtype)),
@@ -98,7 +98,7 @@ def test_maxima(block, kernel):
 
 @BLOCKS
 def test_means_are_of_float32(block):
-    """As those of a window and of a whole map: both read bfloat16 and write float32."""
+    """Means of windows and of whole maps read bfloat16 and write float32."""
     layout, x = DataLayout(block), normal((2, 17, 6, 8)).astype(HALF)
     wide, stored = x.astype(np.float32), StoredHalves()
     pool = PoolWorkload(

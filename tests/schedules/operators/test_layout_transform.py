@@ -36,7 +36,7 @@ def test_regroup(shape, source, destination):
     np.testing.assert_array_equal(got, DataLayout(destination).pack(x))
 
 
-def test_unpack_ignores_what_padded_lanes_hold():
+def test_unpacking_ignores_padded_lanes():
     layout = DataLayout(16)
     packed = layout.pack(np.zeros((1, 17, 6, 6), np.float32))
     packed[:, 1, :, :, 1:] = 99.0

@@ -1,4 +1,4 @@
-"""Kernels of single stages whose last axes are one."""
+"""Kernels of single stages whose last axes are merged into one."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_sums_over_merged_axes_are_right(shape, other, dtype):
         ((1, 3, 7, 7), "same", [4, 4, 4]),
     ],
 )
-def test_axes_that_lie_together_are_merged(shape, other, merged):
+def test_contiguous_axes_are_merged(shape, other, merged):
     func = schedule_function(summed(shape, OTHERS[other](shape), "float32"), VECTORS_OF_16)
     assert ranks(func) == merged
 

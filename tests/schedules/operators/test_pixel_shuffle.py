@@ -1,4 +1,4 @@
-"""Shuffles of pixels in every layout, against numpy."""
+"""Pixel shuffles in every layout agree with numpy."""
 
 import needs
 import numpy as np
@@ -70,7 +70,7 @@ def test_a_whole_grid(shape, rows, columns, spreads, block):
         ((1, 24, 1, 6), 1, 3, (0, 5, 1, 4)),
     ],
 )
-def test_a_rectangle_of_it(shape, rows, columns, crop, block):
+def test_a_cropped_shuffle_is_right(shape, rows, columns, crop, block):
     top, left, *size = crop
     w, form = (
         ShuffleWorkload(
@@ -91,7 +91,7 @@ def test_a_rectangle_of_it(shape, rows, columns, crop, block):
 
 @pytest.mark.parametrize("block", [1, 8])
 def test_frames_of_volumes(block):
-    """Each image of the coarser grid is two of the finer one."""
+    """Each depth slice of the coarser grid becomes two of the finer one."""
     w, form = (
         ShuffleWorkload(
             coarse=(3, 40, 3, 4),

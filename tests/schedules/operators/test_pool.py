@@ -15,7 +15,7 @@ from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 
 
 def naive_axis(size, kernel, stride, before, after, dilation, ceil_mode):
-    """Windows of one axis as lists of padded coordinates, straight from the ONNX standard."""
+    """Return the windows of one axis as lists of padded coordinates, by the ONNX standard."""
     room = (size + before + after - dilation * (kernel - 1) - 1) / stride + 1
     outputs = math.ceil(room) if ceil_mode else math.floor(room)
     if ceil_mode and (outputs - 1) * stride >= size + before:
@@ -81,7 +81,7 @@ def test_pool_matches_naive(options, kind, block):
 @pytest.mark.parametrize("dilation", [1, 2])
 @pytest.mark.parametrize("block", [1, 16])
 def test_windows_too_large_to_unroll(kind, dilation, block):
-    """A window of 30 x 40 pixels, unrolled, takes LLVM minutes."""
+    """LLVM would take minutes for an unrolled window of 30 x 40 pixels."""
     sizes = {"kernel": (30, 40), "stride": (3, 2), "padding": (5, 7, 6, 8)}
     pool = PoolWorkload(
         kind=kind, batch=1, channels=3, height=70, width=90, dilation=(dilation, dilation), **sizes
@@ -203,7 +203,7 @@ def test_interior_windows_are_those_within_the_data(size, before, kernel, stride
 @pytest.mark.parametrize("layout", [NCHW, DataLayout(8), DataLayout(16)], ids=str)
 @pytest.mark.parametrize("options", POOLS[:8], ids=str)
 @pytest.mark.parametrize("padded", [False, True])
-def test_means_of_bytes_are_those_of_what_they_stand_for(options, layout, padded):
+def test_means_of_bytes_are_means_of_their_real_values(options, layout, padded):
     stored = StoredData(0.037, 91)
     pool = PoolWorkload(
         kind="avg",

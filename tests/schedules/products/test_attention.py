@@ -17,7 +17,7 @@ from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 
 def contiguous(batch, queries, keys, depth, width=None, scale=None, biases=(), zeros=False):
-    """Return a workload whose tensors lie as they are; biases are shapes that broadcast."""
+    """Return a workload of contiguous tensors; biases are shapes that broadcast."""
     width = width or depth
     matrices = (*batch, queries, keys)
     views = [StridedView.of(bias).broadcast(matrices) for bias in biases]
@@ -38,7 +38,7 @@ def contiguous(batch, queries, keys, depth, width=None, scale=None, biases=(), z
 
 
 def array_of(view, flat):
-    """Return what a view shows of a flat array."""
+    """Return the elements of a flat array that a view selects."""
     places = view.start(list(np.indices(view.shape)))
     return flat[np.broadcast_to(places, view.shape)]
 
@@ -95,7 +95,7 @@ def in_bfloat16(workload):
 
 
 def check_bfloat16(w, arguments=None):
-    """Nothing errs but what is multiplied, by half a unit in the eighth place."""
+    """Only factors of products may err, by half a unit in the eighth place."""
     arguments = arguments or inputs_of(w)
     flat = run(lower_attention(in_bfloat16(w), HOST, 2), arguments, (w.output.size,))
     error = array_of(w.output, flat) - (exact := expected(w, *arguments))
@@ -135,7 +135,7 @@ def test_channels_of_bfloat16_may_come_first(shape):
 @needs.instruction_set("avx512bf16")
 @pytest.mark.parametrize("keys", [3, 601])
 def test_masks_of_bfloat16(keys):
-    """No number is made of what lies beyond the last key."""
+    """Memory beyond the last key has no effect on results."""
     mask = np.zeros((6, keys), np.float32)
     mask[1, 1:] = mask[2, :-1] = mask[3] = -np.inf
     w = in_bfloat16(contiguous((2,), 6, keys, 7, biases=((6, keys),), zeros=True))
@@ -163,8 +163,8 @@ def test_bfloat16_is_multiplied_by_its_instruction(cpu, instruction):
     assert instruction in assembly
 
 
-def test_heads_are_read_and_written_where_projections_have_them():
-    """The usual (image, token, one of q, k and v, head, channel), and joined heads."""
+def test_heads_are_read_and_written_in_the_layout_of_projections():
+    """The layout is (image, token, one of q, k and v, head, channel), and heads are joined."""
     images, tokens, heads, depth = 2, 37, 3, 8
     whole = StridedView.of((images, tokens, 3, heads, depth))
     q, k, v = (
@@ -194,7 +194,7 @@ def test_heads_are_read_and_written_where_projections_have_them():
 
 
 def test_channels_may_come_first():
-    """As of a convolution: (head, channel, pixel)."""
+    """Feature maps of a convolution have the axes (head, channel, pixel)."""
     order, shape = (0, 2, 1), (3, 24, 50)
     view = StridedView.of(shape).permuted(order)
     output = StridedView.of((3, 50, 24)).permuted(order).inverse((3, 50, 24))
@@ -261,7 +261,7 @@ def test_scores_that_overflow_without_their_scale():
 
 
 @pytest.mark.parametrize("keys", [40, 600])
-def test_large_scores_and_what_is_no_number(keys):
+def test_large_scores_and_nan(keys):
     w = contiguous((), 4, keys, 4, scale=1.0)
     q, k, v = inputs_of(w)
     check(w, [q * 100, k * 10, v])

@@ -11,7 +11,7 @@ from tests import needs
 
 
 def product_of(batch, rows, columns, depth, *, turned=(False, False, False), scale=1.0):
-    """Return a workload of which ``turned`` tensors have their last axes exchanged."""
+    """Return a workload; the last axes of ``turned`` tensors are exchanged."""
     rank = len(batch)
     swap = (*range(rank), rank + 1, rank)
 

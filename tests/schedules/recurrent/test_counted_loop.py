@@ -1,4 +1,4 @@
-"""The kernels around the bodies of loops against numpy, whatever the number of the step is."""
+"""The kernels around the bodies of loops agree with numpy, at any step."""
 
 import numpy as np
 import pytest

@@ -111,7 +111,7 @@ def arguments(w: RecurrentWorkload) -> dict[str, np.ndarray]:
 
 
 def naive(w: RecurrentWorkload, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """Run every sequence alone, in float64, unit by unit as they are stored."""
+    """Run every sequence alone in float64, unit by unit in stored order."""
     arrays = {name: array.astype(np.float64) for name, array in arrays.items()}
     weights = np.concatenate([unpacked(w, each, arrays[each.name]) for each in w.products], 1)
     x = arrays["projected"].reshape(*w.sequence_shape(w.directions, -1, w.units))[..., : w.hidden]

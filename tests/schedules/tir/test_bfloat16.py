@@ -1,4 +1,4 @@
-"""What kernels compute in float32 is rounded to bfloat16, whatever computes it."""
+"""Kernels compute in float32 and round to bfloat16, by any operator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def narrowing(compute):
 @pytest.mark.parametrize("target", [HOST, *FOREIGN], ids=lambda t: t.mcpu)
 @pytest.mark.parametrize("name", ["exp", "sigmoid", "tanh", "erf"])
 def test_loops_with_let_bindings_are_vectorised(name, target):
-    """Written several times, as TVM rounds, it cannot be: names would be bound several times."""
+    """TVM's own rounding would repeat the expression, and bind names several times."""
     function = schedule_function(narrowing(lambda x: x * getattr(tirx, name)(x)), target)
     assert f"{name}f" not in compile_for(function, target)
 

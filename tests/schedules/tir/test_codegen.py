@@ -1,4 +1,4 @@
-"""Machine code of the templates: what must, and must not, be in it."""
+"""Machine code of the templates has the expected instructions, and no others."""
 
 import functools
 import re
@@ -54,7 +54,7 @@ def test_accumulators_stay_in_registers():
 
 
 def test_loop_nests_keep_the_buffers_that_they_ask_for():
-    """Also where data decide how many rows of them a task uses."""
+    """They keep them even if data decide the number of rows that a task uses."""
     frames = Frames(16, 3, padding=(1, 1))
     workload = conv_workload(16, 192, 56, 56, 64, (3, 3), padding=(1, 1, 1, 1), frames=frames)
     scheme = WinogradScheme(16, 16, reg_n=6, tile=6, reg_oc=64, strip=2, oc_split=False)
@@ -83,7 +83,7 @@ def test_same_result_as_the_default_pipeline():
 
 
 def test_a_temporary_is_not_written_over_while_another_name_reads_it():
-    """TVM takes such a reversal for one that can be done in place."""
+    """TVM would compute such a reversal in place."""
     size = 64
 
     def body(data, output):
@@ -112,7 +112,7 @@ def test_large_weights_of_small_images_are_prefetched(channels, prefetches):
 
 
 def test_nested_maxima_propagate_nan_and_are_written_once():
-    """Each is computed from one copy of the one before, or the code would triple with each."""
+    """Each maximum reads one copy of the previous one; otherwise code would triple each time."""
     count, shape = 8, (16, 17)
     inputs = [te.placeholder(shape, "float32", name=f"x{i}") for i in range(count)]
 

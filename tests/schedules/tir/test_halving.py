@@ -1,4 +1,4 @@
-"""Partial results are joined half by half, and are what they were."""
+"""Partial results are combined by halves, and give the same result."""
 
 import numpy as np
 import pytest

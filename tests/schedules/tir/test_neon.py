@@ -107,7 +107,7 @@ def is_by_lane(line):
 
 
 def share_of_bound(loop):
-    """Return multiply-adds per cycle, of which a Cortex-A72 starts one, by LLVM's model."""
+    """Return multiply-adds per cycle by LLVM's model; a Cortex-A72 starts at most one."""
     command = [needs.program("llvm-mca"), "-mtriple=aarch64", "-mcpu=cortex-a72", "-iterations=100"]
     done = subprocess.run(
         command, input="\n".join(loop), capture_output=True, text=True, check=True
@@ -134,9 +134,9 @@ def test_products_run_at_the_speed_of_multiply_adds(name):
 
 @pytest.mark.parametrize("name", DEPTHWISE)
 def test_depthwise_tiles_keep_the_pipes_busy(name):
-    """Sums begin with a load of the bias, so only the activation takes multiply-adds' places.
+    """Sums begin with a load of the bias, so only the activation displaces multiply-adds.
 
-    Of ten a ReLU takes one; of 10.5 a clip takes 1.5, its maximum of integers half of one.
+    A ReLU takes one place of ten; a clip takes 1.5 of 10.5, its integer maximum half a place.
     """
     workload = DEPTHWISE[name]
     scheme = conv2d_depthwise.space(workload, A72)[0]
@@ -147,7 +147,7 @@ def test_depthwise_tiles_keep_the_pipes_busy(name):
     clip = name[1] == "clip"
     for instruction, expected in (("fmax", not clip), ("fmin", clip), ("smax", clip)):
         assert sum(line.startswith(instruction) for line in tile) == scheme.reg_n * expected
-    # A load or two of a multiply-add each, without an address of its own.
+    # One or two loads for each multiply-add, without address computations.
     assert not any(line.startswith("sub\tx") for line in tile)
     assert len(tile) < 1.9 * len(multiply_adds(tile))
     assert share_of_bound(tile) >= (0.85 if clip else 0.88)

@@ -54,7 +54,7 @@ def test_arc_functions_match_float64(name):
 
 @pytest.mark.parametrize("name", ["sin", "cos", "log"])
 def test_accuracy_over_all_float32_numbers(name):
-    """Of random bits: denormal, far beyond what one turn's digits reach, infinite, none."""
+    """Numbers of random bits include denormal, huge and infinite ones, and NaN."""
     data = np.random.default_rng(0)
     x = np.concatenate([
         data.integers(0, 2**32, 1 << 17, dtype=np.uint32).view(np.float32),

@@ -1,4 +1,4 @@
-"""Sums and products beyond 32 bits: they wrap, whatever follows them."""
+"""Sums and products beyond 32 bits wrap, whatever operation follows them."""
 
 import numpy as np
 from kernel_harness import run
@@ -24,8 +24,8 @@ def computed(values, emit):
     return run(func, [np.full(LANES, value, np.int32) for value in values], (LANES,), "int32")
 
 
-def test_a_shift_does_not_undo_what_overflowed():
-    """As it may of products that are promised not to: LLVM would return what was multiplied."""
+def test_a_shift_does_not_undo_an_overflow():
+    """LLVM would undo the product if products were promised not to overflow."""
 
     def emit(x):
         return tirx.shift_right((x * 4).value, T.broadcast(tirx.const(2, "int32"), LANES))

@@ -42,7 +42,7 @@ WORKLOADS = [
     conv_workload(1, 32, 14, 14, 32, (3, 3), padding=ONE, groups=4),
     conv_workload(1, 32, 14, 14, 32, (3, 3), padding=ONE, groups=32),
 ]
-# Of data and weights: alike, far apart, and other ones for each input channel.
+# Ranges of data and weights: similar, very different, and different for each input channel.
 MAGNITUDES = [(1.0, 1.0), (1e30, 1e-30), (1e-30, 1e30), (1e15, 1e15), (None, None)]
 
 
@@ -63,7 +63,7 @@ def build(workload, schemes):
 
 
 def scaled(operands, data, weights):
-    """Return operands of other magnitudes; of None, of ones that differ between input channels."""
+    """Return operands of another magnitude; for None it differs between input channels."""
     channels = operands.data.shape[1]
     if data is None:
         each = (10.0 ** np.linspace(-6, 6, channels)).astype(np.float32).reshape(1, -1, 1, 1)
@@ -160,7 +160,7 @@ def test_long_sums_go_to_templates_that_split_them():
     long = conv_workload(1, 512, 8, 8, 64, (3, 3), padding=ONE)
     strict = registry.admitted(SHORT_SUMS, registry.schemes(long, HOST), long)
     assert {scheme.template for scheme in strict} == {DirectScheme.template}
-    # Of one output channel there is nothing else.
+    # A single output channel has no other template.
     single = replace(long, out_channels=1)
     every = registry.schemes(single, HOST)
     assert registry.admitted(SHORT_SUMS, every, single) == every

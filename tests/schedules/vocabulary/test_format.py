@@ -22,12 +22,12 @@ def test_arrays_have_the_shape_and_type_of_their_format(form, n, c, h, w):
     packed = form.pack(x)
     assert packed.shape == form.shape(x.shape)
     assert packed.nbytes == form.bytes(x.shape)
-    # Of axes of one element numpy says anything.
+    # Numpy's strides of axes with one element are arbitrary.
     assert np.empty(packed.shape, form.dtype).strides == form.strides(x.shape)
     np.testing.assert_array_equal(form.unpack(packed, c), x)
 
 
-def test_formats_of_other_elements_are_others():
+def test_formats_of_different_elements_differ():
     bytes_, floats = (Format(DataLayout(8), dtype) for dtype in ("int8", "float32"))
     assert bytes_ != floats
     assert floats.plain == Format(NCHW, "float32")

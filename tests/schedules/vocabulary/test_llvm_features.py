@@ -1,4 +1,4 @@
-"""What LLVM says of all its CPUs, against what hosts are asked for before they run code."""
+"""The features of LLVM's CPUs, compared with those that hosts must have to run code."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 
 def described(machine):
-    """Return LLVM's features of each of its CPUs, but those of 32 bits."""
+    """Return LLVM's features of each of its 64-bit CPUs."""
 
     def of(**more):
         return tvm.target.Target({"kind": "llvm", "mtriple": TRIPLES[machine], **more})
@@ -41,19 +41,19 @@ def machine(request):
 
 
 def test_hosts_are_asked_for_all_that_code_may_depend_on(machine):
-    """A feature that LLVM gains fails here, until it has a bit of the CPU's or is harmless."""
+    """A new feature of LLVM fails here until it has a CPU bit or is listed as harmless."""
     for cpu, names in described(machine).items():
         found = demanded(machine, names)
         assert set(found) <= KNOWN_FEATURES, cpu
         assert parse_target(f"llvm -mtriple={TRIPLES[machine]} -mcpu={cpu}").demands == found
 
 
-def test_only_what_llvm_has_is_listed_as_harmless(machine):
+def test_only_features_of_llvm_are_listed_as_harmless(machine):
     every = set().union(*described(machine).values())
     assert every >= llvm_features._HARMLESS[machine]
 
 
-def test_a_name_that_nobody_knows_is_demanded(machine):
+def test_an_unknown_feature_is_demanded_of_hosts(machine):
     assert demanded(machine, ["avx4096", "sse2", "fp-armv8"])[0] == "avx4096"
     assert "avx4096" not in KNOWN_FEATURES
 
@@ -65,7 +65,7 @@ def test_cpus_of_32_bits_are_refused_before_llvm_ends_the_process(cpu):
 
 
 def kernels(target):
-    """Return functions with much of what kernels do: floats, integers, tables, bits."""
+    """Return functions with typical operations of kernels: floats, integers, tables, bits."""
     epilogue = (EpilogueOp("bias_add"), EpilogueOp("relu"))
     numerics = [
         Numerics(data="float32", weights="float32", sum="float32", output="float32"),
@@ -105,7 +105,7 @@ NEWEST = [
 @needs.one_in(4)
 @pytest.mark.parametrize(("machine", "cpu"), NEWEST)
 def test_code_does_not_depend_on_features_that_targets_do_not_name(machine, cpu):
-    """Without all of these features LLVM generates the same code."""
+    """LLVM generates the same code if all of these features are off."""
     target = parse_target(f"llvm -mtriple={TRIPLES[machine]} -mcpu={cpu}")
     names = described(machine)[cpu]
     off = names & BY_NAME[machine]

@@ -229,7 +229,7 @@ TYPED = {
 
 
 def test_the_project_inherits_no_element_type():
-    """Workloads made outside of tests say what they are of: float32 is nobody's guess."""
+    """Workloads made outside of tests state their numerics: float32 is no silent default."""
     guesses = []
     for folder in ("schedules", "search", "neocpu", "tuning_db"):
         for path in sorted((ROOT / folder).rglob("*.py")):

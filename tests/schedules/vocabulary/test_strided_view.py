@@ -1,4 +1,4 @@
-"""Views against what numpy makes of the same steps."""
+"""Views agree with numpy after the same steps."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from neocpu.schedules.vocabulary.strided_view import StridedView
 
 
 def array_of(view):
-    """Return the numbers of the elements that a view shows."""
+    """Return the indices of the elements that a view selects."""
     flat = np.arange(view.size)
     return flat[np.broadcast_to(view.start(list(np.indices(view.shape))), view.shape)]
 
@@ -55,7 +55,7 @@ def test_the_inverse_undoes_a_view(data):
                                   np.arange(np.prod(shape)).reshape(shape))  # fmt: skip
 
 
-def test_joined_axes_that_lie_apart_are_not_regular():
+def test_merged_axes_that_are_not_contiguous_are_not_regular():
     view = StridedView.of((2, 3, 5)).permuted((1, 0, 2)).reshaped((6, 5))
     assert view is not None
     assert not view.is_regular(0)

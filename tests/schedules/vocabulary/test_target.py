@@ -1,4 +1,4 @@
-"""Targets: every spelling means the same, and what is wrong is named."""
+"""Targets: every spelling means the same, and mistakes are named."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Whether outputs are the same, and how the difference is named."""
+"""Outputs are compared, and a difference is named."""
 
 import math
 
@@ -44,7 +44,7 @@ def test_relative_error_is_norm_wise(output, reference, expected):
         ([[math.nan]], [[math.nan]], ""),
     ],
 )
-def test_what_cannot_be_compared_is_named(output, reference, expected):
+def test_outputs_that_cannot_be_compared_are_named(output, reference, expected):
     arrays = ([np.array(a) for a in side] for side in (output, reference))
     assert mismatch(*arrays, names=["boxes"]) == expected
 
@@ -81,12 +81,12 @@ def test_a_row_too_many_is_forgiven_in_a_hundred_only():
     assert paired_error(many, few, GROUPS) == 0.0
 
 
-def test_other_detections_are_not_paired():
+def test_different_detections_are_not_paired():
     reference, other = detections([0.9, 0.5]), detections([0.9, 0.4])
     assert paired_error(other, reference, GROUPS) > MAX_RELATIVE_ERROR
 
 
-def test_in_fewer_bits_detections_are_near_and_some_are_others():
+def test_detections_in_fewer_bits_are_close_and_a_few_differ():
     reference = detections(np.linspace(0.1, 0.9, 100))
     boxes, labels, scores = (array[3:].copy() for array in reference)
     boxes += 4

@@ -1,4 +1,4 @@
-"""Engines that make several calls at once: as many as they are told, and right ones."""
+"""Engines that make several calls at once make as many as asked for, with right results."""
 
 import threading
 from functools import partial
@@ -42,7 +42,7 @@ def test_as_many_calls_run_at_once_as_there_are_streams():
     calls = []
 
     def run():
-        together.wait(10)  # which none passes alone
+        together.wait(10)  # a barrier that no call passes alone
         calls.append(threading.current_thread())
 
     session = called_by(Session(version="1.0", run=run), [run] * 3)
@@ -62,7 +62,7 @@ def test_each_stream_makes_a_call_however_short():
         assert sorted(calls) == [*range(8)]
 
 
-def test_a_stream_that_is_held_up_makes_fewer_calls():
+def test_a_blocked_stream_makes_fewer_calls():
     calls, rest = [], threading.Event()
 
     def slow():
@@ -78,7 +78,7 @@ def test_a_stream_that_is_held_up_makes_fewer_calls():
     assert sorted(calls) == ["fast"] * 5 + ["slow"]
 
 
-def test_what_a_call_raises_is_raised():
+def test_errors_of_calls_are_raised():
     def fail():
         raise ValueError("no memory")
 

@@ -86,7 +86,7 @@ def test_a_failure_is_one_line(behaviour, message):
 def test_every_engine_computes_the_model(
     engine, threads, linear, linear_onnx, linear_inputs, inputs_file, tmp_path
 ):
-    """With so many threads in float32 or bfloat16, and as it comes out of the box."""
+    """Engines run with a number of threads, in float32 or bfloat16, and by their defaults."""
     needs.skip(needs.engine(engine.removesuffix("-bf16")))
     path = linear.path if engine == "neocpu" else linear_onnx
     ready = converted(Contender(engine, engine, path), tmp_path)
@@ -98,7 +98,7 @@ def test_every_engine_computes_the_model(
         computes_in = process.computes_in
     assert (computes_in in ("bf16", "f32")) == engine.endswith("-bf16")
     (expected,) = linear.reference(*linear_inputs.values())
-    if computes_in == "bf16":  # what cancels has lost its bits
+    if computes_in == "bf16":  # cancellation has lost these bits
         assert relative_error([output], [expected]) < 0.01
     else:
         rounding = {"rtol": 1e-4, "atol": 1e-5} if threads else {"rtol": 0.02, "atol": 0.02}

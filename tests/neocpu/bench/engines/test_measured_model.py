@@ -1,4 +1,4 @@
-"""What is measured: an artifact, and what its peers run."""
+"""The artifact that is measured, and the models that its peers run."""
 
 import os
 
@@ -21,29 +21,29 @@ from tests.neocpu.quantised_models import (
 )
 
 
-def compiled(model, folder, precision, peers=()):
+def compiled_model(model, folder, precision, peers=()):
     settings = {"threads": 2, "shapes": NO_SHAPES, "databases": (), "verify": False}
     return compile_model(str(model), folder, precision=precision, peers=peers, **settings)
 
 
 def test_a_model_is_quantised_for_all_engines(tmp_path):
-    """In int8 the peers run what neocpu runs, and float32 is there to compare with."""
+    """The peers run neocpu's quantised model in int8, and float32 is measured too."""
     onnx.save(sliced_network(), tmp_path / "net.onnx")
     for precision in ("int8", "auto") if needs.EVERYTHING else ("int8",):
         folder = tmp_path / precision
         folder.mkdir()
-        tested = compiled(tmp_path / "net.onnx", folder, precision, peers=("onnxruntime",))
-        own, in_float, peer, signed = tested.contenders(("onnxruntime",))
+        measured = compiled_model(tmp_path / "net.onnx", folder, precision, peers=("onnxruntime",))
+        own, in_float, peer, signed = measured.contenders(("onnxruntime",))
         assert (own.label, in_float.label) == ("neocpu", "neocpu-fp32")
         assert own.path != in_float.path
-        assert peer.path == tested.model != tmp_path / "net.onnx"
+        assert peer.path == measured.model != tmp_path / "net.onnx"
         assert (signed.label, signed.engine) == ("onnxruntime-s8s8", "onnxruntime")
-        assert [one.label for one in tested.contenders(("openvino",))][2:] == ["openvino"]
-        assert tested.is_quantised
+        assert [one.label for one in measured.contenders(("openvino",))][2:] == ["openvino"]
+        assert measured.is_quantised
 
 
-def test_openvino_also_runs_what_nncf_makes(tmp_path, monkeypatch, caplog):
-    """NNCF stands in a process of its own, and may fail without ending the benchmark."""
+def test_openvino_also_runs_the_model_that_nncf_quantised(tmp_path, monkeypatch, caplog):
+    """NNCF runs in a separate process, and may fail without ending the benchmark."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "nncf.py").write_text(_NNCF)
@@ -88,16 +88,16 @@ def quantize(model, inputs, subset_size):
 
 
 def test_all_engines_compute_in_bfloat16(tmp_path):
-    """Of one model, which stays as it is; float32 is there to compare with."""
+    """All engines take the same unchanged model, and float32 is measured too."""
     onnx.save(network(), tmp_path / "net.onnx")
-    tested = compiled(tmp_path / "net.onnx", tmp_path, "bf16")
-    own, in_float, *peers = tested.contenders(("onnxruntime", "openvino", "ncnn"))
+    measured = compiled_model(tmp_path / "net.onnx", tmp_path, "bf16")
+    own, in_float, *peers = measured.contenders(("onnxruntime", "openvino", "ncnn"))
     assert read_header(own.path).plan.precision == "bf16"
     assert read_header(in_float.path).plan.precision == "fp32"
     assert [one.label for one in peers] == ["onnxruntime", "openvino", "ncnn"]
     assert [one.engine for one in peers] == ["onnxruntime-bf16", "openvino-bf16", "ncnn-bf16"]
     assert {one.path for one in peers} == {tmp_path / "net.onnx"}
-    assert not tested.is_quantised
+    assert not measured.is_quantised
 
 
 def test_signed_feature_maps_stand_for_the_same_numbers():

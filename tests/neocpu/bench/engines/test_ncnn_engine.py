@@ -1,4 +1,4 @@
-"""ncnn as a contender: conversion, float32, batches, and what it cannot run."""
+"""ncnn as a contender: conversion, float32, batches, and models that it cannot run."""
 
 import importlib.util
 import stat
@@ -59,7 +59,7 @@ def _run(model, folder):
 
 @needs_ncnn
 @pytest.mark.parametrize("batch", [1, 4])
-def test_a_network_computes_what_the_reference_does(batch, tmp_path):
+def test_ncnn_agrees_with_the_reference(batch, tmp_path):
     (output,), (expected,) = _run(_network(batch), tmp_path)
     assert output.shape == (batch, 10)
     np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-5)
@@ -182,7 +182,7 @@ def test_whatever_the_converter_does_is_one_line(script, message, fake_pnnx):
     assert list(folder.iterdir()) == []
 
 
-def test_the_converter_is_told_shapes_and_precision(fake_pnnx, tmp_path):
+def test_the_converter_gets_shapes_and_precision(fake_pnnx, tmp_path):
     model, folder = fake_pnnx(f'echo "$@" > {tmp_path}/arguments; exit 1')
     with pytest.raises(ConversionError):
         convert(model, folder)

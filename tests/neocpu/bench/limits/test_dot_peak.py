@@ -1,4 +1,4 @@
-"""The kernels that measure 8-bit instructions: they are what the template emits, and exact."""
+"""The kernels that measure 8-bit instructions equal the template's code, and are exact."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("cpu", "found", "name", "counts"), NAMES)
-def test_a_step_is_the_instructions_it_is_called_by(cpu, found, name, counts):
+def test_a_step_has_the_instructions_in_its_name(cpu, found, name, counts):
     target = parse_target(cpu)
     assert found.name(target) == name
     tile = (3, 2)
@@ -97,7 +97,7 @@ def test_a_peak_is_a_number_of_this_machine():
         assert dot_peak(runner, found, samples=1) > 1e8
 
 
-def test_what_cannot_run_here_is_said():
+def test_peaks_that_cannot_run_here_are_refused():
     other = "neoverse-v1" if host_target().machine == "x86_64" else "haswell"
     with pytest.raises(TargetError, match="cannot measure this machine's instructions"):
         measure_dot_peaks(other, 1, [sequence(data="int8")])

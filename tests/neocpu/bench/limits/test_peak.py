@@ -1,4 +1,4 @@
-"""The kernels that measure the machine: they do what they say, nothing is optimised away."""
+"""The kernels that measure the machine do all their work: nothing is optimised away."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""8-bit convolutions beside the peak of their instructions."""
+"""8-bit convolutions compared with the peak rate of their instructions."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_table_has_the_average(kernels):
     assert "all of their time 33%" in table.notes[0]
 
 
-def test_a_plan_says_what_multiplies():
+def test_a_plan_names_the_multiplying_instruction():
     assert sequence("conv2d_dot", PAIRS, int16_groups=2) == DotSequence(PAIRS, 2)
     assert sequence("conv2d_dot", WIDE, int16_groups=0) == DotSequence(WIDE, 1)
     assert sequence("conv2d_direct", None) is None
@@ -97,7 +97,7 @@ def test_a_plan_says_what_multiplies():
 
 
 def sequence(template, numerics, **parameters):
-    """Return what multiplies in a convolution."""
+    """Return the multiplying instructions of a convolution."""
     stored = numerics and fields_from_json(PlannedNumerics, numerics.to_json()["numerics"])
     scheme = PlannedScheme(template=template, parameters=parameters)
     op = small_operator("conv2d_0", kernel="k", scheme=scheme, numerics=stored)

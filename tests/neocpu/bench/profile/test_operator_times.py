@@ -1,4 +1,4 @@
-"""Where the time of a run goes: attribution, limits, tables, and the real thing."""
+"""The time of a run by operators: attribution, limits, tables, and a real profile."""
 
 import json
 from dataclasses import replace
@@ -117,7 +117,7 @@ def test_equal_kernels_are_one_row_and_the_longest_comes_first():
     assert second.bytes == 800_000
 
 
-def test_what_is_long_and_no_convolution_is_named():
+def test_long_operators_that_are_no_convolutions_are_named():
     report = _report(
         _operator("conv", "convolution, direct", 0.5, flops=10**9),
         _operator("fc", "dense", 0.3, weights=10**7),
@@ -137,7 +137,7 @@ def test_what_is_long_and_no_convolution_is_named():
     )
 
 
-def test_what_is_far_below_its_limit_is_marked():
+def test_operators_far_below_their_limit_are_marked():
     report = _report(
         _operator("conv", "convolution, direct", 0.9, flops=10**9),
         _operator("good", "pool", 0.05, others=400_000_000),
@@ -157,7 +157,7 @@ def test_what_is_far_below_its_limit_is_marked():
     assert len(kernels.notes) == 1
 
 
-def test_what_the_compiler_says_kernels_lack_is_told():
+def test_shortcomings_reported_by_the_compiler_are_shown():
     lacks = "gather (neighbours lie apart), about 30 µs"
     report = _report(
         replace(_operator("long", "other", 0.9), lacks=lacks),
@@ -229,7 +229,7 @@ def test_every_kernel_of_the_plan_is_timed_in_the_running_network(compiled):
     json.dumps(report.to_json())
 
 
-def test_a_run_is_its_calls_and_what_lies_between_them():
+def test_a_run_consists_of_its_calls_and_the_gaps_between():
     calls = (DescribedCall("conv", "conv2d_0", 40, 80), DescribedCall("pool", "pool_0", 0, 20))
     events = []
     for run, (first, second, rest) in enumerate(((5, 3, 2), (7, 4, 1), (6, 3, 3))):

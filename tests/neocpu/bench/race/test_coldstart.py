@@ -32,7 +32,7 @@ def test_every_engine_starts(linear, linear_onnx, linear_inputs):
     json.dumps(report.to_json())
 
 
-def test_one_that_fails_is_out_and_the_others_go_on(linear, linear_inputs, tmp_path):
+def test_a_failing_engine_is_dropped_and_the_others_continue(linear, linear_inputs, tmp_path):
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"nothing")
     contenders = [

@@ -95,7 +95,7 @@ def test_medians_and_ratio():
     assert all(process.closed for process in processes)
 
 
-def test_what_has_no_bfloat16_is_named():
+def test_engines_without_bfloat16_are_named():
     report, _, _ = _measure({"a": (0.002, 1.0, 0), "wide": (0.004, 1.0, 0)})
     assert report.warnings == ("no bfloat16 on this CPU, float32 instead: wide",)
     assert [one["computes_in"] for one in report.to_json()["results"]] == ["", "f32"]
@@ -118,7 +118,7 @@ def test_the_slowest_decides_how_often_all_run():
 
 
 @pytest.mark.parametrize("call", [1, 3])
-def test_one_that_fails_is_out_and_the_others_go_on(call):
+def test_a_failing_engine_is_dropped_and_the_others_continue(call):
     report, _, _ = _measure({"a": (0.002, 1.0, call), "b": (0.004, 1.0, 0)})
     assert [result.label for result in report.results] == ["b"]
     assert report.reference == "b"
@@ -140,7 +140,7 @@ def test_a_process_that_dies_on_the_way_is_out_and_its_time_is_no_other_programs
     assert own_cpu_seconds() - before > 0.3
 
 
-def test_one_that_does_not_start_is_out():
+def test_an_engine_that_does_not_start_is_dropped():
     def start(contender, threads, inputs):
         raise ContenderError("no engine")
 
@@ -219,7 +219,7 @@ def test_speedup_over_the_best_peer_that_is_right():
     assert report.inconclusive == ()
 
 
-def test_no_peer_no_best_peer():
+def test_without_peers_there_is_no_best_peer():
     report = LatencyReport(
         threads=1, results=(), failures=(Failure("neocpu", "no"),), reference=None
     )
@@ -227,7 +227,7 @@ def test_no_peer_no_best_peer():
     assert report.inconclusive == ()
 
 
-def test_what_cannot_be_told_apart_is_said():
+def test_contenders_too_close_to_rank_are_reported():
     jitter = [1.0, 1.1, 0.9, 1.05, 0.95, 1.02]
 
     def seconds(shift):
@@ -291,7 +291,7 @@ def test_neocpu_beside_its_peers(linear, linear_onnx, wrong_onnx, linear_inputs)
     assert all(result.median > 0 for result in report.results)
 
 
-def test_engines_are_left_alone_where_that_is_asked_for():
+def test_engines_keep_their_defaults_on_request():
     seen = []
 
     def start(contender, threads, inputs):

@@ -1,4 +1,4 @@
-"""What many models say together."""
+"""The summary of a race of many models."""
 
 import json
 from dataclasses import replace
@@ -19,7 +19,7 @@ def test_geometric_mean_worst_row_and_wins():
     assert report.wins == 1
 
 
-def test_a_win_within_the_noise_is_none():
+def test_a_lead_within_the_noise_is_no_win():
     one = model("net", 10, 11)
     shaky = replace(one.latency.results[0], rounds=((0.008,), (0.010,), (0.010,), (0.014,)))
     peer = replace(one.latency.results[1], rounds=((0.011,),) * 4)
@@ -50,7 +50,7 @@ def test_a_wrong_peer_is_not_the_best():
     assert replace(one, latency=replace(one.latency, results=results)).ratio.value == 2.0
 
 
-def test_nothing_to_compare():
+def test_a_report_without_peers_has_nothing_to_compare():
     report = SuiteReport((model("alone", 10),))
     assert report.geometric_mean is report.worst is None
     assert report.wins == 0
@@ -78,7 +78,7 @@ def test_a_bug_is_named_by_its_type():
     assert ModelFailure("net", ZeroDivisionError("by\nzero")).reason == "ZeroDivisionError: by zero"
 
 
-def test_a_plan_is_told_in_seconds():
+def test_a_plan_is_reported_in_seconds():
     plan = small_plan(predicted_us=1500.0)
     plan = replace(plan, search=replace(plan.search, gap=0.5, seconds=2.0))
     assert Planned.of(plan) == Planned(0.0015, 0.5, 2.0)

@@ -20,7 +20,7 @@ REQUEST = Request(peers=("onnxruntime",), threads=(2,), rounds=2)
 
 @pytest.fixture
 def fake(monkeypatch):
-    """Compile and measure nothing; keep what was asked for."""
+    """Replace compiling and measuring, and keep the requests."""
     asked = SimpleNamespace(folders=[], broken={}, report=latency(10, 20), cold_start=None)
 
     def find_model(model, folder, **_):
@@ -61,14 +61,14 @@ def test_a_model_that_fails_is_named_and_the_others_are_measured(fake):
     assert not any(folder.exists() for folder in fake.folders)
 
 
-def test_what_was_measured_before_a_failure_is_kept(fake):
+def test_results_measured_before_a_failure_are_kept(fake):
     fake.cold_start = ZeroDivisionError("bug")
     report, failure = measure_models(["a"], replace(REQUEST, cold_start=True))
     assert report.latency is fake.report
     assert failure.reason == "ZeroDivisionError: bug"
 
 
-def test_what_was_measured_before_an_interruption_is_kept(fake):
+def test_results_measured_before_an_interruption_are_kept(fake):
     fake.cold_start = KeyboardInterrupt()
     outcomes = measure_models(["a", "b"], replace(REQUEST, cold_start=True))
     assert next(outcomes).latency is fake.report

@@ -33,7 +33,7 @@ def test_summary_in_markdown():
     )
 
 
-def test_ugly_cells_stay_in():
+def test_bad_results_stay_in_the_table():
     one = model("net", 10)
     wrong = result("openvino", 1, error=0.5)
     report = LatencyReport(
@@ -120,7 +120,7 @@ def test_no_table_without_numbers(make):
     assert make((bare,)) is None
 
 
-def test_a_model_alone_shows_all_of_it():
+def test_a_single_model_is_shown_in_full():
     one = model("net", 10, 20, predicted=9, roofline=roofline("net"))
     titles = [table.title for table in suite_tables.model_tables(one)]
     assert titles == ["Latency of net, threads: 2", "Roofline"]
@@ -129,7 +129,7 @@ def test_a_model_alone_shows_all_of_it():
     assert "Predicted: 9.00 ms (-10.0%); search gap 0.0%." in notes
 
 
-def test_it_says_how_much_of_a_mixed_model_is_in_integers():
+def test_the_table_says_how_much_of_a_mixed_model_is_in_integers():
     one = model("net", 10, 20, predicted=9)
     words = {None: None, 0: "computes what neocpu-fp32 does", 1: "1 layer in", 7: "7 layers in"}
     for layers, said in words.items():

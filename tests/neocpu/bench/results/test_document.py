@@ -22,7 +22,7 @@ def render(title, report, run, charts):
     return document(title, run, present(report, run, detailed=False), charts)
 
 
-def test_all_that_is_needed_to_run_it_again():
+def test_the_document_has_everything_to_repeat_the_run():
     text = render("Benchmark of the paper suite", suite(), RUN, {"Speed": "benchmarks.svg"})
     assert text.startswith("# Benchmark of the paper suite\n")
     assert "```\nneocpu bench --suite paper -o docs/benchmarks.md\n```" in text
@@ -58,7 +58,7 @@ def test_sections_in_order():
     ]
 
 
-def test_the_ugly_rows_stay_in():
+def test_bad_results_stay_in_the_document():
     text = render("T", suite(), RUN, {})
     assert "| broken | failed |" in text
     assert "- Worst row: lost, 0.50" in text
@@ -75,7 +75,7 @@ def test_a_peer_that_is_not_installed_is_named():
     assert "- Not installed, so not compared: ncnn" in text.splitlines()
 
 
-def test_few_rounds_are_said_to_be_few():
+def test_few_rounds_are_pointed_out():
     doubt = "With fewer than 6 rounds the intervals are narrower than the truth."
     assert doubt in render("T", suite(), replace(RUN, rounds=5), {})
     assert doubt not in render("T", suite(), replace(RUN, rounds=6), {})

@@ -39,7 +39,7 @@ def test_drift_that_both_share_does_not_widen_the_interval():
     assert ratio.decided
 
 
-def test_equal_contenders_are_not_told_apart():
+def test_equal_contenders_have_no_winner():
     one, two = _rounds([1.0] * 12, 0.1, seed=1), _rounds([1.0] * 12, 0.1, seed=2)
     ratio = ratio_of_medians(one, two)
     assert not ratio.decided

@@ -1,4 +1,4 @@
-"""What people read."""
+"""The tables of a race."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ def test_a_wrong_neocpu_gets_no_verdict():
     assert warning.startswith("neocpu disagrees")
 
 
-def test_what_cannot_be_told_apart_is_not():
+def test_contenders_too_close_to_rank_are_not_ranked():
     one = replace(_result("neocpu", 1), rounds=((1.0,), (3.0,), (1.0,), (3.0,)))
     two = replace(_result("onnxruntime", 1), rounds=((3.0,), (1.0,), (3.0,), (1.0,)))
     notes = latency_table("net", replace(REPORT, results=(one, two)), "neocpu").notes
@@ -68,7 +68,7 @@ def _starts(seconds):
     return (Start(seconds / 2, seconds / 4, seconds / 8, seconds / 8, 0.01),) * 2
 
 
-def test_cold_start_names_what_failed():
+def test_the_cold_start_table_names_failures():
     report = ColdStartReport(
         1,
         (ColdStartResult("neocpu", _starts(0.2), 150_000_000, 0.0004),),

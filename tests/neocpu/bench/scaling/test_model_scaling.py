@@ -55,12 +55,12 @@ def test_loops_are_timed_in_the_running_network(tiny):
         # LLVM gets no loop of a single iteration.
         assert found_loops == (() if set(loops[call.kernel]) == {1} else loops[call.kernel])
         assert all(loop.entered == 1 for loop in call.loops)
-        # Of the same runs: what its loops take is a part of what it takes.
+        # Times are of the same runs: a call's loops take a part of the call's time.
         assert sum(loop.seconds for loop in call.loops) <= call.seconds + 1e-9
     assert sum(call.weights for call in found.run.calls) >= 4 * (16 * 27 + 16 * 144 + 160)
 
 
-def test_what_does_not_run_is_said(tmp_path):
+def test_an_artifact_that_does_not_run_is_named(tmp_path):
     path = tmp_path / "no.so"
     path.write_bytes(b"no artifact")
     with pytest.raises(ArtifactError, match=r"cannot time no\.so: "):
@@ -69,7 +69,7 @@ def test_what_does_not_run_is_said(tmp_path):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Make compiling and measuring up: a call of 32 tasks, and one that has none."""
+    """Fake compiling and measuring: a call of 32 tasks, and one without tasks."""
     made = []
 
     def compile_in_child(source, artifact, *, threads, target, **_):
@@ -98,7 +98,7 @@ def _predicted(counts=(2, 4), machine=MACHINE, is_host=True):
     return found
 
 
-def test_each_number_of_threads_is_compiled_for_and_measured_where_there_are_cpus(compiled):
+def test_every_thread_count_is_compiled_and_measured_if_there_are_cpus(compiled):
     found = _predicted()
     assert compiled == [(1, None), (2, None), (4, None)]
     assert [step.measured for step in found.steps] == [0.6e-3, None]
@@ -113,7 +113,7 @@ def test_each_number_of_threads_is_compiled_for_and_measured_where_there_are_cpu
     assert four.predicted.seconds == pytest.approx(found.alone / 4 + sum(lost.values()))
 
 
-def test_cores_that_do_not_reach_what_an_l3_reads_say_nothing_of_it(compiled, monkeypatch):
+def test_cores_slower_than_the_l3_tell_nothing_about_it(compiled, monkeypatch):
     limits = {1: LIMITS[1], 2: replace(LIMITS[2], dram=59e9)}
     monkeypatch.setattr(model_scaling, "measure_limits", lambda threads, _: limits[threads])
     for name, known in (("znver4", 59e9), ("icelake-server", 165e9)):
@@ -123,7 +123,7 @@ def test_cores_that_do_not_reach_what_an_l3_reads_say_nothing_of_it(compiled, mo
     assert _predicted(machine=pair).request.machine.memory_l3 == 59e9
 
 
-def test_another_cpu_is_compiled_for_and_nothing_measured(compiled, monkeypatch):
+def test_for_another_cpu_models_are_compiled_but_not_measured(compiled, monkeypatch):
     limits = replace(LIMITS[1], flops=2 * MACHINE.flops)
     monkeypatch.setattr(model_scaling, "measure_limits", lambda *_: limits)
     found = _predicted(is_host=False)
@@ -133,7 +133,7 @@ def test_another_cpu_is_compiled_for_and_nothing_measured(compiled, monkeypatch)
     assert found.alone == pytest.approx(2.2e-3)
 
 
-def test_tables_tell_measured_from_predicted_and_name_what_limits(compiled):
+def test_tables_distinguish_measured_from_predicted_and_name_the_limit(compiled):
     found = _predicted()
     scaling, limits = presentation.tables([found])
     assert [row[:3] for row in scaling.rows] == [("2", "0.60", "0.70"), ("4", "", "0.40")]
@@ -210,7 +210,7 @@ def test_a_model_that_fails_is_reported(compiled, monkeypatch):
     assert isinstance(found, ModelFailure)
 
 
-def test_a_machine_that_is_named_reads_memory_as_it_is_known_to(monkeypatch):
+def test_a_named_machine_has_its_known_memory_bandwidth(monkeypatch):
     def fail(*_, **__):
         raise ModelError("no model")
 

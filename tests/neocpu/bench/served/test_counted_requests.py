@@ -8,7 +8,7 @@ from neocpu.bench.served.counted_requests import Request, counted
 
 
 def answered_in_batches(clients, rows, took, stop, *, lanes=1, begin=0.0):
-    """The requests of clients who ask until ``stop``; each lane answers ``rows`` at a time."""
+    """The requests of clients until ``stop``; each worker answers ``rows`` at a time."""
     asked = [begin] * clients
     found = [[] for _ in range(clients)]
     waiting = [*range(clients)]
@@ -42,18 +42,18 @@ def test_one_client():
     assert len(found.seconds) == 6
 
 
-def test_all_count_where_some_client_had_only_one_answer():
+def test_all_requests_count_if_a_client_had_only_one_answer():
     clients = [[Request(0.0, 0.25), Request(0.25, 0.5)], [Request(0.0, 0.5)]]
     found = counted(clients, 0.4)
     assert found.per_answer == pytest.approx(0.5 / 3)
     assert sorted(found.seconds) == [0.25, 0.25, 0.5]
 
 
-def test_all_count_where_the_next_was_asked_as_the_time_ended():
+def test_all_requests_count_if_the_next_was_sent_as_time_ended():
     found = counted([[Request(0.0, 0.5), Request(0.51, 0.7)]], 0.505)
     assert found == ((0.5, pytest.approx(0.19)), pytest.approx(0.35))
 
 
-def test_nothing_asked_is_nothing():
+def test_no_requests_give_no_counts():
     assert counted([[], []], 1.0) == ((), math.inf)
     assert counted([[], [Request(0.0, 0.5)]], 1.0).per_answer == pytest.approx(0.5)

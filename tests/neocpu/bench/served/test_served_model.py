@@ -43,8 +43,8 @@ def test_a_served_model(two_way):
     assert document["results"][1]["overhead"] is None
 
 
-def test_requests_that_are_computed_together(linear):
-    """Each of one row; direct calls are of four."""
+def test_requests_are_computed_in_one_batch(linear):
+    """Each request has one row; direct calls have four."""
     request = ServedRequest((8,), seconds=0.4, threads=1, max_batch=8, max_delay=0.001)
     (report,) = measure_served([str(linear.path)], request)
     assert isinstance(report, ServedReport), report
@@ -66,7 +66,7 @@ def test_calls_are_tried_on_streams(linear, tmp_path):
 
 
 def test_the_fastest_modes_are_tried_again_in_turns(linear, tmp_path, monkeypatch):
-    """The fastest at first is not in the end; what was far from it is not tried again."""
+    """The mode that was fastest at first loses in the end; distant ones are not tried again."""
     seconds = {
         1: [1.0, *5 * [1.01]],
         2: [1.1, 0.9, 3, 1, 1, 1],
@@ -94,7 +94,7 @@ def test_the_fastest_modes_are_tried_again_in_turns(linear, tmp_path, monkeypatc
 
 
 def test_the_fastest_mode_of_each_number_of_streams_is_tried_again(linear, tmp_path, monkeypatch):
-    """Or one try decides how many instances there are; what is far from the fastest is not."""
+    """Otherwise one try would decide the number of instances; distant modes are not tried."""
     first = {(1, 1): 1.0, (1, 2): 1.1, (2, 1): 1.3, (2, 2): 1.2, (4, 1): 1.4, (4, 2): 1.3}
     again = []
 
@@ -136,7 +136,7 @@ def test_a_server_has_the_instances_of_a_mode_that_is_about_as_fast(
     assert (mode.streams, found) == (1, instances)
 
 
-def test_what_cannot_be_served_is_a_failure(tmp_path, linear):
+def test_models_that_cannot_be_served_are_failures(tmp_path, linear):
     (tmp_path / "bad.so").write_bytes(b"no artifact")
     request = ServedRequest(clients=(1,), seconds=0.2, threads=1)
     found = list(measure_served([str(tmp_path / "bad.so"), str(linear.path)], request))
@@ -144,7 +144,7 @@ def test_what_cannot_be_served_is_a_failure(tmp_path, linear):
     assert isinstance(found[1], ServedReport)
 
 
-def test_damaged_weights_are_told_as_everywhere(linear, tmp_path, capsys):
+def test_damaged_weights_are_an_error(linear, tmp_path, capsys):
     data = bytearray(linear.path.read_bytes())
     data[data.index(linear.weights[0].tobytes())] ^= 1
     (tmp_path / "bad.so").write_bytes(data)
@@ -172,7 +172,7 @@ def test_the_command(linear, tmp_path, capsys):
         (["served", "a.so", "--vs", "onnxruntime"], "no option --vs"),
     ],
 )
-def test_options_that_do_not_go_together(options, words, capsys):
+def test_incompatible_options_are_refused(options, words, capsys):
     assert main(["bench", *options]) == 2
     assert words in capsys.readouterr().err
 
@@ -186,7 +186,7 @@ def test_figures():
         wrong=0,
     )
     assert result.overhead == pytest.approx(0.002)
-    together = replace(result, requests=4)  # whose direct calls do four times as much
+    together = replace(result, requests=4)  # direct calls compute four times as many rows
     assert together.overhead is None
     assert result.share.value == pytest.approx(0.8)
     report = ServedReport("net", CallMode(2), 1, 1000, (result,))
@@ -201,7 +201,7 @@ def test_figures():
 
 
 def test_figures_of_batches():
-    """Of 16 rows, in calls of 8 rows on two streams, of which one ends every 10 ms."""
+    """Requests of 16 rows are run as calls of 8 rows on two streams; a call ends every 10 ms."""
     latencies, direct = ((0.081, 0.082),) * 3, ((0.010,),) * 3
     result = ServedResult(
         clients=32,
@@ -227,7 +227,7 @@ def test_figures_of_batches():
 
 @pytest.fixture
 def canned():
-    """A server that answers with what it is given, one answer after another."""
+    """A server that gives prepared answers, one after another."""
     answers = []
 
     def work(listener):
@@ -247,7 +247,7 @@ def http(content, status="200 OK"):
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
 
 
-def test_other_answers_are_noticed(canned, tmp_path):
+def test_different_answers_are_counted_by_kind(canned, tmp_path):
     address, answers = canned
     answers += [http(b"one"), http(b"one"), http(b"two"), http(b"busy", "429 Too Many")]
     (tmp_path / "request").write_bytes(b"any")

@@ -1,4 +1,4 @@
-"""``neocpu bench throughput``: what is measured, and what that says."""
+"""``neocpu bench throughput``: its modes, and its report."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,7 @@ RUN = Run(
 )
 
 
-def test_every_engine_in_its_own_ways():
+def test_every_engine_runs_in_its_own_modes():
     labels = [
         mode.label for engine in ("neocpu", *PEERS, "ncnn") for mode in modes_of(engine, (1, 2))
     ]
@@ -50,7 +50,7 @@ def test_every_engine_in_its_own_ways():
 @pytest.mark.parametrize(
     ("threads", "counts"), [(1, (1,)), (2, (1, 2)), (6, (1, 2, 4, 6)), (8, (1, 2, 4, 8))]
 )
-def test_up_to_a_stream_for_each_thread(threads, counts):
+def test_there_are_at_most_as_many_streams_as_threads(threads, counts):
     assert default_counts(threads) == counts
 
 
@@ -100,7 +100,7 @@ def test_the_fastest_mode_of_each_engine_counts():
     assert document["modes"][0]["images_per_second"] == pytest.approx(400)
 
 
-def test_what_is_wrong_is_not_compared():
+def test_wrong_results_are_not_compared():
     one = report("net", TIMES, {"openvino, its own choice": 1.0, "neocpu, 2 streams": 1.0})
     assert one.best_peer.mode.label == "onnxruntime, 2 callers"
     assert one.ratio.value == pytest.approx(12 / 10)

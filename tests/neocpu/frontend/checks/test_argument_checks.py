@@ -181,15 +181,15 @@ def test_constants_have_one_value(given):
 @pytest.mark.parametrize(
     ("op", "operand"), [("Tile", [1, 1, -1, 1]), ("TopK", [9]), ("Reshape", [5, -1])]
 )
-def test_no_data_are_blamed_for_what_constants_say(op, operand):
-    """They were: "the shape of output 'y' depends on the data"."""
+def test_constants_that_are_wrong_are_not_blamed_on_data(op, operand):
+    """The message once was: "the shape of output 'y' depends on the data"."""
     outputs = ["y", "z"] if op == "TopK" else ["y"]
     said = refusal(model([helper.make_node(op, ["x", "k"], outputs)], [("k", np.array(operand))]))
     assert "depends on the data" not in said
     assert f"{op} 'y'" in said
 
 
-def test_the_node_whose_shape_data_decide_is_named():
+def test_a_node_whose_shape_depends_on_data_is_named():
     nodes = [
         helper.make_node("NonZero", ["x"], ["n"]),
         helper.make_node("Shape", ["n"], ["s"]),

@@ -1,4 +1,4 @@
-"""Image sizes that a network cannot take: the node is named, and sizes that it can."""
+"""Image sizes that a network cannot take: the message names the node and possible sizes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_multiple_is_the_smallest_that_always_fits(levels, extra):
     load_model(u_net(levels), ast.literal_eval(message.rpartition("shapes=")[2]))
 
 
-def test_where_no_multiple_helps():
+def test_no_multiple_is_suggested_if_none_helps():
     nodes = [helper.make_node("Add", ["x", "c"], ["y"], "sum")]
     model = helper.make_model(
         helper.make_graph(
@@ -116,7 +116,7 @@ def test_a_dynamic_batch_whose_graph_is_for_one_image():
 
 
 def test_a_shape_that_is_written_into_the_graph():
-    """ONNX infers it whatever it is of."""
+    """ONNX infers such a shape for any input."""
     nodes = [
         helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
         helper.make_node("Reshape", ["p", "s"], ["y"], "flat"),

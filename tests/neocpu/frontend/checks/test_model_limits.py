@@ -1,4 +1,4 @@
-"""A few bytes that ask for any amount of work are refused, in one line, before it is done."""
+"""Small models that ask for unbounded work are refused, in one line, before it begins."""
 
 import numpy as np
 import onnx
@@ -31,7 +31,7 @@ def function(name: str, nodes) -> onnx.FunctionProto:
 
 
 def doubling(count: int) -> list[onnx.FunctionProto]:
-    """Functions ``f0`` … each of which calls the one before twice."""
+    """Return functions ``f0`` …; each calls the previous one twice."""
     functions = [function("f0", [helper.make_node("Relu", ["a"], ["b"])])]
     for i in range(1, count):
         nodes = [
@@ -150,7 +150,7 @@ def test_a_constant_of_a_hundred_gigabytes_is_never_made(operator):
         load_model(model(nodes, initializers=used))
 
 
-def test_many_constants_are_counted_together(monkeypatch):
+def test_the_bytes_of_all_constants_are_added_up(monkeypatch):
     monkeypatch.setattr(model_limits, "MAX_FOLDED_BYTES", 1000)
     shape = numpy_helper.from_array(np.array([10, 10]), "shape")
     nodes = [
@@ -206,7 +206,7 @@ def tensor(name: str, dims, **fields) -> TensorProto:
         tensor("w", [-1], raw_data=b"\0" * 4),
     ],
 )
-def test_weights_that_are_not_what_they_say_are_refused(weight):
+def test_weights_that_contradict_their_shape_are_refused(weight):
     made = model([helper.make_node("Add", ["x", "w"], ["y"])], initializers=[weight])
     with pytest.raises(ModelError, match="w"):
         load_model(made)

@@ -1,4 +1,4 @@
-"""What control flow becomes, held to ONNX Runtime."""
+"""Flattened control flow, compared with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run_onnxruntime(model, feeds):
 
 
 def compare(model, *all_feeds):
-    """Hold what a model becomes, and the reference on what it was, to ONNX Runtime."""
+    """Compare the flattened model, and the reference on the original, with ONNX Runtime."""
     loaded = load_model(model)
     assert not REWRITTEN.intersection(node.op_type for node in loaded.simplified.graph.node)
     for feeds in all_feeds:

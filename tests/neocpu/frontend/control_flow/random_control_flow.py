@@ -26,7 +26,7 @@ class _Generator:
         return options[int(self.random.integers(len(options)))]
 
     def nodes(self, values: list[str], flags: list[str], depth: int) -> list[onnx.NodeProto]:
-        """Return nodes that read ``values``, to which what they make is added."""
+        """Return nodes that read ``values``; their results are added to these."""
         made = []
         for _ in range(int(self.random.integers(1, 4))):
             kinds = [self.call, self.call, self.condition]
@@ -50,7 +50,7 @@ class _Generator:
         ]
 
     def body(self, values, flags, depth, inputs, results, again=None, rows=0):
-        """Return a graph: perhaps whether once more, ``results`` values, and ``rows`` of them."""
+        """Return a graph of ``results`` values and ``rows``, perhaps with a loop condition."""
         inner, own = [*values], [*flags]
         nodes = self.nodes(inner, own, depth - 1)
         outputs = [self.pick(inner) for _ in range(results + rows)]
@@ -117,7 +117,7 @@ class _Generator:
         return [*unsqueezed, joined, scan, *self.summed([rows], out_axis % 3, values)]
 
     def summed(self, rows, axis, values):
-        """Return nodes that make one value of rows, in which their order shows."""
+        """Return nodes that make one value of rows and depend on their order."""
         nodes = []
         for name in rows:
             weighted, total = self.name(), self.name()

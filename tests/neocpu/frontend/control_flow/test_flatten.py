@@ -288,7 +288,7 @@ def test_a_condition_has_one_element():
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_data_decide_is_refused_by_name(message):
+def test_control_flow_that_depends_on_data_is_refused_by_name(message):
     with pytest.raises(UnsupportedError) as caught:
         load_model(REFUSED[message])
     assert message in str(caught.value)
@@ -323,5 +323,5 @@ def test_an_input_that_decides_may_be_fixed():
         ("x:1,", None),
     ],
 )
-def test_what_an_option_says_of_an_input(text, given):
+def test_values_of_inputs_given_as_options_are_parsed(text, given):
     assert parse_given(text) == given

@@ -1,4 +1,4 @@
-"""Loops and scans become as many steps, which compute the same."""
+"""Loops and scans are unrolled into steps that compute the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX's own tests of control flow and sequences, their lists made of tensors within the model."""
+"""ONNX's own tests of control flow and sequences; lists are built from tensors in the model."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from neocpu.frontend.load import load_model
 from neocpu.verification.reference.runner import run_reference
 
 _FAMILIES = "if_|if$|loop1|scan_|scan9|sequence_|split_to_sequence|identity_sequence"
-#: Of optional inputs and outputs, or of more than which of two tensors data decide.
+#: Cases with optional inputs or outputs, or where data decide more than one of two tensors.
 _EXCLUDED = {"test_if_opt", "test_loop16_seq_none"}
 
 
 def of_tensors(case: TestCase):
-    """Return a case's model over tensors, what to feed it, and what comes out."""
+    """Return a case's model over tensors, its inputs, and the expected outputs."""
     model, (inputs, outputs) = onnx.ModelProto(), case.data_sets[0]
     model.CopyFrom(case.model)
     graph, feeds, expected = model.graph, {}, {}

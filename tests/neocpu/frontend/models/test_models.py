@@ -48,10 +48,7 @@ NAMES = {
 
 @pytest.fixture(scope="module")
 def structure():
-    """Return a function that builds a network without its weights' values.
-
-    Drawing them takes longer than all else.
-    """
+    """Return a function that builds a network without drawing its weights, which is slow."""
 
     def build_structure(*args, **keywords):
         with pytest.MonkeyPatch.context() as patch:
@@ -74,7 +71,7 @@ def _shapes(model):
 
 
 def _trained(model):
-    """Names of what training changes; batch norms' statistics are not among it."""
+    """Names of trained parameters, without the statistics of batch norms."""
     return {
         name
         for node in model.graph.node
@@ -84,7 +81,7 @@ def _trained(model):
 
 
 def _macs(model):
-    """Multiply-accumulates of convolutions and dense layers, which is what papers count."""
+    """Multiply-accumulates of convolutions and dense layers, as papers count them."""
     shapes = _shapes(model)
     total = 0
     for node in model.graph.node:
@@ -161,7 +158,7 @@ def test_activations_keep_their_scale_at_every_depth(name):
 
 
 @pytest.mark.parametrize("name", LIGHT)
-def test_classes_and_images_can_be_told_apart(name):
+def test_classes_and_images_have_different_scores(name):
     x, y = _images(2, 1, 3, 96, 128)
     model = build(name, image=x.shape[2:])
     first, second = (_run(model, image)[0][0] for image in (x, y))

@@ -74,7 +74,7 @@ def test_export_of_an_unknown_network_writes_nothing(tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     assert main(["models", "export", "densnet121"]) == 2
     error = capsys.readouterr().err
-    # Before the long list, not behind it.
+    # Before the long list, not after it.
     assert "no built-in network 'densnet121'; did you mean 'densenet121'? known: " in error
     assert list(tmp_path.iterdir()) == []
 

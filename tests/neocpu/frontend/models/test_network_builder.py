@@ -12,7 +12,7 @@ SHAPE = (2, 8, 9, 12)
 
 
 def _finish(layer, shape=SHAPE):
-    """Return the model of one layer and what the builder takes its output's shape for."""
+    """Return the model of one layer, and the builder's shape of its output."""
     net = NetworkBuilder("layer", shape, seed=0)
     value = layer(net, net.input)
     return net.finish(value), value.shape
@@ -80,7 +80,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("layer", VALUES)
-def test_layer_computes_what_its_name_says(layer):
+def test_every_layer_agrees_with_its_definition(layer):
     build, expected = VALUES[layer]
     model, shape = _finish(build)
     x = _input()
@@ -117,7 +117,7 @@ def test_shape_is_the_one_that_comes_out(layer):
 
 
 @pytest.mark.parametrize("counted", [True, False])
-def test_padding_counts_in_an_average_unless_told_otherwise(counted):
+def test_padding_counts_in_an_average_unless_excluded(counted):
     model, _ = _finish(
         lambda net, x: net.average_pool(x, "a", 2, stride=1, padding=1, count_include_pad=counted)
     )
@@ -144,7 +144,7 @@ def test_adaptive_average_pool(image):
 
 
 @pytest.mark.parametrize("activation", ["relu", "relu6", "hard_swish", "silu"])
-def test_depth_neither_grows_nor_fades_what_it_is_fed(activation):
+def test_activations_neither_grow_nor_fade_with_depth(activation):
     net = NetworkBuilder("deep", (1, 64, 16, 16), seed=0)
     x = net.input
     for number in range(12):

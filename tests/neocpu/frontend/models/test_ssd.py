@@ -30,14 +30,14 @@ def ssd():
 
 @pytest.fixture(scope="module")
 def usual(ssd):
-    """What one image of the usual size gives, at every depth."""
+    """Return the outputs of every layer for one image of the usual size."""
     depths = [n.output[0] for n in ssd.graph.node if n.op_type in ("Conv", "Add")]
     return run(ssd, random_image(1, 3, 512, 512), *depths)
 
 
 @pytest.fixture(scope="module")
 def detections():
-    """What a batch of two unusual images gives, with the raw predictions."""
+    """Return the detections and raw predictions of a batch of two images of another size."""
     model = build("ssd_resnet50", batch=2, image=IMAGE)
     return run(model, random_image(2, 3, *IMAGE), *LOGITS, *OFFSETS)
 
@@ -153,7 +153,7 @@ def test_detections_are_those_of_a_plain_suppression(detections):
     np.testing.assert_allclose(detections["boxes"], boxes[images, indices], rtol=1e-4, atol=1e-2)
 
 
-def test_detections_are_some_and_apart(usual):
+def test_detections_are_several_with_different_scores(usual):
     assert 50 < len(usual["scores"]) < 500
     assert len(np.unique(usual["labels"])) > 10
     assert usual["scores"].max() > 0.3

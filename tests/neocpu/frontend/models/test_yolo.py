@@ -17,7 +17,7 @@ def yolo():
 
 
 def _decode(head, step):
-    """As section 2.1 of the YOLOv3 paper, box by box."""
+    """Decode boxes one by one, by section 2.1 of the YOLOv3 paper."""
     _, _, height, width = head.shape
     boxes = []
     for anchor, (anchor_width, anchor_height) in enumerate(ANCHORS[step]):

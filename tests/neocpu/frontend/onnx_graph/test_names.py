@@ -1,4 +1,4 @@
-"""Values that are called otherwise, in the graph and in those inside it."""
+"""Values are renamed in a graph and in its inner graphs."""
 
 import numpy as np
 import onnx
@@ -41,7 +41,7 @@ def branching():
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def test_what_inner_graphs_read_and_return_is_renamed_and_what_they_have_is_not():
+def test_outer_names_in_inner_graphs_are_renamed_and_their_own_are_not():
     graph = branching().graph
     rename(graph, "s", "other")
     rename(graph, "x", "z", made=False)

@@ -26,7 +26,7 @@ def identity(shape=(1, 3, 20, 24), dtype="float32"):
 
 
 def run(model, inputs, shapes=NO_SHAPES, **asked):
-    """Return what a compiled model makes, and what its standard form does by onnx's evaluator."""
+    """Return a compiled model's outputs, and those of its standard form by onnx's evaluator."""
     processing = Processing.parse(**asked)
     loaded = load_processed(model, shapes, processing)
     onnx.checker.check_model(loaded.original)
@@ -40,7 +40,7 @@ def run(model, inputs, shapes=NO_SHAPES, **asked):
 
 
 def by_pillow(fit, bgr):
-    """Return what a network should see of `PICTURE`, resized by Pillow to 20x24."""
+    """Return a network's input for `PICTURE`, resized by Pillow to 20x24."""
     image = pytest.importorskip("PIL.Image")
     picture = image.fromarray(PICTURE[0])
     bilinear = image.Resampling.BILINEAR
@@ -147,7 +147,7 @@ def test_masks_of_classes():
         ({"outputs": {"y": "top5"}, "nms": "yolo:0.1:0.5"}, "no output is a YOLO's head"),
     ],
 )
-def test_what_does_not_fit_the_model(asked, message):
+def test_processing_that_does_not_fit_the_model_is_refused(asked, message):
     with pytest.raises(UsageError, match=message):
         load_processed(identity(), NO_SHAPES, Processing.parse(**asked))
 
@@ -169,12 +169,12 @@ def test_numbers_that_are_too_large(asked, message):
     ("shape", "dtype"),
     [((1, 20, 24), "float32"), ((1, 4, 8, 8), "float32"), ((1, 3, 8, 8), "int8")],
 )
-def test_what_is_no_picture(shape, dtype):
+def test_arrays_that_are_no_pictures_are_refused(shape, dtype):
     with pytest.raises(UsageError, match=f"the model's input 'x' is {dtype} of shape"):
         load_processed(identity(shape, dtype), NO_SHAPES, Processing.parse(input="x=20x24"))
 
 
-def test_what_has_no_classes():
+def test_outputs_without_classes_are_refused():
     model = identity((1, 3, 8))
     with pytest.raises(UsageError, match="no scores of classes"):
         load_processed(model, NO_SHAPES, Processing.parse(outputs={"y": "top5"}))
@@ -190,7 +190,7 @@ def test_pictures_that_no_kernel_can_count(monkeypatch):
 
 
 def test_a_file_has_no_operators_of_ours():
-    """Their constants are not checked: a kernel would read where they say."""
+    """Constants of our own operators are not checked: a kernel would read out of bounds."""
     model = identity()
     model.graph.node[0].domain = "neocpu"
     model.graph.node[0].op_type = "PreparePicture"

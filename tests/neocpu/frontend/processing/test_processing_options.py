@@ -1,4 +1,4 @@
-"""What is said of processing, parsed: and every way to say it wrong."""
+"""Options of pre- and postprocessing are parsed, and every mistake in them is refused."""
 
 import json
 
@@ -27,7 +27,7 @@ def test_suppression():
     assert Suppression.parse("yolo:0.25:0.45") == Suppression(0.25, 0.45)
 
 
-def test_nothing_is_nothing():
+def test_no_options_mean_no_processing():
     assert not Processing.parse()
     assert Processing.parse(outputs={"y": "top5"})
     assert Processing.parse(input=PICTURES).mean == (0.0,)
@@ -43,7 +43,7 @@ def test_nothing_is_nothing():
         {"input": "x=7x9", "mean": (0.1, 0.2, 0.3), "std": 1 / 3, "nms": "yolo:1e-5:0.45"},
     ],
 )
-def test_what_was_asked_for_is_kept_as_json(given):
+def test_requested_processing_is_kept_as_json(given):
     asked = Processing.parse(**given)
     assert Processing.parse(**json.loads(json.dumps(asked.to_json()))) == asked
 
@@ -107,6 +107,6 @@ def test_a_header_tells_of_pictures():
         {"shape": [1, 24, 32, 1]},
     ],
 )
-def test_what_a_header_cannot_mean_by_a_picture_is_none(changed):
+def test_a_header_with_an_impossible_picture_has_none(changed):
     spec = TensorSpec("x", "uint8", (1, 24, 32, 3), picture=Picture("nhwc", "bgr", "crop"))
     assert TensorSpec.from_json({**spec.to_json(), **changed}).picture is None

@@ -34,7 +34,7 @@ def test_one_step_from_opencv(given, size):
 
 
 def test_opencv_by_hand():
-    """As documented: the two pixels beside ``(x + 0.5) * scale - 0.5``, none beyond the edge."""
+    """OpenCV documents the two pixels beside ``(x + 0.5) * scale - 0.5``, within the edges."""
     third = resampling_matrix(4, 3, "opencv")
     np.testing.assert_allclose(
         third, [[5 / 6, 1 / 6, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 1 / 6, 5 / 6]], atol=1e-6

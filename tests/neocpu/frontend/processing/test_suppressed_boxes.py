@@ -18,7 +18,7 @@ SCORE, OVERLAP = 0.25, 0.45
 
 
 def head(is_v8, boxes=189):
-    """Return what a head says of any picture: centres, sizes and scores."""
+    """Return a head's output: centres, sizes and scores."""
     rng = np.random.default_rng(1)
     places = np.concatenate(
         [rng.uniform(0, SIDE, (boxes, 2)), rng.uniform(8, 60, (boxes, 2))], axis=1
@@ -49,7 +49,7 @@ def intersection_over_union(a, b):
 
 
 def suppressed(made, is_v8):
-    """Return boxes, scores and classes that are left, by class and falling score."""
+    """Return the remaining boxes, scores and classes, by class and falling score."""
     rows = made[0].T if is_v8 else made[0]
     scores = rows[:, 4:] if is_v8 else rows[:, 5:] * rows[:, 4:5]
     corners = np.concatenate(
@@ -89,7 +89,7 @@ def test_boxes_are_of_the_picture(is_v8):
     np.testing.assert_allclose(found["boxes"], np.clip(moved, 0, [64, 48, 64, 48]), atol=1e-4)
 
 
-def test_without_pictures_they_are_of_the_models_input():
+def test_boxes_have_coordinates_of_the_models_input_without_pictures():
     made = head(is_v8=True)
     asked = Processing.parse(nms=f"yolo:{SCORE}:{OVERLAP}")
     with neocpu.compile(detector(made), processing=asked) as compiled, compiled.module() as module:
@@ -101,7 +101,7 @@ def spec(*shape, name="y", dtype="float32"):
     return TensorSpec(name, dtype, shape)
 
 
-def test_heads_are_told_by_their_shape():
+def test_detector_heads_are_recognised_by_their_shape():
     found = find_head([spec(1, 84, 8400)], (640, 640))
     assert (found.is_v8, found.classes, found.boxes) == (True, 80, 8400)
     assert "YOLOv8" in str(found)
@@ -122,12 +122,12 @@ def test_heads_are_told_by_their_shape():
         ([spec(1, 116, 8400), spec(1, 32, 160, 160, name="z")], "a head with masks"),
     ],
 )
-def test_what_is_no_head(outputs, message):
+def test_outputs_that_are_no_heads_are_refused(outputs, message):
     with pytest.raises(UsageError, match=message):
         find_head(outputs, (640, 640))
 
 
-def test_one_output_is_one_thing():
+def test_two_postprocessing_steps_for_one_output_are_refused():
     asked = Processing.parse(nms="yolo:0.1:0.5", outputs={"output0": "softmax"})
     with pytest.raises(UsageError, match="about the same output"):
         load_processed(detector(head(is_v8=True)), NO_SHAPES, asked)

@@ -1,4 +1,4 @@
-"""Convolutions of rows are divided; a condition that is known before each part may skip it."""
+"""Convolutions of rows are divided into parts, and known conditions may skip a part."""
 
 from __future__ import annotations
 

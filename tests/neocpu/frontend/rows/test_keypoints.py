@@ -1,4 +1,4 @@
-"""A loop that finds keypoints: data decides of how many detections, and the sizes of their maps."""
+"""A loop that finds keypoints; data decides the number of detections and their map sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop that pastes masks into images, of as many detections as the data decides."""
+"""A loop that pastes masks into images; data decides the number of detections."""
 
 from __future__ import annotations
 

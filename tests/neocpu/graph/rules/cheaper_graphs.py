@@ -1,4 +1,4 @@
-"""Small ONNX graphs of which a rule leaves operators that compute less, or fewer of them."""
+"""Small ONNX graphs that a rule changes to fewer or cheaper operators."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from onnx.helper import make_node as node
 
 from tests.neocpu.graph.rules.small_graphs import two
 
-# Nodes from `a` to `b`; the rule after which they compute less, or are fewer.
+# Nodes from `a` to `b`; the rule that makes them cheaper or fewer.
 CHEAPER = {
     "Conv beside Conv": (
         [

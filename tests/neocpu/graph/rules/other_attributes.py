@@ -1,7 +1,7 @@
 """``python -m tests.neocpu.graph.rules.other_attributes [DRAWS]``: rules and all other attributes.
 
-Of each rule's example an attribute is stated that was at its default, or one is changed, as drawn:
-what then is compiled computes what ONNX Runtime does, or is refused in a line.
+Each draw states a default attribute of a rule's example, or changes one. The compiled model must
+agree with ONNX Runtime, or be refused in one line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.neocpu.graph.rules.small_graphs import GONE, LESS, X, small_model
 GRAPHS = {
     name: nodes for table in (GONE, LESS, CHEAPER, PLANNED) for name, (nodes, *_) in table.items()
 }
-"""Nodes from ``a`` to ``b`` by what they are."""
+"""Nodes from ``a`` to ``b``, by name."""
 
 
 def drawn(name: str, number: int) -> Case:
@@ -37,12 +37,12 @@ def drawn(name: str, number: int) -> Case:
 
 
 def outcome(name: str, number: int) -> Outcome:
-    """Return what becomes of a draw."""
+    """Return the outcome of a draw."""
     return run_case(drawn(name, number), lambda stage: None)
 
 
 def main(draws: int = 10) -> int:
-    """Run so many draws of each, and print those that fail; 1 if any does."""
+    """Run some draws of each, and print those that fail; return 1 if any does."""
     kinds: Counter[str] = Counter()
     failures = 0
     for name in GRAPHS:

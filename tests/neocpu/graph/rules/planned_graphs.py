@@ -1,4 +1,4 @@
-"""Small ONNX graphs of which a rule leaves as many operators, but plans of less to do."""
+"""Small ONNX graphs whose plans become cheaper by a rule, with as many operators as before."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def lstm_steps():
     return [*nodes, node("Concat", states, ["b"], axis=1)]
 
 
-# Nodes from `a` to `b`; the rule without which a plan of them has more to do.
+# Nodes from `a` to `b`; the rule that makes their plan cheaper.
 PLANNED = {
     "Conv and ReduceMean": (
         [

@@ -1,4 +1,4 @@
-"""docs/passes.md: every rule, and what it brings to which network; ``make docs`` writes it.
+"""docs/passes.md: every rule and its gain on a network; ``make docs`` writes it.
 
 A network's figures are of its simplified graph, with and without the rule.
 """
@@ -38,7 +38,7 @@ from tests.neocpu.graph.rules.small_graphs import GONE, IMPORT, LESS, small_mode
 ROOT: Final = Path(__file__).parents[4]
 PAGE: Final = ROOT / "docs" / "passes.md"
 
-#: In this order: of networks to which a rule brings equally much, the first is named.
+#: The first of several networks with the same gain is named.
 NETWORKS: Final[Mapping[str, Callable[[], onnx.ModelProto]]] = {
     **{
         name: lambda name=name: models.build(name)
@@ -162,7 +162,7 @@ dense layer or after a global pooling or elsewhere.
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a simplified graph computes, and what is planned of it, if it is asked for."""
+    """The work of a simplified graph, and of its plan if one was asked for."""
 
     operators: int
     products: int
@@ -174,9 +174,9 @@ class Size:
 
 
 def size_of(mod: tvm.IRModule, *, planned: bool = False) -> Size:
-    """Return how many operators are called, multiply-adds, bytes written, and constants read.
+    """Return the size: operators, multiply-adds, bytes written, and constants read.
 
-    And of what is planned of it kernels, those that TVM schedules, and bytes of feature maps that
+    Of its plan it has the kernels, those that TVM schedules, and bytes of feature maps that
     must be as the model has them.
     """
     values = [each.value for each in bindings(mod["main"]) if op_name(each.value) is not None]
@@ -210,7 +210,7 @@ def _products(call: relax.Expr) -> int:
 
 
 def _written(mod: tvm.IRModule) -> int:
-    """Return the bytes of results: of a concatenation, what it adds to those it continues."""
+    """Return the bytes of results; a concatenation counts only what it adds to another."""
     known = definitions(mod["main"])
     made = [value for value in known.values() if op_name(value) not in (None, "relax.reshape")]
     continued = [
@@ -244,11 +244,11 @@ _MEASURES: Final = {
     "generic": "kernels that TVM schedules",
     "plain": "bytes in no layout of ours",
 }
-"""What may be less where operators, multiply-adds and bytes are not: attributes of `Size`."""
+"""Attributes of `Size` that a rule may reduce when it saves no operators, products or bytes."""
 
 
 def effect(network: str, without: Size, whole: Size) -> str:
-    """Return what a rule brings to a network, in words; empty if nothing."""
+    """Return the gain of a rule on a network, in words; empty if there is none."""
     parts = []
     if without.operators > whole.operators:
         parts.append(f"{without.operators} → {whole.operators} operators")
@@ -277,7 +277,7 @@ def _gain(without: Size, whole: Size) -> float:
 
 
 def best_effects() -> dict[str, str]:
-    """Return for each rule what it brings to the network that it brings most; real ones first."""
+    """Return each rule's gain on the network it helps most; real networks come first."""
     found: dict[str, tuple[bool, float, str]] = {}
     for network in NETWORKS:
         whole, without = sizes(network)
@@ -306,7 +306,7 @@ def row(rule: GraphRule, brings: str) -> str:
 
 
 def effects_on_page() -> dict[str, str]:
-    """Return what the page says that each rule brings."""
+    """Return the gain of each rule on the page."""
     rows = re.findall(r"(?m)^\| `([a-z-]+)` \|.*\| ([^|]*) \|$", PAGE.read_text())
     return dict(rows)
 

@@ -1,4 +1,4 @@
-"""Small ONNX graphs of which simplifying leaves nothing, whoever removes what."""
+"""Small ONNX graphs that simplification removes completely."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def two(first, second):
     ]
 
 
-# Nodes from `a` to `b`; who removes them (a rule, or the import); what is left.
+# Nodes from `a` to `b`; the rule or the import that removes them; what remains.
 GONE = {
     "Identity": (one("Identity"), IMPORT),
     "Dropout": (one("Dropout"), IMPORT),
@@ -106,7 +106,7 @@ GONE = {
     ),
     "Max of one": (one("Max"), IMPORT),
 }
-# Nodes from `a` to `b`; who removes some; the operators that are left.
+# Nodes from `a` to `b`; the rule that removes some; the remaining operators.
 LESS = {
     "gates by their own means": (
         [

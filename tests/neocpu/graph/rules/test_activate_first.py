@@ -1,4 +1,4 @@
-"""Activations in front of the shapes that follow a layer."""
+"""Activations move before the reshapes that follow a layer."""
 
 import numpy as np
 import pytest

@@ -37,7 +37,7 @@ def sums(bb, x):
 
 
 def shared(bb, x):
-    """The first transpose stays, for something else reads it: one of two goes."""
+    """Emit two transposes; the first has another reader, so that one of them stays."""
     moved = bb.emit(to_last(x))
     return bb.emit(to_first(bb.emit(R.exp(moved)))), bb.emit(R.nn.softmax(moved, -1))
 
@@ -54,7 +54,7 @@ def joined(bb, x):
 
 
 def heads(bb, x):
-    """As CaiT's scores: heads are mixed behind them, before and after what is done to each."""
+    """Mix heads on the last axis before and after an operator on each head, as CaiT does."""
     y = bb.emit(R.matmul(bb.emit(to_last(x)), const(RNG, 3, 7)))
     y = bb.emit(R.tanh(bb.emit(R.add(y, const(RNG, 7)))))
     return bb.emit(to_first(bb.emit(R.matmul(y, const(RNG, 7, 2)))))
@@ -125,7 +125,7 @@ def shared_and_new(bb, x):
 
 
 def mixed_rows(bb, x):
-    """The rows' product is none of channels."""
+    """Emit a product of rows, which is no product of channels."""
     y = bb.emit(R.matmul(bb.emit(R.permute_dims(x, [0, 1, 3, 2])), const(RNG, 4, 6)))
     return bb.emit(R.permute_dims(y, [0, 1, 3, 2]))
 

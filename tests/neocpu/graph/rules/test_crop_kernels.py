@@ -17,7 +17,7 @@ def kernel_of(mod: tvm.IRModule) -> tuple[int, ...]:
     return weights[2:]
 
 
-# Input, kernel, what is left of it, and the convolution's attributes.
+# Input, kernel, cropped kernel, and the convolution's attributes.
 CASES = [
     ((1, 3, 8, 10), (3, 3), (1, 1), {"padding": (12, 12), "dilation": (12, 12)}),
     ((2, 3, 8, 13), (3, 3), (1, 3), {"padding": (12, 12), "dilation": (12, 12)}),

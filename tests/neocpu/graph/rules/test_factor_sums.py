@@ -18,7 +18,7 @@ def attention(bb, x):
 
 
 def response(bb, x):
-    """As ConvNeXt V2 has it, whose scale and bias are learned."""
+    """Emit ConvNeXt V2's response normalisation, with a learned scale and bias."""
     norm = bb.emit(R.sqrt(bb.emit(R.sum(bb.emit(R.multiply(x, x)), [2, 3], keepdims=True))))
     share = bb.emit(R.divide(norm, bb.emit(R.mean(norm, [1], keepdims=True))))
     scaled = bb.emit(R.multiply(bb.emit(R.multiply(x, share)), const(RNG, 1, 3, 1, 1)))
@@ -64,7 +64,7 @@ def another_map(bb, x):
 
 
 def larger(bb, x):
-    """The sum has elements that the map has not."""
+    """Emit a sum with more elements than the map."""
     small = bb.emit(R.mean(x, [2, 3], keepdims=True))
     return bb.emit(R.add(small, bb.emit(R.multiply(small, x))))
 

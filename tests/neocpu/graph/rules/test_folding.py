@@ -1,4 +1,4 @@
-"""Constants vanish in the weights before and after them, wherever they may."""
+"""Constants are folded into the weights before or after them."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ RULE = {rule.name: rule for rule in RULES}
 
 
 def scaled(bb, x, *shape, shift=True):
-    """Emit a batch normalisation in front of something, as it is imported and folded."""
+    """Emit an imported and folded batch normalisation before an operator."""
     y = bb.emit(R.multiply(bb.emit(R.sin(x)), const(RNG, *shape)))
     return bb.emit(R.add(y, const(RNG, *shape))) if shift else y
 
@@ -54,7 +54,7 @@ BEFORE = {
 
 
 @pytest.mark.parametrize("name", BEFORE)
-def test_scale_before_what_has_weights(name):
+def test_a_scale_before_a_layer_folds_into_its_weights(name):
     apply, shape, channels, shift, expected = BEFORE[name]
     before = module(lambda bb, x: bb.emit(apply(bb, scaled(bb, x, *channels, shift=shift))), shape)
     after = RULE["scale-before"](before)
@@ -115,7 +115,7 @@ def batch_norm(channels):
 
 
 def folded(node, weights, x, extra=()):
-    """Return what is left of ``node`` and a batch normalisation, which computes the same."""
+    """Return the folded form of ``node`` and a batch normalisation; results must agree."""
     norm, values = batch_norm(4)
     model = make_model([node, *extra, norm], {"x": x}, {**values, **weights})
     imported = import_relax(load_model(model))
@@ -207,7 +207,7 @@ def test_scale_stays_after_a_slice_that_runs_backwards():
 
 
 def mixed(bb, x, *, activation=False, read_twice=False, axis=1):
-    """Convolutions beside each other, of another size each, and one scale and shift of all."""
+    """Parallel convolutions have different sizes, and one scale and shift for all."""
     maps = [
         bb.emit(R.nn.conv2d(x, const(RNG, 8 - size, 3, size, size), padding=size // 2))
         for size in (1, 3, 5)

@@ -1,6 +1,6 @@
-"""What every redundancy that ONNX models bring becomes, whoever removes it: end to end.
+"""Redundant nodes of ONNX models disappear, end to end, whichever step removes them.
 
-Between a sine and a cosine lies what is to vanish. Where the import is rid of it, no rule fires.
+The nodes to remove are between a sine and a cosine. No rule fires if the import removes them.
 """
 
 from collections import Counter
@@ -35,13 +35,13 @@ def test_operators_without_effect_are_removed(name):
 def test_fewer_operators_are_left(name):
     nodes, by, left = LESS[name]
     mod = import_relax(load_model(small_model(nodes)))
-    expected = sorted(["sin", *left, "cos"])  # some of which others may move
+    expected = sorted(["sin", *left, "cos"])  # other rules may move some of them
     assert sorted(names(simplify(mod))) == expected
     assert (sorted(names(simplify(mod, {by}))) == expected) == (by == IMPORT)
 
 
 @pytest.mark.parametrize("name", [*CHEAPER, *PLANNED])
-def test_there_is_less_to_compute(name):
+def test_graphs_have_less_to_compute(name):
     nodes, rule = (CHEAPER | PLANNED)[name]
     model, planned = small_model(nodes, PLANNED_CONSTANTS), name in PLANNED
     (expected,) = run_onnxruntime(model, {"x": X})

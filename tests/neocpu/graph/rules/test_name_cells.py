@@ -50,7 +50,7 @@ def lstm_cell(bb, x, h, c, forget=0.0):
 
 
 def joined_cell(bb, x, h, c):
-    """TensorFlow's: one product of what comes and the state side by side, forgetting less."""
+    """TensorFlow's: one product of the concatenated input and state, with a forget bias."""
     both = bb.emit(R.concat([x, h], 1))
     i, g, f, o = parts(bb, affine(bb, both, 4, 3), 4)
     f = bb.emit(R.add(f, constant(np.ones(HIDDEN, np.float32))))
@@ -75,7 +75,7 @@ def nothing():
 
 
 def unrolled(cell, *, time_first=False, order=range(STEPS), states=()):
-    """A loop of cells, and all their states side by side."""
+    """An unrolled loop of cells, and all their states concatenated."""
 
     def body(bb, x, *given):
         state = [given[i] if i in states else nothing() for i in range(len(given) or 2)]
@@ -148,7 +148,7 @@ def some_steps(bb, x):
 
 
 def cell_state(bb, x):
-    """Something else reads a cell state."""
+    """A cell state has another reader."""
     state = [nothing(), nothing()]
     for step in range(STEPS):
         state = list(lstm_cell(bb, step_of(bb, x, step), *state))

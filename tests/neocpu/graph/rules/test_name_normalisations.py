@@ -1,4 +1,4 @@
-"""Normalisations are found in what exporters write; what only looks like them stays."""
+"""Normalisations are recognised in exporters' graphs; similar graphs stay."""
 
 from functools import partial
 
@@ -80,7 +80,7 @@ def less_one(bb, x):
 
 
 def dynamo(bb, x):
-    """The same of channels, as PyTorch's newer exporter has it: with the axis put back late."""
+    """Normalise channels as PyTorch's newer exporter does: the axis returns late."""
     y = centred(bb, x, (1,))
     variance = bb.emit(R.mean(bb.emit(R.multiply(y, y)), [1]))
     variance = bb.emit(R.multiply(variance, number(5 / 4)))
@@ -89,7 +89,7 @@ def dynamo(bb, x):
 
 
 def one_pass(bb, x):
-    """Flax: the variance is no less than zero."""
+    """Flax clips the variance at zero."""
     mean = bb.emit(R.mean(x, [-1], keepdims=True))
     variance = bb.emit(R.subtract(squares(bb, x, [-1]), bb.emit(R.multiply(mean, mean))))
     total = bb.emit(R.add(bb.emit(R.nn.relu(variance)), number(1e-3)))
@@ -128,7 +128,7 @@ def unit(bb, x, *, axis=-1, keepdims=True):
 
 
 def lp(bb, x):
-    """LpNormalization, of which a row of zeros stays one."""
+    """Emit LpNormalization, which leaves a row of zeros unchanged."""
     x = bb.emit(R.nn.relu(bb.emit(R.add(x, number(-1.5)))))
     norm = bb.emit(R.sqrt(squares(bb, x, [2], R.sum)))
     none = bb.emit(R.equal(norm, number(0.0)))
@@ -136,7 +136,7 @@ def lp(bb, x):
 
 
 def deviation(bb, x):
-    """Epsilon is added to the root, as MeanVarianceNormalization does it."""
+    """MeanVarianceNormalization adds epsilon to the root."""
     y = centred(bb, x, (1, 2))
     return bb.emit(
         R.divide(y, bb.emit(R.add(bb.emit(R.sqrt(squares(bb, y, [1, 2]))), number(0.1))))
@@ -183,7 +183,7 @@ def groups(bb, x, shape, axes, scale=(6, 1, 1)):
 
 @pytest.mark.parametrize("shape", [(2, 2, 36), (2, 3, 4, 6), (2, 1, 72)])
 def test_group_normalisations_are_found(shape):
-    """As PyTorch exports GroupNorm: between reshapes."""
+    """PyTorch exports GroupNorm between reshapes."""
     axes = list(range(2, len(shape)))
     before = module(lambda bb, x: groups(bb, x, shape, axes), (2, 6, 12))
     after = find(find(before))
@@ -200,7 +200,7 @@ def test_normalisations_of_other_groups_stay(shape, axes):
 
 
 def test_a_norm_of_other_rows_stays():
-    """Without the axis the norms of rows are those of columns, where there are as many."""
+    """The norms of a square matrix have the same shape by rows and by columns."""
 
     def body(bb, x):
         return bb.emit(R.divide(x, bb.emit(R.sqrt(bb.emit(R.sum(bb.emit(R.multiply(x, x)), [1]))))))
@@ -232,7 +232,7 @@ def test_a_scale_of_other_axes_stays():
     assert names(find(before)) == ["nn.layer_norm", "multiply", "add"]
 
 
-def test_a_normalisation_with_other_readers_keeps_its_scale_apart():
+def test_a_normalisation_with_other_readers_keeps_its_separate_scale():
     def body(bb, x):
         made = bb.emit(R.nn.layer_norm(x, const(RNG, 6), const(RNG, 6), [-1]))
         return made, bb.emit(R.multiply(made, const(RNG, 6)))

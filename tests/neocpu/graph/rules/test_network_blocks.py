@@ -1,6 +1,6 @@
 """Blocks of networks, written as exporters write them, fire the rules that docs/passes.md names.
 
-They are why rules stay that no built-in network needs.
+They justify rules that no built-in network needs.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ STATISTICS = [np.abs(random(channels)) + np.float32(0.5) for channels in (8, 16,
 
 
 def batch_norm(source, target, channels):
-    """Return a batch normalisation and the initializer that all of its numbers are."""
+    """Return a batch normalisation, and the initializer with all its numbers."""
     values = next(each for each in STATISTICS if each.size == channels)
     return node("BatchNormalization", [source, *["bn"] * 4], [target]), {"bn": values}
 
@@ -125,7 +125,7 @@ CROP = {"begin": ints(0, 0), "end": ints(6, 6), "axes": ints(1, 2)}
 POOL = {"kernel_shape": [1, 1], "strides": [1, 1]}
 SHUFFLE = {"blocksize": 2, "mode": "CRD"}
 FACES = {"w": random(4, 8, 1, 1), "order": ints(1, -1, 1)}
-"""The ends of YuNet: scores of all pixels, one behind the other."""
+"""The ends of YuNet: scores of all pixels in one row."""
 
 # The nodes and constants, the shape of x, and rules that they fire.
 BLOCKS = {

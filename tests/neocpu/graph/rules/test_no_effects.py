@@ -1,4 +1,4 @@
-"""Operators that do nothing go; those that look like it stay."""
+"""Operators without an effect are removed; those that look similar stay."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Normalisations between opposite transposes need none; those between others stay."""
+"""Normalisations between opposite transposes lose them; those between others stay."""
 
 import numpy as np
 import pytest

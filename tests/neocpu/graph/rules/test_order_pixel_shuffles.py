@@ -1,4 +1,4 @@
-"""Shuffles of pixels by parts: what convolutions around them write and read is permuted."""
+"""Pixel shuffles in parts: the channels of convolutions around them are permuted."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Rules look at every attribute that decides whether they apply: others are drawn."""
+"""Rules check every attribute that matters to them: other attributes are drawn."""
 
 import pytest
 

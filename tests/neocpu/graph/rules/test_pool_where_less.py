@@ -1,4 +1,4 @@
-"""Means are taken on the side of a 1x1 convolution where that is less work."""
+"""Means move to the cheaper side of a 1x1 convolution."""
 
 import numpy as np
 import pytest

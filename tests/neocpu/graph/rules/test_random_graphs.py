@@ -1,4 +1,4 @@
-"""Random graphs of what the rules look at compute the same when they are simplified."""
+"""Random graphs of operators that rules look at compute the same after simplification."""
 
 from collections import Counter
 

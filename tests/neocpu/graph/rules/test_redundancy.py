@@ -1,4 +1,4 @@
-"""What undoes or repeats what it reads goes; what only looks like it stays."""
+"""Operators that undo or repeat their operand are removed; those that look similar stay."""
 
 import numpy as np
 import pytest

@@ -18,7 +18,7 @@ from neocpu.graph.table import RULES
 R = relax.op
 
 
-def test_rules_have_names_of_their_own_and_say_what_they_do():
+def test_rules_have_unique_names_and_descriptions():
     assert len({rule.name for rule in RULES}) == len(RULES)
     for rule in RULES:
         assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name)
@@ -32,7 +32,7 @@ def body(bb, x):
 
 
 def test_long_chains_of_operators_are_simplified_in_time():
-    """Of values added to themselves, and of a thousand sums, what rules look for is looked for."""
+    """Rules search chains of doubled values and of a thousand sums."""
 
     def doubled(bb, x):
         y = x

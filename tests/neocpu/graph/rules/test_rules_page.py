@@ -1,4 +1,4 @@
-"""The page of all rules is what they say of themselves, and its figures are true."""
+"""The page of all rules equals their descriptions, and its figures are right."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_figures_are_true(network):
 
 
 @needs.everything()
-def test_all_figures_are_true():
+def test_all_figures_on_the_page_are_up_to_date():
     for network in sorted(set(networks_on_page())):
         assert_true(network)
 

@@ -1,4 +1,4 @@
-"""What is sliced of a result is sliced of what it is computed of, where that is less."""
+"""A slice of a result moves to the operands if that means less work."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ def test_slices_move(name):
 
 
 def twice(op, cut):
-    """The result is read by something else too."""
+    """The result has another reader."""
 
     def body(bb, x):
         made = bb.emit(op(x))
@@ -136,7 +136,7 @@ def test_slices_stay(name):
 
 
 def block(bb, x):
-    """A block's end as vision transformers have it: attention's product, residuals and an MLP."""
+    """The end of a vision transformer's block: attention's product, residuals and an MLP."""
     rows = bb.emit(R.matmul(bb.emit(R.nn.softmax(bb.emit(R.matmul(x, vectors(6, 5))))), x))
     summed = bb.emit(R.add(x, rows))
     normal = bb.emit(R.nn.layer_norm(summed, vectors(6), vectors(6), [-1]))

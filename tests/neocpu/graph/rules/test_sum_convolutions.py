@@ -1,4 +1,4 @@
-"""Parallel convolutions of one map become one, where it multiplies no more than they did."""
+"""Parallel convolutions of one map become one if it needs no more products."""
 
 import numpy as np
 import pytest

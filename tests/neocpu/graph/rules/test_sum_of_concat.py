@@ -11,7 +11,7 @@ MAP = (2, 3, 5)
 
 
 def fused(bb, *maps, keepdims=False, axis=-1):
-    """As BiFPN has it: weighted, unsqueezed, concatenated."""
+    """Emit BiFPN's sum: maps are weighted, unsqueezed, concatenated and summed."""
     weighted = [bb.emit(R.multiply(x, relax.const(0.5 + i))) for i, x in enumerate(maps)]
     stacked = bb.emit(R.concat([bb.emit(R.expand_dims(x, [axis])) for x in weighted], axis))
     return bb.emit(R.sum(stacked, [axis], keepdims=keepdims))

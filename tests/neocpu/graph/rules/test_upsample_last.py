@@ -1,4 +1,4 @@
-"""Small maps are convolved before they are enlarged, in a row or to be concatenated."""
+"""Small maps are convolved before they are enlarged, alone or in a concatenation."""
 
 import numpy as np
 import pytest
@@ -90,7 +90,7 @@ def test_operators_that_need_large_maps_stay(name):
 
 
 def head(*, outputs=4, kernel=1, wide=40, size=(6, 10)):
-    """Three maps, two of which are enlarged to the size of the first."""
+    """Return a convolution of three maps; two are enlarged to the size of the first."""
 
     def body(bb, x, y, z):
         parts = [x, bb.emit(resized(y, size=size)), bb.emit(resized(z, size=size))]
@@ -115,7 +115,7 @@ def test_small_maps_are_projected_first():
     assert_same_results(before, after)
 
 
-def test_maps_that_stay_are_projected_together():
+def test_maps_that_are_not_enlarged_have_one_projection():
     def body(bb, x, y, z):
         parts = [x, bb.emit(resized(y)), z]
         return bb.emit(conv(bb.emit(R.concat(parts, 1)), 4))

@@ -230,7 +230,7 @@ RECURRENT = {
 
 
 def recurrent(name: str) -> Case:
-    """Return a layer whose kernel has other tiles, and reads other panels, of more rows."""
+    """Return a layer whose kernel has other tiles and panels for more rows."""
     cell, *linear = name.split(" of ")
     attributes = 'hidden_size = 20, direction = "bidirectional"'
     linear = ", linear_before_reset = 1" if linear else ""

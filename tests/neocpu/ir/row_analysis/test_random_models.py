@@ -45,7 +45,7 @@ def test_a_row_of_a_proven_model_has_the_same_outputs_at_every_place():
             if not feeds or not proven(case.model, feeds):
                 continue
         except NeoCPUError:
-            continue  # a model that nobody has to take
+            continue  # a model that may be refused
         try:
             evaluator = ReferenceEvaluator(case.model)
             usual, elsewhere, alone = (

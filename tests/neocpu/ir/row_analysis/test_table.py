@@ -1,4 +1,4 @@
-"""The table of operators, against ONNX's evaluator: an operator commutes with a permutation."""
+"""The table of operators agrees with ONNX's evaluator: operators commute with permutations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two plans: which operator is which, what changed, and that all that was bought adds up."""
+"""Two plans: their operators are matched, changes are listed, and gains add up."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -55,8 +55,8 @@ def names(before: list[Step], after: list[Step]) -> list[tuple[str | None, str |
     return [(p.before and p.before.name, p.after and p.after.name, p.by) for p in pairs]
 
 
-def test_tensors_come_first_then_what_is_computed_in_turn() -> None:
-    # Numbers of operators shift where one more is there; a tensor tells which is which.
+def test_changes_list_tensors_first_then_operators_in_order() -> None:
+    # Numbers of operators shift after an additional one; tensors identify them.
     before = [conv("conv_0", 1, "x"), conv("conv_1", 1, "y"), conv("conv_2", 1), conv("conv_3", 1)]
     after = [conv("conv_0", 1, "y"), conv("conv_1", 1, "x"), conv("conv_2", 1), conv("conv_3", 1)]
     assert names(before, after) == [
@@ -75,7 +75,7 @@ def test_the_same_operator_with_other_things_fused() -> None:
     assert names([conv("a", 1)], [fused]) == [("a", "b", "operator")]
 
 
-def test_what_is_gone_stays_where_it_was() -> None:
+def test_removed_operators_are_listed_in_their_old_place() -> None:
     before = [conv("a", 1, "x"), conv("b", 1, workload="gone"), conv("c", 1, "z")]
     after = [conv("a", 1, "x"), conv("d", 1, workload="new"), conv("c", 1, "z")]
     assert [pair[:2] for pair in names(before, after)] == [
@@ -97,11 +97,11 @@ def test_a_transform_that_holds_an_operators_tensor_is_no_counterpart() -> None:
         ("", ""),
     ],
 )
-def test_without_what_is_fused(workload: str, computed: str) -> None:
+def test_workloads_are_shown_without_fused_steps(workload: str, computed: str) -> None:
     assert bare(workload) == computed
 
 
-def test_why_and_what_it_bought() -> None:
+def test_changes_give_their_reason_and_their_gain() -> None:
     before = side(
         conv("same", 10, "s"),
         conv("scheme", 10, "a"),
@@ -172,7 +172,7 @@ def test_different_models() -> None:
         compare_plans(side(*mine), side(*other, label="b.so"))
     with pytest.raises(UsageError, match="of 0 operators"):
         compare_plans(side(*mine), side())
-    # Of models that no operator of a plan is in, nothing can be said.
+    # Nothing can be said about models without an operator in the plan.
     assert compare_plans(side(), side()).bought_us == 0
 
 

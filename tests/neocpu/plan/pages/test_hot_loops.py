@@ -1,4 +1,4 @@
-"""Hot loops, out of what disassemblers print."""
+"""Hot loops, found in the output of disassemblers."""
 
 import re
 from pathlib import Path

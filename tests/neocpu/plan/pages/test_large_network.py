@@ -1,4 +1,4 @@
-"""The page of a network of hundreds of operators that is nowhere as narrow as one tensor."""
+"""The page of a network of hundreds of operators, whose graph is nowhere a single tensor."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +35,7 @@ DATA: dict[str, Any] = {
         },
     },
     "nodes": [NODE] * COUNT,
-    # Each reads the two before it, and every hundredth what was made long ago.
+    # Each operator reads the two before it, and every hundredth reads a much earlier one.
     "edges": [
         [source, i, []]
         for i in range(1, COUNT)

@@ -1,4 +1,4 @@
-"""A run in time, out of timelines."""
+"""The trace of a run, from timelines."""
 
 import json
 from dataclasses import replace
@@ -19,7 +19,7 @@ def written(path, header, events):
 
 
 def run_of(number, start, *, first=0):
-    """Two calls, of which the second has a loop that the second thread ends last."""
+    """Return two calls; the second has a loop that the second thread ends last."""
     times = [
         (0, 1000, -1, -1, -1, 0),
         (10, 110, first, -1, -1, 0),
@@ -42,7 +42,7 @@ def run_of(number, start, *, first=0):
     ]
 
 
-def test_who_computes_and_who_waits(small, tmp_path):
+def test_the_trace_shows_computing_and_waiting_threads(small, tmp_path):
     header = small.header
     longer = replace(run_of(1, 2000)[0], end=9000)
     events = [*run_of(0, 500), longer, *run_of(1, 2000)[1:]]
@@ -56,7 +56,7 @@ def test_who_computes_and_who_waits(small, tmp_path):
     assert (caller.thread, caller.busy, caller.waiting) == (0, 100 + 800 - 400, 400)
     assert (other.thread, other.busy, other.waiting) == (1, 760, 240)
     assert (caller.waits, other.waits) == (((500, 900),), ())
-    # Two tasks with 10 ns between them are one to look at.
+    # Two tasks with 10 ns between them are drawn as one.
     assert caller.tasks == ((1, 130, 500),)
     assert other.tasks == ((1, 140, 900),)
     assert trace.to_json()["threads"][1]["tasks"] == [1, 140, 900]

@@ -80,7 +80,7 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_loads_nothing_and_is_small(page: Path) -> None:
+def test_the_page_loads_nothing_and_is_small(page: Path) -> None:
     text = page.read_text()
     assert len(text) < 100_000
     assert "default-src 'none'" in text
@@ -93,7 +93,7 @@ def test_it_loads_nothing_and_is_small(page: Path) -> None:
     assert "{{" not in frame.asset(ASSETS / "results.js")
 
 
-def test_what_json_cannot_spell_is_empty(tmp_path: Path) -> None:
+def test_numbers_that_json_lacks_become_empty(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     rows = (("a", math.inf, "", math.nan),)
     path.write_text(result_page("t", [Section("A", "A", (Table(columns=COLUMNS, rows=rows),))]))
@@ -129,7 +129,7 @@ def test_in_a_browser(page: Path) -> None:
             assert shown.value(hints) == ["How", "Why"]
             rows = "[...document.querySelectorAll('#part-2 tbody tr')]"
             first = f"{rows}.map((row) => row.cells[0].textContent).slice(0, 4)"
-            # What is empty comes last, whichever way, and numbers within names count as such.
+            # Empty cells come last in either order, and numbers within names sort as numbers.
             assert shown.value(first)[:3] == ["conv_9", "conv_10", "conv_2"]
             heading = "document.querySelectorAll('#part-2 th button')"
             shown.value(f"{heading}[1].focus()")

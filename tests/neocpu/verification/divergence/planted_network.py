@@ -1,4 +1,4 @@
-"""A small network of many kinds of operators, and faults that are planted in artifacts of it."""
+"""A small network of many kinds of operators, and faults to plant in its artifacts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from neocpu.runtime.header import DIGEST_SECTION, WEIGHTS_SECTION, ArtifactHeade
 from neocpu.runtime.header_parts import Placement
 
 LIMIT, SLOPE, EPSILON = 1.37, 0.0137, 0.0123
-"""Numbers that the code of kernels holds, and nothing else does."""
+"""Numbers that occur only in the code of kernels."""
 
 
 def network() -> onnx.ModelProto:
@@ -87,7 +87,7 @@ def network() -> onnx.ModelProto:
 
 
 def shuffled_network() -> onnx.ModelProto:
-    """Return two units of ShuffleNet-v2's, whose channels stay where they are."""
+    """Return two units of ShuffleNet-v2, whose channels stay in place."""
     rng, nodes, arrays = np.random.default_rng(0), [], {}
 
     def node(kind: str, inputs: list[str], outputs: list[str], **attributes: object) -> str:
@@ -122,7 +122,7 @@ def shuffled_network() -> onnx.ModelProto:
 
 
 class Planter:
-    """A copy of an artifact that is changed, and sealed again."""
+    """A copy of an artifact to change, with valid digests afterwards."""
 
     def __init__(self, path: Path) -> None:
         self.header: ArtifactHeader = read_header(path)
@@ -137,7 +137,7 @@ class Planter:
         return self.values[tensor].calls - 1
 
     def weights(self, tensor: str) -> list[np.ndarray]:
-        """Return what the call that makes a tensor reads of the weights, to be changed."""
+        """Return the weights that the call which makes a tensor reads, to change them."""
         header = self.header
         first, end = len(header.inputs), len(header.inputs) + len(header.weights)
         numbers = header.calls[self.call(tensor)][1]
@@ -165,13 +165,13 @@ class Planter:
         self._data = with_header(bytes(self._data), json.dumps(document).encode())
 
     def tell(self, plan: dict[str, object]) -> None:
-        """Put other things into the plan."""
+        """Replace parts of the plan."""
         document = self.header.to_json()
         document["plan"] |= plan
         self._data = with_header(bytes(self._data), json.dumps(document).encode())
 
     def write(self, path: Path) -> Path:
-        """Write it, its digests made right again."""
+        """Write the artifact with valid digests."""
         elf = read_elf(memoryview(self._data))
         weights, digest = elf.find(WEIGHTS_SECTION), elf.find(DIGEST_SECTION)
         sums = WeightsDigest()

@@ -75,9 +75,7 @@ def test_text(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "3 to 5 100% of 48" in out
 
 
-def test_json_says_what_the_text_and_the_page_say(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_json_text_and_page_agree(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     page = folder / "errors.html"
     options = ("--json", "--seed", 3, "--html")
     code, out, err = compared(capfd, folder, "net.onnx", "wrong.so", *options, page)
@@ -152,7 +150,7 @@ def test_a_plan_of_several(folder: Path, capfd: pytest.CaptureFixture[str]) -> N
         (("net.onnx", "untold.so"), 8, "does not say where the model's tensors are"),
     ],
 )
-def test_what_does_not_fit(
+def test_models_and_artifacts_that_do_not_match_are_refused(
     folder: Path,
     capfd: pytest.CaptureFixture[str],
     arguments: tuple[str, str],
@@ -298,7 +296,7 @@ def test_errors() -> None:
     assert norm_error(np.float32([1e30, 0]), np.float32([1e30, 0])) == 0
 
 
-def test_what_numpy_cannot_run(
+def test_models_that_numpy_cannot_run_are_compared_with_onnxruntime(
     folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*given: object, **how: object) -> None:
@@ -317,7 +315,7 @@ def test_what_numpy_cannot_run(
     assert len(err.splitlines()) == 1
 
 
-def test_what_takes_long_is_told(
+def test_long_comparisons_are_announced(
     folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reference_tensors, "predicted_seconds", lambda *_: 75.0)
@@ -347,7 +345,7 @@ def test_pictures(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
         assert len(err.splitlines()) == 1
 
 
-def test_of_many_tensors_those_are_listed_that_tell_something(
+def test_only_significant_tensors_of_many_are_listed(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     def tensor(number: int, error: float, own: float) -> ComparedTensor:
@@ -425,7 +423,7 @@ def test_what_either_branch_makes_a_part_of_is_seen(tmp_path: Path) -> None:
             assert "both" in {tensor.name for tensor in found.tensors}
 
 
-def test_what_is_not_seen_before_an_operator_is_named_too() -> None:
+def test_unseen_operators_before_a_wrong_tensor_are_named_too() -> None:
     places = [Placement(offset, "float32", (4,)) for offset in (0, 16, 16, 0, 32, 16)]
     calls = (("a", (0, 1)), ("b", (1, 2)), ("c", (3, 4)), ("d", (3, 5)), ("e", (4, 5, 6)))
     header = SimpleNamespace(
@@ -434,7 +432,7 @@ def test_what_is_not_seen_before_an_operator_is_named_too() -> None:
     watched = SimpleNamespace(header=header, instead=[(call,) for call in range(5)])
     operators = Operators(watched)
     last = ModelValue(name="y", calls=5, offset=0, dtype="float32", shape=(4,))
-    # Tensor 3 is another name for what lies where 2 does.
+    # Tensor 3 has the same place as tensor 2.
     assert operators.before(last, {4}) == ("c", "d", "b", "a")
     assert operators.before(last, {4, 1}) == ("c", "d")
     assert operators.before(last, {4, 2, 3}) == ()
@@ -456,7 +454,7 @@ def test_what_is_not_seen_before_an_operator_is_named_too() -> None:
     assert "e, or a or b or c or d or 3 others before" in str(replace(wrong, before=(*"abcdfgh",)))
 
 
-def test_what_a_kernel_of_two_results_makes_is_read_of_it() -> None:
+def test_a_result_of_a_kernel_with_two_is_traced_to_it() -> None:
     places = tuple(Placement(offset, "float32", (4,)) for offset in (0, 16, 32, 48))
     calls = (("a", (0, 1)), ("two", (1, 2, 3)), ("last", (2, 4)))
     header = SimpleNamespace(
@@ -467,7 +465,7 @@ def test_what_a_kernel_of_two_results_makes_is_read_of_it() -> None:
     assert Operators(watched).before(last, {2}) == ("two", "a")
 
 
-def test_outputs_of_one_kernel_are_both_said_to_be_of_it(tmp_path: Path) -> None:
+def test_both_outputs_of_a_kernel_name_it(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("TopK", ["x", "three"], ["values", "places"]),
         helper.make_node("Softmax", ["x"], ["y"]),

@@ -1,4 +1,4 @@
-"""Of a detector's outputs the rows that count are compared, whatever their order."""
+"""Only the rows of a detector's outputs that count are compared, in any order."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_rows_come_in_the_expected_order() -> None:
         np.testing.assert_array_equal(found[name], array)
 
 
-def test_a_row_that_one_side_has_is_none() -> None:
+def test_a_row_of_one_side_alone_is_unmatched() -> None:
     found = rows_in_order(moved(np.arange(199)), EXPECTED, [["boxes", "labels"]])
     assert {name: len(array) for name, array in found.items()} == {"boxes": 200, "labels": 200}
 
@@ -71,7 +71,7 @@ def test_outputs_of_counted_rows_are_compared(folder: Path) -> None:
     assert [each.name for each in wrong.tensors if not each.kept] == ["boxes"]
 
 
-def test_of_two_artifacts_too(folder: Path) -> None:
+def test_counted_rows_of_two_artifacts_are_compared(folder: Path) -> None:
     found = compare_artifacts(
         folder / "net.so", folder / "wrong.so", ComparisonInputs(), force=True
     )
@@ -80,8 +80,8 @@ def test_of_two_artifacts_too(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["w_first", "w_last", "iou"])
-def test_what_is_computed_of_selected_rows(tmp_path: Path, wrong: str) -> None:
-    """The operator among them that is wrong is named, or the one that selects them."""
+def test_tensors_computed_from_selected_rows_are_compared(tmp_path: Path, wrong: str) -> None:
+    """The wrong operator among them is named, or the operator that selects the rows."""
     model = detector()
     for names, output in ((("boxes", "w_first"), "stage"), (("turned", "w_last"), "refined")):
         model.graph.node.append(helper.make_node("MatMul", names, [output]))

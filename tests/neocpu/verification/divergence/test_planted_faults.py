@@ -1,4 +1,4 @@
-"""One thing is wrong in an artifact: the comparison names the operator that it is wrong in."""
+"""One fault is planted in an artifact, and the comparison names its operator."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -98,14 +98,16 @@ IN_WEIGHTS = [
 @pytest.mark.parametrize(
     ("tensor", "place", "change"), IN_WEIGHTS, ids=lambda value: getattr(value, "__name__", None)
 )
-def test_in_weights(folder: Path, tensor: str, place: int, change: Change) -> None:
+def test_a_fault_in_weights_is_located(
+    folder: Path, tensor: str, place: int, change: Change
+) -> None:
     planter = Planter(folder / "net.so")
     change(planter.weights(tensor)[place])
     planter.write(folder / "wrong.so")
     report = found(folder)
     assert report.first is not None
     assert report.first.name == tensor
-    # What comes after it reads what is wrong, and is right itself.
+    # Later operators read the wrong tensor, and are right themselves.
     assert [each.name for each in report.tensors if not each.kept] == [tensor]
     assert report.tensors[-1].error > report.tensors[-1].bound
 
@@ -114,7 +116,7 @@ def test_in_weights(folder: Path, tensor: str, place: int, change: Change) -> No
     ("tensor", "before", "after"),
     [("clipped", LIMIT, 1.25), ("leaky", SLOPE, 0.02), ("norm", EPSILON, 0.02)],
 )
-def test_in_code(folder: Path, tensor: str, before: float, after: float) -> None:
+def test_a_fault_in_code_is_located(folder: Path, tensor: str, before: float, after: float) -> None:
     planter = Planter(folder / "net.so")
     planter.replace_number(before, after)
     planter.write(folder / "wrong.so")
@@ -122,7 +124,7 @@ def test_in_code(folder: Path, tensor: str, before: float, after: float) -> None
 
 
 @pytest.mark.parametrize("tensor", ["less", "seen"])
-def test_in_a_call(folder: Path, tensor: str) -> None:
+def test_a_fault_in_a_call_is_located(folder: Path, tensor: str) -> None:
     planter = Planter(folder / "net.so")
     planter.exchange(tensor, 0, 1)
     planter.write(folder / "wrong.so")
@@ -138,7 +140,7 @@ def test_in_a_call(folder: Path, tensor: str) -> None:
         ("far", next_channels),
     ],
 )
-def test_in_integers(folder: Path, tensor: str, change: Change) -> None:
+def test_a_fault_in_integers_is_located(folder: Path, tensor: str, change: Change) -> None:
     planter = Planter(folder / "integers.so")
     tensor = f"{tensor}_DequantizeLinear_Output"
     change(planter.weights(tensor)[WEIGHTS])
@@ -147,7 +149,7 @@ def test_in_integers(folder: Path, tensor: str, change: Change) -> None:
 
 
 @pytest.mark.parametrize("name", ["net", "integers"])
-def test_nothing_is_wrong(folder: Path, name: str) -> None:
+def test_no_fault_is_reported_in_a_right_artifact(folder: Path, name: str) -> None:
     report = found(folder, name, name)
     assert report.first is None
     assert len(report.tensors) > 10
@@ -156,7 +158,7 @@ def test_nothing_is_wrong(folder: Path, name: str) -> None:
     assert name != "net" or "both.parts" in [each.name for each in report.tensors]
 
 
-def test_where_channels_are_in_another_order(folder: Path) -> None:
+def test_a_fault_in_shuffled_channels_is_located(folder: Path) -> None:
     onnx.save(shuffled_network(), folder / "order.onnx")
     with neocpu.compile(str(folder / "order.onnx"), threads=1, verify=False) as compiled:
         compiled.export(folder / "order.so")
@@ -171,7 +173,7 @@ def test_where_channels_are_in_another_order(folder: Path) -> None:
     assert [each.name for each in report.tensors if not each.kept] == ["b_two"]
 
 
-def test_beside_another_artifact(folder: Path) -> None:
+def test_a_fault_is_located_by_comparing_two_artifacts(folder: Path) -> None:
     planter = Planter(folder / "net.so")
     stale_scale(planter.weights("one")[WEIGHTS])
     wrong = planter.write(folder / "wrong.so")

@@ -1,4 +1,4 @@
-"""Our own checks, and commands."""
+"""The built-in checks, and commands as checks."""
 
 import json
 import time
@@ -70,7 +70,7 @@ def test_a_command_that_hangs_is_killed_with_what_it_started():
     assert time.monotonic() - start < 20
 
 
-def test_commands_that_are_none():
+def test_texts_that_are_no_commands_are_refused():
     with pytest.raises(UsageError, match="--check is empty: give a command, or one of does-not"):
         parse_check(" ", write_archive)
     with pytest.raises(UsageError, match="the shell finds no such command"):
@@ -124,12 +124,12 @@ def test_a_model_that_does_not_compile_is_reduced():
     assert "test.even" in found.failure
 
 
-def test_what_compiles_and_agrees():
+def test_models_that_compile_and_agree_pass_every_check():
     for name in ("does-not-compile", "differs"):
         assert CHECKS[name].find(case_of("Relu"), 120) is None
 
 
-def test_what_cannot_be_raced_is_not_slower(monkeypatch):
+def test_models_that_cannot_be_raced_are_not_slower(monkeypatch):
     case = case_of("Relu", "Odd", domain="test.even")
     case.model.opset_import.append(helper.make_opsetid("test.even", 1))
     found = CHECKS["slower"].find(case, 120)

@@ -1,4 +1,4 @@
-"""Models with planted faults become a few nodes."""
+"""Models with planted faults are reduced to a few nodes."""
 
 import needs
 import numpy as np
@@ -25,7 +25,7 @@ def unrun(name):
 
 
 def planted(nodes, rng):
-    """Return a fault that is there as long as two nodes, of which one reads the other."""
+    """Return a fault that stays while two nodes exist, one of them a reader of the other."""
     makers = {name: node for node in nodes for name in node.output}
     edges = [(makers[n], node) for node in nodes for n in node.input if n in makers]
     first, second = edges[rng.integers(len(edges))]
@@ -55,7 +55,7 @@ def test_planted_faults(name):
     assert told[-1].model == found.case.model
 
 
-def test_another_failure_is_none():
+def test_a_different_failure_does_not_count():
     whole = unrun("squeezenet1_0")
 
     def find(case, seconds):

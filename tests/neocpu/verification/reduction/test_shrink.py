@@ -7,7 +7,7 @@ from neocpu.verification.reduction.shrink import shrink
 
 
 def last(whole, fails):
-    """Return the smallest part, every part having been seen to fail, and how often was asked."""
+    """Return the smallest failing part, and the number of attempts."""
     asked = []
 
     def counted(part):
@@ -25,7 +25,7 @@ def last(whole, fails):
 
 
 @given(st.integers(1, 700), st.data())
-def test_what_is_needed_is_left(count, data):
+def test_needed_elements_are_kept(count, data):
     needed = data.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=4))
     smallest, _ = last(range(count), lambda part: needed <= set(part))
     assert set(smallest) == needed
@@ -33,7 +33,7 @@ def test_what_is_needed_is_left(count, data):
 
 @given(st.integers(1, 60), st.integers(0, 2**32))
 def test_no_element_can_be_left_out(count, seed):
-    """Whatever fails, and be it by chance."""
+    """This holds for any failure, even a random one."""
     whole = tuple(range(count))
 
     def fails(part):
@@ -54,6 +54,6 @@ def test_neighbours_are_found_in_few_steps_and_little_work():
         assert sum(map(len, asked)) < 8 * 700
 
 
-def test_what_always_fails_is_one_element():
+def test_a_constant_failure_shrinks_to_one_element():
     assert last(range(9), lambda part: True)[0] == (0,)
     assert last(range(1), lambda part: True)[0] == (0,)

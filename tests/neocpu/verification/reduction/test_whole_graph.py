@@ -39,7 +39,7 @@ def run(case):
 
 
 @pytest.mark.parametrize("kept", [range(0, 9), range(4, 13), (2, 5, 6, 11), range(40, 60), (60,)])
-def test_parts_compute_what_they_do_in_the_whole(kept):
+def test_parts_compute_the_same_as_in_the_whole_graph(kept):
     whole = whole_of(models.build("squeezenet1_0", image=(64, 64)))
     case = whole.part(kept, "part")
     assert [n.output[0] for n in case.model.graph.node] == [
@@ -51,7 +51,7 @@ def test_parts_compute_what_they_do_in_the_whole(kept):
     assert {tensor.name for tensor in case.model.graph.initializer} <= read
 
 
-def test_what_decides_a_shape_is_a_constant():
+def test_values_that_decide_shapes_become_constants():
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"]),
         helper.make_node("Concat", ["shape", "one"], ["longer"], axis=0),
@@ -66,7 +66,7 @@ def test_what_decides_a_shape_is_a_constant():
     assert run(case)["y"].shape == (2, 3, 1)
 
 
-def test_bodies_read_what_is_around_them():
+def test_bodies_keep_the_outer_values_they_read():
     def branch(name, op):
         out = helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])
         return helper.make_graph([helper.make_node(op, ["h"], [name])], name, [], [out])
@@ -94,31 +94,31 @@ def test_parts_that_are_no_models():
     model = graph_of(nodes, {"x": [1, 1, 4]}, {"last": [1, 1, 3]})
     model.opset_import.append(helper.make_opsetid("some.where", 1))
     whole = whole_of(model)
-    assert whole.part([2], "part") is None  # of what type "z" is nobody knows
+    assert whole.part([2], "part") is None  # the type of "z" is unknown
     assert whole.part([3], "part") is None  # nobody reads it
     assert whole.part([], "part") is None
-    # Indices that nobody reads are no output.
+    # Indices without a reader are no output.
     assert [value.name for value in whole.part([0], "part").model.graph.output] == ["y"]
     assert whole.part([0, 1], "part").operators == ("MaxPool", "Unknown")
 
 
-def _told(op, *rest, **attributes):
-    """Return a node that tells who wrote it."""
+def _node_with_author(op, *rest, **attributes):
+    """Return a node whose metadata name its author."""
     node = helper.make_node(op, *rest, doc_string="File /home/me/secret.py", **attributes)
     node.metadata_props.add(key="trace", value="/home/me/secret.py")
     return node
 
 
-def test_nothing_is_told_of_who_wrote_the_model():
+def test_a_reduced_model_reveals_nothing_about_its_author():
     out = helper.make_tensor_value_info("z", TensorProto.FLOAT, [2])
-    branch = helper.make_graph([_told("Neg", ["x"], ["z"])], "branch", [], [out])
+    branch = helper.make_graph([_node_with_author("Neg", ["x"], ["z"])], "branch", [], [out])
     nodes = [
-        _told("Own", ["x"], ["h"], domain="own"),
-        _told("If", ["c"], ["y"], then_branch=branch, else_branch=branch),
+        _node_with_author("Own", ["x"], ["h"], domain="own"),
+        _node_with_author("If", ["c"], ["y"], then_branch=branch, else_branch=branch),
     ]
     model = graph_of(nodes, {"x": [2]}, {"h": [2], "y": [2]}, {"c": np.array(True)})
     own = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
-    body = [_told("Relu", ["x"], ["y"])]
+    body = [_node_with_author("Relu", ["x"], ["y"])]
     model.functions.append(helper.make_function("own", "Own", ["x"], ["y"], body, own))
     model.functions[0].doc_string = "secret"
     model.opset_import.append(own[1])

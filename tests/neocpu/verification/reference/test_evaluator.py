@@ -1,4 +1,4 @@
-"""The reference's own loop: what it drops is not needed any more, what it is asked for is there."""
+"""The reference's own loop drops only unneeded values, and keeps the requested ones."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def test_like_the_evaluator(name):
         np.testing.assert_array_equal(actual[output], want)
 
 
-def test_what_no_output_needs_is_not_run():
+def test_nodes_that_no_output_needs_are_not_run():
     nodes = [
         helper.make_node("Reshape", ["x", "shape"], ["dead"]),
         helper.make_node("Relu", ["dead"], ["dead_too"]),

@@ -1,4 +1,4 @@
-"""Operators that onnx's evaluator lacks or gets wrong: as ONNX Runtime computes them."""
+"""Operators that onnx's evaluator lacks or gets wrong agree with ONNX Runtime."""
 
 import itertools
 
@@ -61,8 +61,8 @@ def test_sums_along_an_axis_in_a_list():
     check(node, x=random(3, 4), axis=np.array([1]))
 
 
-def test_operators_in_functions_are_ours_too():
-    """In batch normalisation of old opsets onnx's evaluator adds another epsilon."""
+def test_operators_in_functions_use_our_definitions_too():
+    """Onnx's evaluator uses another epsilon in batch normalisation of old opsets."""
     names = ["x", "scale", "bias", "mean", "variance"]
     feeds = dict(zip(names, [random(1, 3, 2, 2), *np.abs(random(4, 3)) / 50], strict=True))
     inner = helper.make_node("BatchNormalization", names, ["y"])
@@ -167,7 +167,7 @@ def test_roi_align(opset, mode, ratio):
 
 
 def of_any_shape() -> list[str]:
-    """Return the operators that take one tensor of numbers, or two, of whatever shape."""
+    """Return the operators that take one or two tensors of numbers of any shape."""
     found = []
     for op in sorted(set(onnx_frontend._get_convert_map()) | set(CONVERTERS)):
         if onnx.defs.has(op, OPSET, ""):
@@ -205,7 +205,7 @@ def test_numbers_without_dimensions():
     assert checked > 50
 
 
-def test_what_can_be_imported_can_be_checked():
+def test_every_importable_operator_can_be_verified():
     """Every operator, in every opset from the oldest that the reference reads."""
     ours = {operator.__name__ for operator in OPERATORS}
     importable = (set(onnx_frontend._get_convert_map()) | set(CONVERTERS)) - _DYNAMIC_OPS - ours

@@ -1,4 +1,4 @@
-"""Where numpy cannot run a model, something else tells what it computes, and who it was."""
+"""Another engine verifies a model that numpy cannot run, and the report names it."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_a_batch_is_compared_image_by_image(monkeypatch):
     np.testing.assert_allclose(truth.outputs["y"], run_onnxruntime(MODEL, FEEDS)[0], rtol=1e-6)
 
 
-def test_without_any_the_message_says_what_to_do(monkeypatch):
+def test_the_message_says_what_to_do_if_no_oracle_works(monkeypatch):
     failing(monkeypatch, np.float64, np.float32)
 
     def version():
@@ -97,7 +97,7 @@ def test_control_flow_is_run_in_float64_too():
     np.testing.assert_allclose(truth.outputs["y"], np.sin(FEEDS["x"].astype(float)), rtol=1e-12)
 
 
-def test_the_compilation_says_with_what_it_compared(monkeypatch, tmp_path):
+def test_the_compilation_names_its_oracle(monkeypatch, tmp_path):
     failing(monkeypatch, np.float64)
     path = tmp_path / "m.so"
     neocpu.compile(MODEL).export(path)

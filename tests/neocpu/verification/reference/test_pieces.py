@@ -1,4 +1,4 @@
-"""What the reference computes piece by piece is what it computes at once, on however many CPUs."""
+"""The reference computes the same in pieces as at once, on any number of CPUs."""
 
 import threading
 import warnings
@@ -24,7 +24,7 @@ def small(request, monkeypatch):
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("count", [0, 1, 7, 8 * SHARED * 5 + 3])
-def test_all_is_done_once(count):
+def test_every_piece_is_computed_once(count):
     done, threads = np.zeros(count, int), set()
 
     def work(part):
@@ -35,7 +35,7 @@ def test_all_is_done_once(count):
     assert (done == 1).all()
 
 
-def test_what_goes_wrong_in_another_thread_is_told(monkeypatch):
+def test_errors_in_another_thread_are_raised(monkeypatch):
     monkeypatch.setattr(pieces, "usable_cpus", lambda: 2)
 
     def fails(part):
@@ -159,7 +159,7 @@ class TestScatter:
         kept = run("ScatterND", x, none, np.zeros(0, np.float32))
         np.testing.assert_array_equal(kept, x.astype(np.float64))
 
-    def test_fewer_are_gathered_than_there_are(self):
+    def test_fewer_elements_are_gathered_than_exist(self):
         x = RNG.standard_normal((4, 5)).astype(np.float32)
         indices = np.array([[0, -1, 9], [4, 1, -9]])
         expected = [[x[0, 0], x[0, 4], x[0, 4]], [x[1, 4], x[1, 1], x[1, 0]]]

@@ -1,4 +1,4 @@
-"""Recurrent layers of the reference: as ONNX Runtime computes them, in either layout."""
+"""Recurrent layers of the reference agree with ONNX Runtime, in either layout."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.neocpu.recurrent_layers import BOTH, LAYERS, layer
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_as_onnx_runtime(name):
+def test_recurrent_operators_agree_with_onnx_runtime(name):
     op, arguments = LAYERS[name]
     model, feeds = layer(op, **arguments)
     found = run_reference(model, feeds).values()
@@ -37,7 +37,7 @@ def test_the_batch_first(op):
         np.testing.assert_allclose(found[name], array.transpose(axes), rtol=1e-6, atol=1e-7)
 
 
-def test_in_float64():
+def test_recurrent_operators_compute_in_float64():
     model, feeds = layer("LSTM", direction="bidirectional")
     exact = run_reference(model, feeds, double=True)
     for name, rounded in run_reference(model, feeds).items():

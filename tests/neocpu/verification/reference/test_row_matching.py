@@ -1,4 +1,4 @@
-"""Comparing what two implementations selected, where rounding decides about order and existence."""
+"""Selections of two implementations are compared, though rounding may reorder or drop rows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_row_missing_of_few_is_wrong():
     assert not found(rows(expected, np.arange(1, 20)), expected).ok
 
 
-def test_rows_are_matched_in_all_outputs_together():
+def test_rows_are_matched_across_all_outputs_at_once():
     """Each output has the right values, but the labels belong to other boxes."""
     expected = detections()
     actual = {**expected, "labels": np.roll(expected["labels"], 1)}
@@ -79,7 +79,7 @@ def test_rows_are_matched_in_all_outputs_together():
 @pytest.mark.parametrize("labels", [False, True])
 @needs.one_in(2)
 def test_many_rows_all_moved_by_one_at_the_front(labels):
-    """Of every row the partner is the first one left, but for the row that has none."""
+    """The partner of every row is the first that is left; one row has none."""
     expected = detections(50_000)
     if not labels:
         expected["labels"] = np.zeros((50_000, 1), np.float32)
@@ -94,7 +94,7 @@ def test_many_rows_all_moved_by_one_at_the_front(labels):
     assert (result.moved_rows, result.unmatched_rows) == (50_000, 1)
 
 
-def test_many_rows_of_which_none_has_a_partner():
+def test_many_rows_without_any_partner():
     expected = detections(50_000)
     actual = {**expected, "boxes": expected["boxes"] + 1e3}
     assert not found(actual, expected).ok
@@ -106,7 +106,7 @@ def test_a_row_has_one_partner():
     assert not found(actual, expected).ok
 
 
-def test_other_outputs_are_compared_as_ever():
+def test_outputs_without_rows_are_compared_elementwise():
     expected = detections()
     actual = {**rows(expected, np.arange(200)[::-1]), "features": np.zeros(3, np.float32)}
     result = found(actual, expected)
@@ -122,7 +122,7 @@ def test_no_rows_on_either_side():
     assert not found(nothing, detections()).ok
 
 
-def test_not_a_number_meets_not_a_number():
+def test_rows_with_nan_are_matched():
     expected = detections()
     expected["boxes"][3, 2] = np.nan
     result = found(rows(expected, np.arange(200)[::-1]), expected)
@@ -133,7 +133,7 @@ def test_not_a_number_meets_not_a_number():
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("name", ["boxes", "labels"])
 def test_a_row_with_one_wrong_number_is_wrong(name, swapped):
-    """Few enough rows have no partner, but this one is the same detection with another number."""
+    """Few rows lack a partner, but this one is the same detection with a wrong number."""
     expected = detections()
     actual = rows(expected, np.arange(200)[::-1] if swapped else np.arange(200))
     actual[name] = actual[name].copy()
@@ -141,7 +141,7 @@ def test_a_row_with_one_wrong_number_is_wrong(name, swapped):
     assert not found(actual, expected).ok
 
 
-def test_another_row_in_place_of_one_may_be_rounding():
+def test_a_replaced_row_may_be_due_to_rounding():
     expected = detections()
     actual = rows(expected, np.arange(200))
     actual["boxes"] = actual["boxes"].copy()
@@ -149,14 +149,14 @@ def test_another_row_in_place_of_one_may_be_rounding():
     assert found(actual, expected).unmatched_rows == 1
 
 
-def test_other_rows_err_beyond_measure_however_many_they_are():
+def test_unmatched_rows_have_an_infinite_error():
     expected, other, fewer = (rows(detections(), np.arange(*r)) for r in ((100,), (50, 150), (90,)))
     for actual in (other, fewer):
         result = found(actual, expected)
         assert (result.ok, result.norm_error) == (False, np.inf)
 
 
-def test_where_float32_selects_other_rows_any_may_be_selected():
+def test_any_rows_may_be_selected_if_float32_selects_others():
     expected, other, third = (rows(detections(), np.arange(n, n + 100)) for n in (0, 50, 90))
     near = {**expected, "boxes": expected["boxes"] * np.float32(1 + 1e-6)}
     for runs in ([], [near]):

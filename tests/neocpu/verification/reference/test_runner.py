@@ -146,12 +146,12 @@ def test_max_pool(name, shape):
 @pytest.mark.parametrize("order", [0, 1])
 @pytest.mark.parametrize("name", POOLS)
 def test_indices_of_max_pool(name, order):
-    """Of equal values, that of the first in the window."""
+    """The first of equal values in a window gives the index."""
     x = RNG.integers(-2, 2, (2, 3, 10, 7)).astype("float32")
     check(one_node("MaxPool", x, outputs=2, storage_order=order, **POOLS[name]), x)
 
 
-def test_indices_of_what_is_no_number():
+def test_indices_of_windows_with_nan():
     x = random(1, 1, 4, 4)
     x[0, 0, 1, 1] = np.nan
     _, places = run_reference(
@@ -253,7 +253,7 @@ def test_resize_of_some_axes_and_with_rare_attributes():
     check(one_node("Resize", x, None, scales, opset=18, axes=[2, 3], mode="linear"), x)
     sizes = np.array([1, 2, 2, 3], "int64")
     check(one_node("Resize", x, None, None, sizes, opset=18, mode="linear", antialias=1), x)
-    # Of the modes it is for two, and onnx's own reference refuses it of the third.
+    # It is defined for two of the modes, and onnx's own reference refuses it for the third.
     nearest = {"opset": 18, "mode": "nearest"}
     plain = one_node("Resize", x, None, None, sizes, **nearest)
     smoothed = one_node("Resize", x, None, None, sizes, antialias=1, **nearest)
@@ -327,7 +327,7 @@ class TestCompare:
         assert (result.worst_output, result.ok) == ("a", False)
 
     @pytest.mark.parametrize(("error", "ok"), [(1.9e-3, True), (2.1e-3, False)])
-    def test_one_element_may_err_by_its_own_value_and_its_scale(self, error, ok):
+    def test_an_element_may_err_relative_to_its_value_and_to_the_scale(self, error, ok):
         assert compare({"y": np.array([1 + error])}, {"y": np.array([1.0])}).ok is ok
 
     @pytest.mark.parametrize("size", [1e-30, 1e-3, 1.0, 1e4, 1e30])

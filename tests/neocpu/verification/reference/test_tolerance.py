@@ -16,7 +16,7 @@ from neocpu.verification.reference.tolerance import FEWEST, RELATIVE, UNDERFLOW,
 Array = np.ndarray
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 WRONG = 0.01
-"""What a planted error is at least, of an element's own value and of its scale."""
+"""The smallest planted error, relative to an element's own value and to its scale."""
 
 
 def scale(values: Array) -> Array:
@@ -37,7 +37,7 @@ def softmax(values: Array) -> Array:
 
 
 def boxes(rng: np.random.Generator) -> Array:
-    """What a detector of 16 classes says of 300 places: boxes in pixels above scores."""
+    """Return a detector's output: 300 boxes in pixels, above the scores of 16 classes."""
     return np.concatenate(
         [rng.uniform(0, 640, (1, 4, 300)), rng.uniform(0, 1, (1, 16, 300)) ** 4], axis=1
     )
@@ -73,7 +73,7 @@ tensors = st.builds(
 
 
 def rounded(values: Array, seed: int) -> Array:
-    """Return what a float32 computation makes of values: sums of a hundred products or so."""
+    """Return values with the error of float32 sums of about a hundred products."""
     noise = np.random.default_rng(seed).standard_normal(values.shape)
     return (values + 2e-6 * noise * (np.abs(values) + scale(values))).astype(np.float32)
 
@@ -156,7 +156,7 @@ def test_an_outlier_hides_nothing_elsewhere():
 
 
 def evaluate(chain: list[str], values: Array, parts: int) -> Array:
-    """Run random layers in the dtype of ``values``; sums are added up of so many parts."""
+    """Run random layers in the dtype of ``values``; sums have a number of parts."""
     rng = np.random.default_rng(1)
     for layer in ["dense", *chain]:
         width = values.shape[1]
@@ -187,8 +187,8 @@ def test_random_layers_in_another_order_of_sums_are_accepted(chain, seed, power)
     assert found.ok
 
 
-def test_what_rectification_cut_off_errs_as_float32_does():
-    """A channel in which one of a thousand pixels is not negative, and that one barely."""
+def test_elements_cut_off_by_relu_have_the_tolerance_of_float32():
+    """One channel has a single pixel of a thousand that is slightly positive."""
     rng = np.random.default_rng(0)
     before = rng.standard_normal((1, 8, 32, 32))
     before[0, 5] -= 10
@@ -202,14 +202,14 @@ def test_what_rectification_cut_off_errs_as_float32_does():
     assert not compare({"y": actual}, {"y": values}, rounded=[{"y": single}]).ok
 
 
-def test_integers_may_be_what_float32_makes_of_them():
+def test_integers_may_be_rounded_as_by_float32():
     values, actual = np.array([3, 7, 9]), np.array([3, 8, 9])
     assert not accepts(actual, values)
     assert compare({"y": actual}, {"y": values}, rounded=[{"y": np.array([3, 8, 9])}]).ok
     assert not compare({"y": actual}, {"y": values}, rounded=[{"y": np.array([4, 7, 9])}]).ok
 
 
-def test_what_float32_overflows_is_not_compared():
+def test_elements_that_overflow_float32_are_not_compared():
     values, single = np.arange(1.0, 5), np.array([1, np.inf, np.nan, 4])
     runs = [{"y": single}]
     for actual in (single, np.array([1, np.nan, 3e38, 4]), values):
@@ -220,7 +220,7 @@ def test_what_float32_overflows_is_not_compared():
         assert not compare({"y": actual}, {"y": values}, rounded=runs).ok
 
 
-def test_an_element_may_be_what_float32_has_where_float64_overflows():
+def test_elements_that_overflow_float64_may_equal_float32():
     values, runs = np.array([1.0, np.inf, 3.0]), [{"y": np.array([1.0, 2.0, 3.0])}]
     assert not accepts(runs[0]["y"], values)
     assert compare(runs[0], {"y": values}, rounded=runs).ok

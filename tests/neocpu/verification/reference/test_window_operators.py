@@ -1,4 +1,4 @@
-"""Operators that look at windows: as onnx's loops, PyTorch or ONNX Runtime compute them."""
+"""Operators on windows agree with onnx's loops, PyTorch or ONNX Runtime."""
 
 import itertools
 
@@ -83,7 +83,7 @@ def as_onnxruntime(node, feeds):
 
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "Conv"])
 def test_pads_that_crop(op):
-    """As a Pad of the same amounts before."""
+    """Negative padding equals a preceding Pad of the same amounts."""
     x, how = random(1, 2, 6, 7), {"strides": [2, 1]}
     feeds = {"x": x} | ({"w": random(3, 2, 2, 2, seed=1)} if op == "Conv" else {})
     if op != "Conv":

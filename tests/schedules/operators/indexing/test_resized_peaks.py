@@ -1,4 +1,4 @@
-"""Peaks of resized maps, beside maps that are resized as a whole."""
+"""Peaks of resized maps, compared with those of maps that are resized entirely."""
 
 import numpy as np
 import pytest

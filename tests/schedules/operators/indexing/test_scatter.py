@@ -1,4 +1,4 @@
-"""Scatters and gathers of single elements, at shapes that are shared among threads or are not."""
+"""Scatters and gathers of single elements, at shapes for one and for several threads."""
 
 import math
 
@@ -26,7 +26,7 @@ RNG = np.random.default_rng(0)
 
 
 def indices(shape: tuple[int, ...], extent: int, dtype: str) -> np.ndarray:
-    """Indices of which some are out of bounds, and most occur several times."""
+    """Return indices; some are out of bounds, and most occur several times."""
     return RNG.integers(-extent - 2, extent + 2, shape).astype(dtype)
 
 
@@ -69,7 +69,7 @@ def test_scatter_elements(data, places, axis, reduction):
         ((4, 3000, 1), (4, 30000, 1), 1, 2),  # few tasks
     ],
 )
-def test_tasks_copy_what_they_alone_write_to(data, places, axis, loops):
+def test_tasks_copy_only_the_part_they_write(data, places, axis, loops):
     workload = ElementsWorkload(
         data=data, indices=places, axis=axis, reduction="none", dtype="float32", index_dtype="int64"
     )
@@ -126,7 +126,7 @@ def test_gather_elements(data, places, axis):
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64", "float32"])
 @pytest.mark.parametrize("inner", [1, 15, 16, 17, 33])
 def test_rows_are_taken(inner, dtype):
-    """An index outside counts as the nearest one."""
+    """An index out of bounds counts as the nearest valid one."""
     x = RNG.integers(0, 2, (3, 7, inner)).astype(dtype)
     i = np.array([6, 0, -3, 2, 99])
     found = run(

@@ -1,4 +1,4 @@
-"""Transposed tensors, as numpy has them."""
+"""Transposed tensors agree with numpy."""
 
 import itertools
 import math
@@ -34,8 +34,8 @@ def test_every_order_of_axes_is_right(shape, dtype):
     ("shape", "axes"),
     [((8, 9, 10), (0, 1, 2)), ((8, 9, 10), (1, 0, 2)), ((3, 100), (1, 0)), ((100, 3), (1, 0))],
 )
-def test_permutations_that_other_kernels_take_are_left_to_them(shape, axes):
-    """Rows that stay rows, and edges too short for a tile."""
+def test_permutations_of_other_kernels_are_refused(shape, axes):
+    """Other kernels take rows that stay rows, and edges that are too short for a tile."""
     assert lower_permutation(shape, axes, "float32", HOST) is None
 
 

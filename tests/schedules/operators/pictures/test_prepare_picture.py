@@ -1,4 +1,4 @@
-"""Pictures against their resizing as dense matrices, in float64."""
+"""Prepared pictures agree with resizing by dense matrices in float64."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ CASES = {
 
 
 def prepared(case, images=2, cropped=0):
-    """Return a workload, what its kernel takes, and what should come out."""
+    """Return a workload, its kernel's arguments, and the expected output."""
     height, width, colours, planar, reversed, planes, region, size, sampling = case
     rng = np.random.default_rng(0)
     rows = resampling_matrix(height, region[0], sampling)
@@ -85,6 +85,6 @@ def test_a_crop_reads_its_columns_alone():
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_compiles_for_other_cpus(target):
-    """Vectors are as wide as AVX-512's, for which CPU it is not known yet."""
+    """Vectors are as wide as AVX-512's for any CPU."""
     workload, *_ = prepared(CASES["letterboxed"])
     compile_for(lower_prepare_picture(workload), target)

@@ -1,4 +1,4 @@
-"""Pictures to NCHW4c of 8 bits: what quantising and then changing the layout makes, in one pass."""
+"""Pictures are quantised to NCHW4c of 8 bits in one pass, as in two steps."""
 
 import re
 
@@ -15,7 +15,7 @@ SHAPES = [(1, 3, 32, 33), (2, 3, 7, 5), (1, 1, 1, 1), (2, 4, 3, 3), (1, 7, 9, 31
 
 
 def numbers(shape, scale):
-    """Return what rounds up and down, ties, and what is too large, infinite or not a number."""
+    """Return numbers that round up and down, ties, and large, infinite and NaN ones."""
     x = normal(shape, 1) * 100 * np.float32(scale)
     ends = np.array([np.inf, -np.inf, np.nan, 1e30, -1e30, 0.5, 1.5, -0.5, -0.0], np.float32)
     ends[-4:] *= np.float32(scale)
@@ -24,7 +24,7 @@ def numbers(shape, scale):
 
 
 def in_two_steps(x, scale, zero):
-    """Return what the operator's own kernel stores, in NCHW4c."""
+    """Return the result of the operator's own kernel, in NCHW4c."""
     data = te.placeholder(x.shape, "float32")
     grid = te.placeholder((), "float32"), te.placeholder((), "uint8")
     kernel = build(te.create_prim_func([data, *grid, quantise(data, *grid, 1, "uint8")]))
@@ -35,7 +35,7 @@ def in_two_steps(x, scale, zero):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(("scale", "zero"), [(0.0173, 114), (1.0, 0), (3.7e-3, 255)])
-def test_is_quantised_and_packed(shape, scale, zero):
+def test_data_are_quantised_and_packed(shape, scale, zero):
     x = numbers(shape, scale)
     kernel = build(lower_quantised_pack(shape, float(np.float32(scale)), zero, HOST))
     output = np.full(DESTINATION.shape(shape), 7, np.uint8)
@@ -49,7 +49,7 @@ def test_is_quantised_and_packed(shape, scale, zero):
 
 
 @pytest.mark.parametrize("target", FOREIGN, ids=str)
-def test_is_of_vectors(target):
+def test_quantised_packing_uses_vectors(target):
     assembly = compile_for(lower_quantised_pack((1, 3, 64, 64), 0.02, 3, target), target)
     vectors = re.findall(r"vroundps|vrndscaleps|frint[in]\s+v", assembly)
     scalars = re.findall(r"vroundss|vrndscaless|frint[in]\s+s|nearbyint|gather", assembly)

@@ -1,4 +1,4 @@
-"""Where extrema are, as numpy has it."""
+"""The positions of extrema agree with numpy."""
 
 import itertools
 

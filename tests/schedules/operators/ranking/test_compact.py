@@ -1,4 +1,4 @@
-"""Where elements are true, in order, against numpy; and kernels of which only so much counts."""
+"""The positions of true elements agree with numpy, and kernels read only counted rows."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_places_of_true_elements_come_first(shape):
         assert not places[:, count:].any()
 
 
-def test_top_k_looks_at_counted_rows_alone():
+def test_top_k_reads_only_counted_rows():
     data = np.random.default_rng(2).standard_normal((2, 9, 1)).astype(np.float32)
     kernel = build(lower_top_k(data.shape, 4, largest=True, counted=True))
     for count in (0, 1, 4, 6, 9, 99, -1):

@@ -16,7 +16,7 @@ from tests.schedules.kernel_harness import FOREIGN, HOST, build, call, compile_f
 
 
 def run(workload, boxes, scores):
-    """Return the rows the kernel selects; what follows them must be zeros."""
+    """Return the rows that the kernel selects; only zeros may follow them."""
     kernel = build(lower_non_max_suppression(workload))
     outputs = [unwritten((workload.rows, 3), "int64"), unwritten((1,), "int64")]
     rows, (number,) = call(kernel, [boxes, scores], outputs)
@@ -54,7 +54,7 @@ def run_onnxruntime(workload, boxes, scores):
 
 
 def naive(workload, boxes, scores):
-    """The definition, a pair of boxes at a time, in float32."""
+    """Select by the definition, one pair of boxes at a time, in float32."""
     if workload.center_point_box:
         half = boxes[..., 2:] / 2
         low, high = boxes[..., :2] - half, boxes[..., :2] + half
@@ -102,7 +102,7 @@ def drawn(workload, seed=0, grid=0):
 
 
 def check(workload, boxes, scores):
-    """All three agree; return what was selected."""
+    """Check that all three implementations agree, and return the selection."""
     selected = run(workload, boxes, scores)
     np.testing.assert_array_equal(selected, run_onnxruntime(workload, boxes, scores))
     np.testing.assert_array_equal(selected, naive(workload, boxes, scores))
@@ -184,7 +184,7 @@ def test_equal_scores_go_by_index_and_the_sign_of_zero_does_not_matter():
 
 
 def test_the_overlap_threshold_is_exclusive():
-    """Two unit squares that share exactly a third of their union."""
+    """Two unit squares share exactly a third of their union."""
     boxes = np.array([[[0, 0, 1, 1], [0, 0.5, 1, 1.5]]], np.float32)
     scores = np.array([[[0.9, 0.8]]], np.float32)
     third = np.float32(0.5) / np.float32(1.5)
@@ -263,7 +263,7 @@ def test_coordinates_that_are_no_numbers_suppress_nothing():
 
 
 def test_overlaps_within_rounding_of_the_threshold():
-    """Which side they are on hangs on every single rounding."""
+    """Every single rounding decides which side of the threshold they are on."""
     workload = NonMaxSuppressionWorkload(
         batch=4, classes=1, boxes=400, max_output=400, iou_threshold=0.5, score_threshold=0.0
     )

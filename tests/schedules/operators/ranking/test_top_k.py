@@ -33,7 +33,7 @@ def test_top_k(shape, k, largest, step):
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("value", [0, 255])
 def test_elements_that_are_all_the_worst(value, largest):
-    """Of which none is better than what there is before any is kept."""
+    """No element is better than the initial value of the kept ones."""
     data = np.full((2, 300, 1), value, np.uint8)
     data[1, 250] = 7
     shape = (2, 5, 1)

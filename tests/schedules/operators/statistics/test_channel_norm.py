@@ -25,7 +25,7 @@ def test_matches_numpy(shape, block):
     kernel = lower_channel_norm(ChannelNormWorkload(shape, EPSILON), float32(block), HOST)
     data = layout.pack(x)
     if channels % block:
-        data[:, -1, ..., channels % block :] = 3e38  # what padded lanes hold does not matter
+        data[:, -1, ..., channels % block :] = 3e38  # the contents of padded lanes do not matter
     got = run(kernel, [data, *packed], layout.shape(shape))
     assert not got[:, channels // block :, ..., channels % block :].any() or block == 1
     centred = x.astype(np.float64) - x.astype(np.float64).mean(1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Running sums, as numpy has them."""
+"""Running sums agree with numpy."""
 
 import itertools
 

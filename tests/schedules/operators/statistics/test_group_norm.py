@@ -41,7 +41,7 @@ def reference(x, groups, gamma, beta):
 def test_matches_numpy(shape_and_groups, block, threads):
     shape, groups = shape_and_groups
     channels, layout = shape[1], DataLayout(block)
-    x = 3 * normal(shape) + 50  # as far from zero as one pass could not bear
+    x = 3 * normal(shape) + 50  # too far from zero for a single pass
     gamma, beta = normal((channels,), seed=1), normal((channels,), seed=2)
     steps = (EpilogueOp("relu"), EpilogueOp("silu"))
     workload = GroupNormWorkload(shape, groups, EPSILON, steps)
@@ -58,7 +58,7 @@ def test_matches_numpy(shape_and_groups, block, threads):
     np.testing.assert_allclose(layout.unpack(got, channels), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_what_padded_lanes_hold_does_not_matter():
+def test_the_contents_of_padded_lanes_do_not_matter():
     layout, shape = DataLayout(16), (1, 5, 3, 3)
     x = layout.pack(normal(shape))
     x[..., 5:] = 3e38
