@@ -74,9 +74,20 @@ def compile_in_child(
         The command failed; the error has the same class and the same words.
     """
     command = [
-        *(*_PROGRAM, str(model), "-o", str(artifact)),
-        *("--goal", goal, "--threads", str(threads), "--opt", opt, "--accuracy", accuracy),
-        *("--precision", precision),
+        *_PROGRAM,
+        str(model),
+        "-o",
+        str(artifact),
+        "--goal",
+        goal,
+        "--threads",
+        str(threads),
+        "--opt",
+        opt,
+        "--accuracy",
+        accuracy,
+        "--precision",
+        precision,
         *(() if max_error is None else ("--max-error", str(max_error))),
         *(("--calibrate", str(calibrate)) if calibrate else ()),
         *(("--target", target) if target else ()),

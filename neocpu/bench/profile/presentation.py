@@ -62,8 +62,14 @@ def profile_tables(where: str, report: ProfileReport) -> list[Table]:
     kernels = tuple((row.label, row.kind, row.work, *_cells(report, row)) for row in report.kernels)
     bold = {(i, 5) for i, row in enumerate(report.kernels) if row.label in marked}
     numbers = (
-        *("times", "µs", "of the run", "GFLOP/s", "GB/s"),
-        *("limit", "of the limit", "predicted µs"),
+        "times",
+        "µs",
+        "of the run",
+        "GFLOP/s",
+        "GB/s",
+        "limit",
+        "of the limit",
+        "predicted µs",
     )
     classes = tuple((row.label, *_cells(report, row)) for row in report.classes)
     return [

@@ -54,7 +54,7 @@ class Planned:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
     """The measurements of one model; None for those that were not made.
 

@@ -84,8 +84,13 @@ def summary_table(found: Sequence[ScalingPrediction]) -> Table:
 def scaling_table(found: ScalingPrediction) -> Table:
     """Return a model's latency at each number of threads, and the losses in it."""
     header = (
-        *("threads", "measured ms", "predicted ms", "speed-up", "efficiency"),
-        *("slower code", *LIMITS),
+        "threads",
+        "measured ms",
+        "predicted ms",
+        "speed-up",
+        "efficiency",
+        "slower code",
+        *LIMITS,
     )
     rows = tuple(
         (
