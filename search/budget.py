@@ -63,7 +63,7 @@ class Pace:
     def next_batch(self, wanted: int) -> int:
         """Return how many trials to begin now, of those ``wanted``; 0 if the budget is spent.
 
-        The first trial is begun with whatever is left: how long it takes is not known before.
+        The first trial begins with any time left, because its duration is unknown.
         """
         self._close_batch()
         limit = wanted

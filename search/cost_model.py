@@ -1,8 +1,8 @@
 """A learned correction of the analytic estimates, trained on every record there is.
 
-Two boosted regressions, one on top of the other. The first learns from the records of other
-workloads, networks and CPUs how estimates err; it is trained once. The second learns what is left
-of the error from the workloads being tuned, and again as their records come in; it is small, for
+It consists of two boosted regressions. The first learns the errors of estimates from the records of
+other workloads, networks and CPUs; it is trained once. The second learns the remaining error from
+the workloads being tuned, and is trained again as their records come in; it is small, because
 nothing is measured meanwhile. Both predict the logarithm of measured over estimated seconds, so
 without any records the model is the estimate.
 """

@@ -197,7 +197,7 @@ def tune(
     on_progress : callable
         Called after every measurement.
     on_stage : callable
-        Called before whatever takes a while besides.
+        Called before other work that takes a while.
     on_interrupt : callable
         Called with what was tried until then, if Ctrl-C ends the measuring.
     clock, now : callable

@@ -24,11 +24,11 @@ from neocpu.tuning_db.record import Record, Result
 TURNS, ROUNDS = 2, 4
 # Contenders of a winner that are compared with it: each must be built again.
 CONTENDERS = 3
-# The spread of few repeats says little, so noise counts as at least this much; and at most that
-# much, for a winner's one bad repeat must not make contenders of schemes that are plainly slower.
+# The spread of few repeats says little, so noise has a lower bound. It also has an upper bound,
+# because one bad repeat of a winner must not turn far slower schemes into contenders.
 LEAST_NOISE, MOST_NOISE = 0.005, 0.05
-# A winner this much faster than its workload's measurements make of its estimate, or of wider
-# spread, is suspicious.
+# A winner is suspicious if its time is below this share of what its estimate and its workload's
+# measurements suggest, or if its spread is wider than this.
 TOO_FAST, TOO_WIDE = 0.6, 0.10
 
 

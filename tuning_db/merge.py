@@ -1,7 +1,7 @@
-"""Merge record files: of each scheme the record that says most, whatever clocks said.
+"""Merge record files, with the most informative record of each scheme, independently of dates.
 
-The destination changes at once and under its lock: others may go on appending meanwhile, and a
-killed command leaves it as it was.
+The destination changes at once and under its lock. Others may go on appending meanwhile, and a
+killed command leaves it unchanged.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class MergedFile:
     records : int
         Number of records in it, one per scheme, workload and target.
     added, improved : int
-        Records that were taken: of schemes that were not known, and in the place of poorer ones.
+        Numbers of records taken for new schemes, and in place of poorer records.
     skipped : tuple of SkippedLine
-        Lines that are no records, which were left behind.
+        Lines that are no records, which were left out.
     """
 
     path: Path

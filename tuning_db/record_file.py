@@ -1,8 +1,9 @@
-"""A file of tuning records: it is read whole, appended to line by line, or replaced as a whole.
+"""A file of tuning records, which is read whole, appended to by lines, or replaced as a whole.
 
-A line stands for itself: one that is torn or foreign is skipped by name and harms no other. Writers
-hold a lock beside the file, because the file itself may be replaced; the kernel drops the lock of a
-process that dies. Whatever is open while the file is replaced goes on reading the old one.
+Lines are independent: a torn or foreign one is skipped and reported, and harms no other. Writers
+lock a separate file, because the file itself may be replaced; the kernel drops the lock of a
+process that dies. A process that has the file open while it is replaced goes on reading the old
+one.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Selection:
 def select(records: Iterable[Record], selection: Selection) -> list[Record]:
     """Return the records of ``selection`` in canonical order.
 
-    By CPU, threads, workload and scheme: equal records make equal files, whatever their order was.
+    The order is by CPU, threads, workload and scheme, so that equal records make equal files.
     """
     groups: defaultdict[tuple[Workload, TargetKey], list[Record]] = defaultdict(list)
     for record in records:

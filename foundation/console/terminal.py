@@ -77,7 +77,7 @@ def _log_warning(
     logging.getLogger("neocpu").info("%s: %s", place, " ".join(str(message).split()))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Terminal:
     """The options of every command, and printing that obeys them.
 

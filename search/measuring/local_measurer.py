@@ -1,10 +1,10 @@
-"""Measuring on this machine, in child processes that may crash or hang without harm.
+"""Measure on this machine, in child processes that may crash or hang without harm.
 
-Where the kernels leave cores free, children on those build the next batch while one child times
-the last. Where they use all cores, and on two cores with two threads they do, building and timing
-take turns: LLVM beside a kernel would take a core from it, and one of two threads that waits for
-its core makes the kernel look twice as slow. Logical CPUs that share a core count once, for the
-same reason. Candidates are timed one after another, with every child that does not build stopped.
+If kernels leave cores free, children on those cores build the next batch while one child times the
+last one. If kernels use all cores, as two threads do on two cores, building and timing take turns:
+LLVM would take a core from a kernel, and a kernel with one of two threads waiting looks twice as
+slow. For the same reason, logical CPUs that share a core count once. Candidates are timed one after
+another, with every child that does not build stopped.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ class Measurement:
 class Measurer(Protocol):
     """Measures candidates. A candidate that fails is a `Measurement` with its error.
 
-    Each method yields one measurement per distinct request, in any order, and each as soon as it
-    is made: whoever records them before asking for the next loses only what is in flight.
+    Each method yields one measurement per distinct request, in any order, as soon as it is made. A
+    caller that records each one before it takes the next loses only those under way.
     """
 
     @property

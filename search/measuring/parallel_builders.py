@@ -49,9 +49,10 @@ class BuilderGroup:
             child.send(BuildJob(share, keep=len(child.built) + len(share) <= MAX_BUILT))
 
     def finish(self) -> Iterator[tuple[Child, Request] | Measurement]:
-        """Yield who built which request, one child's after another's, or what was wrong with it.
+        """Yield each request with the child that built it, or its failure, child by child.
 
-        A child lost while building leaves its share to whoever times it, one request at a time.
+        If a child is lost while it builds, the child that times builds its share, one request at a
+        time.
         """
         failed: dict[Request, str] = {}
         for child, share in self._shares.items():

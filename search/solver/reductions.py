@@ -189,7 +189,7 @@ class Problem:
             self.pairs[u][v], self.pairs[v][u] = costs.T, costs
 
     def _drop_dominated(self, node: int) -> bool:
-        """Drop choices that another one beats whatever the neighbours do; say whether any fell."""
+        """Drop choices that another beats for all neighbours' choices; return whether any fell."""
         own = self.unary[node]
         if len(own) == 1:
             return False

@@ -66,10 +66,10 @@ class XgbStrategy:
         self.gain_left: float | None = None
 
     def propose(self, states: Sequence[WorkloadState], count: int) -> Sequence[Request]:
-        """Return the ``count`` candidates of the largest expected gains; none if all are small.
+        """Return the ``count`` candidates with the largest expected gains; none if all are small.
 
-        A few are of workloads that leave no choice. In the end whatever workload nothing is known
-        of gets a measurement: estimates and measurements of one plan do not compare.
+        A few belong to workloads without a choice. In the end, every workload gets a measurement,
+        because estimates and measurements do not compare within a plan.
         """
         choices = [state for state in states if state.has_choice]
         promising = self._promising(choices)

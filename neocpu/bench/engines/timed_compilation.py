@@ -72,8 +72,17 @@ def compile_in_child(
         The command failed; the error has the same class and the same words.
     """
     command = [
-        *(*_PROGRAM, str(model), "-o", str(artifact)),
-        *("--goal", goal, "--threads", str(threads), "--precision", precision, *options),
+        *_PROGRAM,
+        str(model),
+        "-o",
+        str(artifact),
+        "--goal",
+        goal,
+        "--threads",
+        str(threads),
+        "--precision",
+        precision,
+        *options,
         *(() if max_error is None else ("--max-error", str(max_error))),
         *(("--calibrate", str(calibrate)) if calibrate else ()),
         *(("--target", target) if target else ()),

@@ -1,4 +1,4 @@
-"""Convolutions in 8-bit integers, beside the peak of the instructions that multiply in them."""
+"""Convolutions in 8-bit integers, compared with the peak of their instructions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class IntegerKernel:
 def integer_kernels(
     profile: ProfileReport, target: str, on_progress: ProgressCallback = silent
 ) -> tuple[IntegerKernel, ...]:
-    """Measure the peaks of what a profile's convolutions in 8-bit integers use, if it has any.
+    """Measure the peaks of the instructions of a profile's 8-bit convolutions, if it has any.
 
     Parameters
     ----------
@@ -91,10 +91,10 @@ def integer_kernels(
 
 
 def average_share(kernels: Sequence[IntegerKernel]) -> float:
-    """Return what share of their peaks kernels reach: the mean over shapes."""
+    """Return the share of their peaks that kernels reach, as the mean over shapes."""
     return statistics.fmean(kernel.share for kernel in kernels)
 
 
 def total_share(kernels: Sequence[IntegerKernel]) -> float:
-    """Return the time that all would take at their peaks, as a share of what they take."""
+    """Return the time of all kernels at their peaks, as a share of their measured time."""
     return sum(k.macs / k.peak for k in kernels) / sum(k.seconds for k in kernels)

@@ -24,7 +24,7 @@ class ProfileRequest:
     Attributes
     ----------
     precision : str or None
-        Quantise models first, and compute so.
+        The precision that models are quantised to first.
     """
 
     threads: int
@@ -40,7 +40,7 @@ class ModelProfile:
     Attributes
     ----------
     kernels : tuple of IntegerKernel
-        Its convolutions in 8-bit integers.
+        The model's convolutions in 8-bit integers.
     """
 
     name: str

@@ -38,7 +38,7 @@ BY_DIRECT: Final = (
 
 
 def present(models: Sequence[ModelProfile]) -> Presentation:
-    """Return all that is shown of the profiles of networks."""
+    """Return the presentation of profiles of networks."""
     shown = tables(models)
     return Presentation(method=METHOD, tables=shown, results=shown, parts=tuple(map(_bars, models)))
 
@@ -62,8 +62,14 @@ def profile_tables(where: str, report: ProfileReport) -> list[Table]:
     kernels = tuple((row.label, row.kind, row.work, *_cells(report, row)) for row in report.kernels)
     bold = {(i, 5) for i, row in enumerate(report.kernels) if row.label in marked}
     numbers = (
-        *("times", "µs", "of the run", "GFLOP/s", "GB/s"),
-        *("limit", "of the limit", "predicted µs"),
+        "times",
+        "µs",
+        "of the run",
+        "GFLOP/s",
+        "GB/s",
+        "limit",
+        "of the limit",
+        "predicted µs",
     )
     classes = tuple((row.label, *_cells(report, row)) for row in report.classes)
     return [
@@ -109,7 +115,7 @@ def _notes(report: ProfileReport) -> tuple[str, ...]:
 
 
 def conspicuous_note(report: ProfileReport) -> str:
-    """Return which kernels besides convolutions and dense layers take long, and their limits."""
+    """Return a note on other kernels than convolutions and dense layers that take long."""
     beyond = f"more than {CONSPICUOUS:.0%} of the run"
     named = ", ".join(
         f"{row.label} ({report.share(row):.1%}, limit: {row.bound}, {row.share_of_bound:.0%} of it)"
@@ -133,7 +139,7 @@ def _far_below_note(report: ProfileReport) -> tuple[str, ...]:
 
 
 def _lack_notes(report: ProfileReport) -> tuple[str, ...]:
-    """Return what kernels lack that take a part of the run to speak of."""
+    """Return notes on what kernels lack that take a notable part of the run."""
     return tuple(
         f"{row.label} is not as it should be: {row.lacks}."
         for row in report.kernels
@@ -154,7 +160,7 @@ def _of_model(model: ModelProfile) -> list[Table]:
 
 
 def kernel_table(where: str, kernels: Sequence[IntegerKernel]) -> Table:
-    """Return the convolutions in 8-bit integers, beside the peak of what multiplies in each."""
+    """Return the convolutions in 8-bit integers, with the peak of the instructions of each."""
     rows = tuple(
         (
             each.work,
@@ -181,7 +187,7 @@ def kernel_table(where: str, kernels: Sequence[IntegerKernel]) -> Table:
 
 
 def profile_summary(models: Sequence[ModelProfile]) -> Table:
-    """Return what share of each model's run every class of operators takes."""
+    """Return the share of each model's run that each class of operators takes."""
     profiles = [(model.name, model.profile) for model in models]
     kinds = _ordered({row.label for _, profile in profiles for row in profile.classes})
     rows = []

@@ -1,1 +1,1 @@
-"""Latency of models beside other engines."""
+"""Latency of models, compared with other engines."""

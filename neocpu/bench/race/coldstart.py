@@ -24,7 +24,7 @@ from neocpu.foundation.temporary import TemporaryFolder
 ROUNDS: Final = 9
 TIMEOUT: Final = 300.0
 REST: Final = 1.0
-"""Seconds after a call in which processes are watched once."""
+"""Seconds after a call for which each process is watched once."""
 
 # What a user's shortest program does, and no more: nothing of the benchmark is imported. The clock
 # is the system's own, the same in every process.
@@ -114,11 +114,11 @@ class Start:
     Attributes
     ----------
     interpreter : float
-        The time until Python is up, has imported numpy and has read the inputs.
+        The time until Python has started, imported numpy and read the inputs.
     imports : float
-        Importing the engine.
+        The time of importing the engine.
     load : float
-        Opening the model.
+        The time of loading the model.
     first_call, second_call : float
     """
 
@@ -250,7 +250,7 @@ def measure_cold_start(
 def _converted(
     contenders: Sequence[Contender], workspace: Path, failures: dict[str, Failure]
 ) -> list[Contender]:
-    """Return the contenders whose models are in their engines' formats; note the others."""
+    """Return the contenders with models in their engines' formats; record failed conversions."""
     ready = []
     for contender in contenders:
         try:

@@ -24,7 +24,15 @@ def cold_start_table(title: str, report: ColdStartReport, baseline: str) -> Tabl
     failed = (f"{failure.label} failed: {failure.reason}" for failure in report.failures)
     notes = ("Idle: CPU time of all threads in the second after a call.", *failed)
     header = (
-        *("contender", "Python, numpy ms", "import ms", "load ms", "first call ms"),
-        *("first output ms", f"it / {baseline} (95 %)", "second call ms", "peak MB", "idle ms"),
+        "contender",
+        "Python, numpy ms",
+        "import ms",
+        "load ms",
+        "first call ms",
+        "first output ms",
+        f"it / {baseline} (95 %)",
+        "second call ms",
+        "peak MB",
+        "idle ms",
     )
     return Table(title, header, rows, notes)

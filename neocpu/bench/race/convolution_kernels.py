@@ -1,4 +1,4 @@
-"""Kernel quality: how near to the machine's peak a network's convolutions come, one by one."""
+"""Kernel quality: the share of the machine's peak that each convolution of a network reaches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class KernelResult:
     Attributes
     ----------
     seconds : float
-        The time of the fastest sample, with the weights in cache where they fit.
+        The time of the fastest sample, with the weights in the cache if they fit.
     share : float
         The share of the machine's FMA peak, counting the operations of direct convolution.
     """
@@ -77,7 +77,7 @@ class KernelReport:
 
     @property
     def min_share(self) -> float:
-        """Share of the peak of the worst."""
+        """The smallest share of the peak."""
         return min(result.share for result in self.results)
 
     def to_json(self) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def measure_kernels(
 ) -> KernelReport:
     """Build the kernels and time them in rounds, with the FMA peak once in every round.
 
-    The best sample counts, of the kernels and of the peak alike: other programs only slow down.
+    The best sample counts, for kernels and peak alike, because other programs only slow down.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class LatencyOptions:
     tolerance : float
         Norm-wise difference from the reference above which a contender computes something else.
     defaults : bool
-        Leave every engine as it comes out of the box, its number of threads too.
+        Whether every engine has its own defaults, its number of threads included.
     """
 
     rounds: int = 12
@@ -72,23 +72,23 @@ def measure_latency(
     cpu_time: Callable[[], CpuTime] = CpuTime.now,
     on_progress: ProgressCallback = silent,
 ) -> LatencyReport:
-    """Run contenders in interleaved rounds; one that fails is reported, the others go on.
+    """Run contenders in interleaved rounds. One that fails is reported, and the others go on.
 
     Parameters
     ----------
     contenders : sequence of Contender
         Contenders with different labels.
     inputs : mapping of str to array
-        The same for all.
+        The inputs, the same for all contenders.
     threads : int
         The threads of each contender.
     reference : str, optional
-        The label whose outputs count as right; by default, or if it fails, the first contender's.
-        If it differs from at least two others that agree with each other, theirs count.
+        The label of the contender whose outputs count as right. By default, or if it fails, it is
+        the first one. If it differs from at least two others that agree, their outputs count.
     workspace : Path, optional
-        The folder of models converted for a peer, where the next measurement finds them.
+        The folder of models converted for a peer, where later measurements find them.
     start : callable
-        Makes a contender's process.
+        Starts a contender's process.
     cpu_time : callable
         Reads the machine's counters.
     """
@@ -165,11 +165,11 @@ class _Race:
         self._progress(Progress("measure", self._options.rounds, self._options.rounds))
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time that this process and the contenders', ended ones too, took."""
+        """Return the CPU time of this process and of all contenders' processes, ended ones too."""
         return own_cpu_seconds() + sum(p.usage().cpu_seconds for p in self._started)
 
     def report(self, reference: str | None, load: OtherLoad) -> LatencyReport:
-        """Return what came out."""
+        """Return the results."""
         if reference not in self._running:
             reference = next(iter(self._running), None)
         overruled = None
@@ -188,7 +188,7 @@ class _Race:
         )
 
     def _trusted(self, reference: str) -> str:
-        """Return the reference, or one of the others if they all contradict it with one voice."""
+        """Return the reference, or another contender if all others agree against it."""
         first, *others = [label for label in self._running if label != reference] or [reference]
         one_voice = others and all(self._agree(first, other) for other in others)
         if one_voice and not any(self._agree(reference, label) for label in (first, *others)):
@@ -202,7 +202,7 @@ class _Race:
     def _compared(
         self, one: str, other: str
     ) -> tuple[Sequence[AnyArray], Sequence[AnyArray], float]:
-        """Return the outputs of both, and how far apart they are."""
+        """Return the outputs of both, and their distance."""
         both, how = (self._outputs[one], self._outputs[other]), self._options
         ours, theirs, missing = paired_rows(*both, how.row_groups, how.tolerance)
         return ours, theirs, max(relative_error(ours, theirs), missing)
@@ -223,7 +223,7 @@ class _Race:
         )
 
     def _run(self, label: str, times: int, untimed: int = 0) -> tuple[float, ...]:
-        """Return the seconds of each run; nothing, and the contender is out, if it fails."""
+        """Return the seconds of each run; if it fails, nothing, and the contender is dropped."""
         try:
             return self._running[label].run(times, untimed)
         except ContenderError as error:

@@ -30,7 +30,7 @@ class LatencyResult:
     rounds : tuple of tuple of float
         Seconds of every run, by round.
     load_seconds : float
-        Importing the engine and loading the model.
+        Seconds of importing the engine and loading the model.
     error : float
         Norm-wise relative difference of its outputs from the reference's; 0 for that one.
     peak_rss : int
@@ -97,18 +97,17 @@ class LatencyReport:
     threads : int
         The threads of each contender.
     results : tuple of LatencyResult
-        Those that finished, in the order given.
+        The contenders that finished, in the given order.
     failures : tuple of Failure
-        The others.
+        The contenders that failed.
     reference : str or None
         The contender whose outputs count as right.
     seed : int
         The seed of the confidence intervals.
     overruled : str or None
-        The contender whose outputs would count as right, had not all others agreed on different
-        ones.
+        The reference whose outputs do not count, because all others agree on different ones.
     load : OtherLoad or None
-        The other work of the machine meanwhile.
+        The load of other programs during the measurement.
     defaults : bool
         Whether engines had their own defaults instead of ``threads``.
     """
@@ -131,7 +130,7 @@ class LatencyReport:
         return ratio_of_medians(numerator.rounds, denominator.rounds, self.seed)
 
     def best_peer(self, label: str = "neocpu") -> LatencyResult | None:
-        """Return the fastest of the others that compute the right thing; None if there is none."""
+        """Return the fastest other contender with right outputs; None if there is none."""
         ours = (label, OWN_FLOAT)
         others = [result for result in self.results if result.label not in ours and result.agrees]
         return min(others, key=lambda result: result.median, default=None)
@@ -146,13 +145,13 @@ class LatencyReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The failures, disagreements and noise that a reader must know of."""
+        """Failures, disagreements and noise, as warnings for the reader."""
         failed = [f"{failure.label} failed: {failure.reason}" for failure in self.failures]
         wrong = [self._disagreement(result) for result in self.results if not result.agrees]
         return (*self._forms(), *failed, *wrong, *self._noise())
 
     def _forms(self) -> list[str]:
-        """Say what contenders ran, where their labels do not."""
+        """Return notes on the models that contenders ran, where labels do not tell."""
         said = []
         if self.defaults:
             said.append("every engine with its own defaults: threads, element types, the rest")

@@ -11,7 +11,7 @@ from neocpu.foundation.units import plural
 
 
 def latency_table(title: str, report: LatencyReport, baseline: str) -> Table:
-    """Return latencies, and how long each of the others takes relative to ``baseline``."""
+    """Return latencies, and those of other contenders relative to ``baseline``."""
     base = report.find(baseline)
     rows = tuple(
         (
@@ -51,14 +51,14 @@ def kernel_table(title: str, report: KernelReport) -> Table:
 
 
 def difference(report: LatencyReport, result: LatencyResult) -> str:
-    """Return how far outputs are from the reference's, and whether that is too far."""
+    """Return the distance of outputs from the reference's, and whether it is too large."""
     if result.label == report.reference:
         return "reference"
     return f"{result.error:.1e}" if result.agrees else f"{result.error:.1e} (wrong)"
 
 
 def _verdict(report: LatencyReport, base: LatencyResult) -> Sequence[str]:
-    """Compare with the fastest of the others that computes the right thing."""
+    """Return the comparison with the fastest other contender with right outputs."""
     best = report.best_peer(base.label)
     if best is None or not base.agrees:
         return ()

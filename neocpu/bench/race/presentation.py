@@ -33,7 +33,7 @@ COMPARISON: Final = (
 
 
 def present(report: SuiteReport, run: Run, *, detailed: bool) -> Presentation:
-    """Return all that is shown of the reports of models.
+    """Return the presentation of models' reports.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def _scalings(models: Sequence[ModelReport]) -> list[Chart]:
 
 
 def method(run: Run) -> str:
-    """Return how it was measured."""
+    """Return the description of the measurement."""
     words = METHOD.format(rounds=run.rounds)
     if run.peers:
         words += " " + COMPARISON.format(reference=run.peers[0])
@@ -128,7 +128,7 @@ def method(run: Run) -> str:
 
 
 def _doubt(rounds: int) -> str:
-    """Return what is to be said of intervals from so few rounds; nothing if they are enough."""
+    """Return a warning about intervals from few rounds; empty if they are enough."""
     if rounds >= ENOUGH_ROUNDS:
         return ""
     return f" With fewer than {ENOUGH_ROUNDS} rounds the intervals are narrower than the truth."

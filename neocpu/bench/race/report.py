@@ -27,12 +27,12 @@ class Planned:
     predicted : float
         Seconds of one run.
     gap : float
-        The most by which the plan is dearer than the best one, relative to its cost.
+        The largest possible excess of the plan's cost over the best one's, relative to its cost.
     search_seconds : float
     integer_layers : int or None
         The number of layers in integers, if the model was compiled with calibration data.
     skippable : float
-        Seconds of the predicted that data may make needless.
+        Predicted seconds of operators that data may skip.
     """
 
     predicted: float
@@ -43,7 +43,7 @@ class Planned:
 
     @classmethod
     def of(cls, plan: Plan) -> Planned:
-        """Return what an artifact's plan says."""
+        """Return the figures of an artifact's plan."""
         calibration = plan.calibration
         return cls(
             predicted=plan.predicted_us / 1e6,
@@ -54,7 +54,7 @@ class Planned:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
     """The measurements of one model; None for those that were not made.
 
@@ -88,7 +88,7 @@ class ModelReport:
 
     @property
     def ratio(self) -> Ratio | None:
-        """Latency of the best peer over neocpu's: above 1 neocpu is faster.
+        """Latency of the best peer over neocpu's; above 1, neocpu is faster.
 
         None if there is nothing to compare, or neocpu's outputs are wrong.
         """
@@ -143,7 +143,7 @@ class ModelReport:
 
 @dataclass(frozen=True, slots=True)
 class SuiteReport:
-    """All models of one benchmark, and what they say together."""
+    """All models of one benchmark, and their summary."""
 
     models: tuple[ModelReport, ...]
     failures: tuple[ModelFailure, ...] = ()
@@ -171,7 +171,7 @@ class SuiteReport:
 
     @property
     def memory_ratios(self) -> tuple[tuple[ModelReport, float], ...]:
-        """The models whose memory compares with their peers', with the ratio."""
+        """The memory ratios of models, where they are known."""
         ratios = ((model, model.memory_ratio) for model in self.models)
         return tuple((model, ratio) for model, ratio in ratios if ratio is not None)
 
@@ -182,7 +182,7 @@ class SuiteReport:
         return statistics.median(errors) if errors else None
 
     def summary(self) -> dict[str, Any]:
-        """Return the JSON form of what the models say together."""
+        """Return the JSON form of the summary."""
         worst = self.worst
         memory = max(self.memory_ratios, key=lambda pair: pair[1], default=None)
         return {

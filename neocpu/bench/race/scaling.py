@@ -1,4 +1,4 @@
-"""Latency of all engines over the number of threads: the paper's Figure 4."""
+"""Latency of all engines over the number of threads (the paper's Figure 4)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ScalingReport:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Every contender that has a result somewhere, in the order of the benchmark."""
+        """All contenders with any result, in the order of the benchmark."""
         labels = (result.label for report in self.reports.values() for result in report.results)
         return tuple(dict.fromkeys(labels))
 
@@ -86,12 +86,11 @@ def measure_scaling(
     Parameters
     ----------
     make_contenders : callable
-        Returns the contenders for a number of threads: an artifact is compiled for one.
+        Returns the contenders for a number of threads, for which artifacts are compiled.
     thread_counts : sequence of int
-        Each is measured once, in ascending order.
+        Numbers of threads. Each is measured once, in ascending order.
     reference, workspace
-        See `neocpu.bench.race.latency.measure_latency`; conversions of models for a peer are
-        shared.
+        See `neocpu.bench.race.latency.measure_latency`. Models converted for a peer are shared.
     """
     counts = sorted(set(thread_counts))
     reports = {}

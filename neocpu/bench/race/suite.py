@@ -1,4 +1,4 @@
-"""Benchmarking models one after another: what one of them fails at costs the others nothing."""
+"""Benchmark models one after another. A failure of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Request:
     peers : tuple of str
         Engines to compare with.
     threads : tuple of int
-        Thread counts, ascending; all but the scaling is measured at the last one.
+        Thread counts, ascending. All but the scaling is measured at the last one.
     rounds : int
         The rounds of each latency measurement.
     databases : tuple of Path
@@ -55,13 +55,13 @@ class Request:
     source : str or None
         The model an artifact was compiled from.
     kernels, cold_start, roofline : bool
-        Whether to measure that besides the latency.
+        Whether each of these is measured besides the latency.
     precision : str or None
-        ``int8`` or ``auto``, of models that are quantised first, or ``bf16``.
+        ``int8`` or ``auto`` for models that are quantised first, or ``bf16``.
     defaults : bool
-        Leave every engine as it comes out of the box.
+        Whether every engine has its own defaults.
     max_error : float or None
-        The largest error from float32 of an engine that counts.
+        The largest accepted error of an engine, relative to float32.
     """
 
     peers: tuple[str, ...]
@@ -198,17 +198,18 @@ class _Measurement:
             reference=OWN_FLOAT if tested.in_float else next(iter(request.peers), None),
             workspace=self.folder,
         )
+        plan = tested.header.known_plan
         return ModelReport(
-            tested.name,
-            tested.header.target,
-            scaling.reports[request.most_threads],
-            None if (plan := tested.header.known_plan) is None else Planned.of(plan),
-            tested.compilation,
-            scaling if len(request.threads) > 1 else None,
+            name=tested.name,
+            target=tested.header.target,
+            latency=scaling.reports[request.most_threads],
+            planned=None if plan is None else Planned.of(plan),
+            compilation=tested.compilation,
+            scaling=scaling if len(request.threads) > 1 else None,
         )
 
     def _contenders(self, tested: MeasuredModel, threads: int) -> Sequence[Contender]:
-        """Return the contenders for a number of threads, neocpu's compiled for just that."""
+        """Return the contenders for a number of threads, with neocpu compiled for that number."""
         request = self.request
         own, *others = tested.contenders(request.peers)
         if threads == request.most_threads or tested.compilation is None:

@@ -177,8 +177,15 @@ def detail_table(models: Sequence[ModelReport]) -> Table:
         for result in model.latency.results
     )
     header = (
-        *("model", "engine", "p50 ms", "p90 ms", "p99 ms"),
-        *("spread of rounds", "load s", "peak MB", "error"),
+        "model",
+        "engine",
+        "p50 ms",
+        "p90 ms",
+        "p99 ms",
+        "spread of rounds",
+        "load s",
+        "peak MB",
+        "error",
     )
     return Table("Percentiles, load time, memory and accuracy", header, rows)
 
@@ -261,8 +268,15 @@ def roofline_table(models: Sequence[ModelReport]) -> Table | None:
         for one in rooflines
     )
     header = (
-        *("model", "measured ms", "GFLOP", "GFLOP/s", "of FMA peak", "of DRAM speed"),
-        *("bound by", "bound ms", "of the bound"),
+        "model",
+        "measured ms",
+        "GFLOP",
+        "GFLOP/s",
+        "of FMA peak",
+        "of DRAM speed",
+        "bound by",
+        "bound ms",
+        "of the bound",
     )
     limits = rooflines[0].limits
     notes = (

@@ -9,7 +9,7 @@ from neocpu.foundation.machine.machine_info import MachineInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The way a benchmark was run, and the machine.
+    """The run of a benchmark: its command, machine and options.
 
     Attributes
     ----------
@@ -17,11 +17,11 @@ class Run:
         The command line.
     machine : MachineInfo
     peers : tuple of str
-        Engines that were compared with.
+        Engines that neocpu was compared with.
     threads : tuple of int
     rounds : int
     missing : tuple of str
-        Engines that were asked for and are not installed.
+        Requested engines that are not installed.
     """
 
     command: str
@@ -33,7 +33,7 @@ class Run:
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
-    """Return where and with what a benchmark was run, name by name."""
+    """Return the facts about a benchmark's run as names and texts."""
     machine = run.machine
     caches = ", ".join(f"{name} {_binary(size)}" for name, size in machine.caches.items())
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())

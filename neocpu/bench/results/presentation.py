@@ -1,4 +1,4 @@
-"""The way from a view's results to a document and to a page for a browser."""
+"""Turn a view's results into a document, and into a page for a browser."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from neocpu.plan.result_pages.result_page import result_page
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presentation:
-    """All that is shown of a view's results.
+    """The tables, charts and texts that show a view's results.
 
     Attributes
     ----------
     method : str
         The method of the measurement: Markdown with emphasis, code and paragraphs.
     tables : sequence of Table
-        The tables that are printed, and that the page has.
+        The tables of the terminal and of the page.
     results, details : sequence of Table
         The tables of the document.
     parts : sequence of Part
         The charts of the page.
     figures : sequence of Figure
-        The charts that are drawn into files beside the document.
+        The charts that are drawn into files next to the document.
     undrawn : str
-        The reason why there are no figures, where a view has them else.
+        The reason that there are no figures, if the view usually has some.
     """
 
     method: str
@@ -48,7 +48,7 @@ def document(title: str, run: Run, shown: Presentation, charts: Mapping[str, str
     Parameters
     ----------
     charts : mapping of str to str
-        The path of each chart as seen from the document, by what it shows.
+        The path of each chart relative to the document, by its description.
     """
     details = ["## Details", *_markdown(shown.details)] if shown.details else []
     parts = [

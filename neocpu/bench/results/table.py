@@ -1,4 +1,4 @@
-"""Tables for people, on a terminal or in Markdown, and how they write numbers."""
+"""Tables and numbers for people, on a terminal or in Markdown."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from neocpu.foundation.plain_text import plain
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A titled table and what is to be said below it.
+    """A titled table with notes below it.
 
     Attributes
     ----------
     header : tuple of str
-        Column titles; all columns but the first hold numbers and align to the right.
+        Column titles. All columns but the first have numbers and align to the right.
     rows : tuple of tuple of str
     notes : tuple of str
-        One sentence each.
+        Notes of one sentence each.
     bold : frozenset of pair of int
         Cells to emphasise: row and column.
     """

@@ -67,25 +67,26 @@ class _KernelTable(Structure):
 
 
 def kernel_loops(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the iterations of each kernel's parallel loops, as the code of an artifact has them.
+    """Return the iterations of each kernel's parallel loops from an artifact's code.
 
-    0 of those that are unknown.
+    Unknown ones are 0.
     """
-    # The system's loader maps the file once more: of its weights nothing is read.
+    # The system's loader maps the file once more, but reads no weights.
     table = _KernelTable.in_dll(ctypes.CDLL(str(path)), "neocpu_kernel_table")
     kernels = table.kernels[: table.count]
     return {one.name.decode(): tuple(one.launches[: one.launch_count]) for one in kernels}
 
 
 def measure(path: Path, rounds: int, threads: int) -> dict[str, Any]:
-    """Run an artifact on random inputs, on several threads and on one with a trace, in turn.
+    """Run an artifact on random inputs, in turns on several threads and, traced, on one thread.
 
     Returns
     -------
     dict
-        ``"seconds"`` of a run on several threads, those ``"between"`` the calls on one, and the
-        ``"calls"``: the fields of `CallTime`. All are means over the quickest quarter of the runs,
-        on one thread the same ones: parts that are the quickest each come to less than any run.
+        ``"seconds"`` of a run on several threads, seconds ``"between"`` the calls on one thread,
+        and the ``"calls"``: the fields of `CallTime`. All are means over the quickest quarter of
+        the runs. All values for one thread come from the same runs, because the quickest times of
+        all parts add up to less than any run.
     """
     loops = kernel_loops(path)
     with load(path, 1) as one, load(path, threads) as several:
@@ -101,7 +102,7 @@ def measure(path: Path, rounds: int, threads: int) -> dict[str, Any]:
         traced = min(rounds, max(1, MAX_EVENTS // len(timeline.events)))
         plain, callers, timelines = [], [], []
         for number in range(rounds):
-            # The first run of each brings its weights and feature maps back to the caches.
+            # The first run of each side brings its weights and feature maps back to the caches.
             _run(several, inputs)
             plain.append(_run(several, inputs))
             called, timeline = _traced(several, inputs)
@@ -109,7 +110,7 @@ def measure(path: Path, rounds: int, threads: int) -> dict[str, Any]:
             if number < traced:
                 _run(one, inputs)
                 timelines.append(_traced(one, inputs)[1])
-    # What a run is called by in Python is no part of it: that only traces tell apart.
+    # The Python part of a call does not count. Only traces separate it from the run.
     seconds = _quickest(plain) - _quickest(callers)
     timelines.sort(key=_whole)
     quickest = timelines[: _quarter(len(timelines))]
@@ -123,7 +124,7 @@ def _run(module: Module, inputs: list[AnyArray]) -> float:
 
 
 def _traced(module: Module, inputs: list[AnyArray]) -> tuple[float, Timeline]:
-    """Return the seconds of a call, and where those of the run went."""
+    """Return the seconds of a call, and the timeline of its run."""
     module.start_trace()
     seconds = _run(module, inputs)
     return seconds, module.stop_trace()
@@ -139,19 +140,19 @@ def _quarter(count: int) -> int:
 
 
 def _quickest(seconds: Sequence[float]) -> float:
-    """Return the mean of the quickest quarter: whatever else is done only makes runs longer."""
+    """Return the mean of the quickest quarter, because disturbances only make runs longer."""
     return fmean(sorted(seconds)[: _quarter(len(seconds))])
 
 
 def _aligned(array: AnyArray) -> AnyArray:
-    """Return a copy that is read where it lies: copying is no kernel's work."""
+    """Return a copy that is read in place, because copying is not part of a kernel."""
     found = aligned_empty(array.shape, array.dtype)
     found[...] = array
     return found
 
 
 def _described(timelines: Sequence[Timeline], loops: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """Return where the mean time of runs went, a timeline each: see `measure`."""
+    """Return the mean times of calls in runs, given the runs' timelines: see `measure`."""
     each = [times_of(timeline) for timeline in timelines]
     spent = [_loop_seconds(timeline) for timeline in timelines]
     calls = [
@@ -182,7 +183,7 @@ def _loop_seconds(timeline: Timeline) -> dict[int, dict[int, list[float]]]:
 def _loops(
     iterations: Sequence[int], runs: Sequence[Mapping[int, Sequence[float]]]
 ) -> tuple[LoopTime, ...]:
-    """Return a call's loops; one that it enters again and again counts them through in turn."""
+    """Return a call's loops. A call that is repeated enters them repeatedly in the same order."""
     count = len(iterations)
     if count == 0 or not runs[0]:
         return ()
@@ -197,7 +198,7 @@ def _loops(
 
 
 def measure_run(artifact: Path, threads: int, rounds: int = ROUNDS) -> MeasuredRun:
-    """Run an artifact in a process of its own: see `measure`.
+    """Run an artifact in a separate process: see `measure`.
 
     Raises
     ------
@@ -221,7 +222,7 @@ def measure_run(artifact: Path, threads: int, rounds: int = ROUNDS) -> MeasuredR
 
 
 def _call(measured: Mapping[str, Any], counted: PlannedKernel | None) -> CallTime:
-    """Return a call as it was measured, of a kernel whose tasks the compiler has counted."""
+    """Return a measured call, with the compiler's count of its kernel's tasks if there is one."""
     loops = tuple(LoopTime(**loop) for loop in measured["loops"])
     largest = () if counted is None else counted.largest
     if len(largest) == len(loops):
@@ -233,7 +234,7 @@ def _call(measured: Mapping[str, Any], counted: PlannedKernel | None) -> CallTim
 
 
 def main() -> None:
-    """Print what `measure` returns."""
+    """Print the result of `measure` as JSON."""
     path, rounds, threads = sys.argv[1:]
     print(json.dumps(measure(Path(path), int(rounds), int(threads))))
 

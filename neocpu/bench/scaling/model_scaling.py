@@ -1,4 +1,4 @@
-"""The latency of a model over the number of threads, measured as far as there are cores."""
+"""The latency of a model over the number of threads, measured up to the number of cores."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class ScalingRequest:
         Numbers of threads, ascending.
     machine : Machine
     is_host : bool
-        Whether that is one of this CPU, on which what there are cores for is measured too.
+        Whether the machine has this CPU, so that runs are also measured up to its cores.
     databases : tuple of Path
     shapes : InputShapes
     is_named : bool
-        Whether the machine was asked for by its name: then it reads memory as it is known to, and
-        not as what this host has of one does.
+        Whether the machine was requested by name. It then has its known memory rates, and not those
+        of this host.
     """
 
     counts: tuple[int, ...]
@@ -101,10 +101,10 @@ class ScalingStep:
     Attributes
     ----------
     measured : float or None
-        Seconds of a run on so many threads here; None without as many cores of this kind: threads
-        that share one are not what is predicted.
+        Seconds of a run on so many threads here; None without as many cores of this kind, because
+        predictions are not for threads that share a core.
     alone : float
-        Seconds of a run of its kernels on one thread of the machine.
+        Seconds of a run of these kernels on one thread of the machine.
     predicted : ParallelRun
     """
 
@@ -132,7 +132,7 @@ class ScalingPrediction:
     name : str
     request : ScalingRequest
     alone : float
-        Seconds predicted of a run compiled for one thread, on one.
+        Predicted seconds of a run on one thread, compiled for one.
     steps : tuple of ScalingStep
         A step for each number of threads, ascending.
     """
@@ -143,17 +143,17 @@ class ScalingPrediction:
     steps: tuple[ScalingStep, ...]
 
     def speedup(self, step: ScalingStep) -> float:
-        """Return how many times as fast as on one thread a run is predicted to be."""
+        """Return the predicted speed of a run, relative to one thread."""
         return self.alone / step.predicted.seconds
 
     def efficiency(self, step: ScalingStep) -> float:
-        """Return which share of the threads that is."""
+        """Return the predicted speedup as a share of the threads."""
         return self.speedup(step) / step.threads
 
     def other_code(self, step: ScalingStep) -> float:
         """Return the seconds lost to kernels that take longer than those for one thread.
 
-        Negative where they are faster.
+        It is negative if they are faster.
         """
         return (step.alone - self.alone) / step.threads
 
@@ -200,7 +200,7 @@ def predict_models(
 ) -> Iterator[ScalingPrediction | ModelFailure]:
     """Compile each model for each number of threads, time its loops on one, and predict the rest.
 
-    Code for another CPU is timed here, and taken to be slower there as multiply-adds are.
+    Code for another CPU is timed here, and scaled by the ratio of the multiply-add rates.
 
     Raises
     ------
@@ -226,10 +226,10 @@ def predict_models(
 
 
 def _as_it_reads(machine: Machine, on_progress: ProgressCallback) -> Machine:
-    """Return the machine with what cores of one L3 read from memory as measured here and now.
+    """Return the machine with the memory rates of cores of one L3, as measured here and now.
 
-    Others on the same die have their part of it, now more and now less. Where the cores there are
-    do not reach what all of an L3 read, that is as it is known: two say little of 32.
+    Other users of the same die take a varying part of them. If the cores of this host do not reach
+    the limit of an L3, the known limit stays: two cores say little about 32.
     """
     cores = usable_cores()
     if not 1 < cores <= machine.l3_cores:
@@ -248,7 +248,7 @@ def _step_of(
     on_progress: ProgressCallback,
     threads: int,
 ) -> ScalingStep:
-    """Compile for so many threads, and measure."""
+    """Compile for so many threads, measure and predict."""
     compile_in_child(
         source,
         artifact,

@@ -18,7 +18,7 @@ from neocpu.plan.result_pages.parts import Chart, Line, chosen
 from neocpu.schedules.estimates.parallel_run import LIMITS, Limit, ParallelCall
 
 WORST: Final = 3
-"""Operators that are named at each step: those that lose most."""
+"""The most operators named at each step, by their losses."""
 
 METHOD: Final = (
     "The model is compiled for each number of threads. Every parallel loop of that code is timed "
@@ -34,7 +34,7 @@ METHOD: Final = (
 
 
 def present(found: Sequence[ScalingPrediction], run: Run) -> Presentation:
-    """Return all that is shown of the predictions of models."""
+    """Return the presentation of models' predictions."""
     shown = tables(found)
     speeds = tuple(map(_speeds, found))
     cpu = found[0].request.machine.cpu if found else ""
@@ -59,7 +59,7 @@ def tables(found: Sequence[ScalingPrediction]) -> tuple[Table, ...]:
 
 
 def summary_table(found: Sequence[ScalingPrediction]) -> Table:
-    """Return each model's efficiency by number of threads, and how far off predictions are."""
+    """Return each model's efficiency by number of threads, and the errors of predictions."""
     counts = found[0].request.counts
     errors: dict[int, list[float]] = {}
     rows = []
@@ -82,10 +82,15 @@ def summary_table(found: Sequence[ScalingPrediction]) -> Table:
 
 
 def scaling_table(found: ScalingPrediction) -> Table:
-    """Return a model's latency at each number of threads, and where the rest of its time goes."""
+    """Return a model's latency at each number of threads, and the losses in it."""
     header = (
-        *("threads", "measured ms", "predicted ms", "speed-up", "efficiency"),
-        *("slower code", *LIMITS),
+        "threads",
+        "measured ms",
+        "predicted ms",
+        "speed-up",
+        "efficiency",
+        "slower code",
+        *LIMITS,
     )
     rows = tuple(
         (

@@ -1,1 +1,1 @@
-"""A served model beside direct calls of it."""
+"""A served model, compared with direct calls of it."""

@@ -1,4 +1,4 @@
-"""The requests of several clients that count, and their number."""
+"""Count the requests of several clients that work at the same time."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import NamedTuple
 
 
 class Request(NamedTuple):
-    """The times of a request's first byte sent and of its answer's last received, in seconds."""
+    """The times of a request's first byte sent and its answer's last byte received, in seconds."""
 
     sent: float
     answered: float
 
     @property
     def seconds(self) -> float:
-        """The time that it took."""
+        """The duration of the request."""
         return self.answered - self.sent
 
 
 class Counted(NamedTuple):
-    """The requests that count, of clients who wait for each other.
+    """The counted requests of clients that wait for each other.
 
     Attributes
     ----------
     seconds : tuple of float
-        The time of each request that was sent within the time that counts.
+        The time of each request that was sent within the counted time.
     per_answer : float
-        The inverse of throughput: that time over the number of requests in it. A request that lies
-        in it in part counts in part.
+        The inverse of throughput: the counted time over the number of requests in it. A request
+        that lies partly in it counts in part.
     """
 
     seconds: tuple[float, ...]
@@ -36,17 +36,17 @@ class Counted(NamedTuple):
 
 
 def counted(clients: Sequence[Sequence[Request]], stop: float) -> Counted:
-    """Count the requests of the time in which all clients are at it.
+    """Count the requests of the time in which all clients work.
 
-    It begins when each has had an answer, for their first requests come all at once, and ends when
-    they stop asking, from when on there are fewer. If nothing is asked in it, all time counts.
+    It begins when every client has had an answer, because all first requests come at once. It ends
+    when clients stop sending requests. If no request is sent in it, all time counts.
 
     Parameters
     ----------
     clients : sequence
-        The requests of each.
+        The requests of each client.
     stop : float
-        The time at which clients stop asking.
+        The time at which clients stop sending requests.
     """
     requests = [each for one in clients for each in one]
     if not requests:

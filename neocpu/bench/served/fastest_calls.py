@@ -1,4 +1,4 @@
-"""The number of streams and the plan by which direct calls of an artifact are fastest."""
+"""Find the number of streams and the plan with the fastest direct calls of an artifact."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
 from neocpu.foundation.units import plural
 
 FINALISTS: Final = 4
-"""Modes that are tried again in turns: of those that come near each other, chance may decide, and
-the machine be slower for one than for the next."""
+"""Modes that are tried again in turns. Modes of about the same speed might otherwise be ranked by
+chance, or by a machine that slows down between them."""
 NEAR: Final = 1.25
-"""Times the fastest mode's time; the fastest mode within it of each number of streams is tried
-again too, for which instances are compared."""
+"""A factor on the fastest mode's time. For each number of streams, the fastest mode within this
+limit is tried again too, to compare numbers of instances."""
 TURNS: Final = 5
 TIE: Final = 1.05
-"""Times the fastest mode's time; a server's instances are as many as streams of a mode within it.
-Calls on threads of their own do not wait for each other where a request, or another user of the
-machine, takes a CPU away: with 32 clients, ResNet-50 on a Zen 4 was served as fast by two instances
-of one thread as by one of two (33.7 and 33.6 requests a second), whose direct calls were faster,
-and the 99th percentile of latencies was 1005 ms instead of 1102."""
+"""A factor on the fastest mode's time. A server has as many instances as any mode within this limit
+has streams. Calls on separate threads do not wait for each other when a request, or another user of
+the machine, takes a CPU away. With 32 clients, ResNet-50 on a Zen 4 was served equally fast by two
+instances of one thread and by one of two threads (33.7 and 33.6 requests a second), although direct
+calls of the latter were faster. The 99th percentile of latencies was 1005 instead of 1102 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class CallMode:
     Attributes
     ----------
     threads : int
-        The threads of all streams together.
+        The total threads of all streams.
     streams : int
-        Calls at once, which share the threads.
+        The number of simultaneous calls, which share the threads.
     rows : int
         The rows of a call; a request asks for one of them.
     """
@@ -55,7 +55,7 @@ class CallMode:
         return max(1, self.threads // self.streams)
 
     def contender(self, artifact: Path) -> Contender:
-        """Return it as a contender; where calls are made at once, it times them together."""
+        """Return a contender in this mode. It times simultaneous calls jointly."""
         return Contender("direct", OWN, artifact, self.streams if self.streams > 1 else None)
 
     def __str__(self) -> str:
@@ -72,23 +72,23 @@ def fastest_calls(
 ) -> tuple[CallMode, int]:
     """Try each plan of a set of batches on 1, 2, 4, … streams and one for each thread.
 
-    The fastest few are tried again, in turns, and the fastest of each number of streams.
+    The fastest few, and the fastest of each number of streams, are tried again in turns.
 
     Parameters
     ----------
     plans : mapping of int to sequence of TensorSpec
         Inputs by the rows of a call.
     threads : int
-        The threads of all streams together.
+        The total threads of all streams.
     folder : Path
         A folder for inputs.
 
     Returns
     -------
     CallMode
-        The fastest.
+        The fastest mode.
     int
-        Instances of a server: the most streams of a mode that is about as fast.
+        Instances for a server: the most streams of a mode that is about as fast.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def fastest_calls(
 
 
 def _finalists(once: Mapping[CallMode, float]) -> list[CallMode]:
-    """Return the modes that are tried again, by what each took; the fastest first."""
+    """Return the modes that are tried again, fastest first."""
     modes = sorted(once, key=once.__getitem__)
     of_streams = {mode.streams: mode for mode in reversed(modes)}
     near = {mode for mode in of_streams.values() if once[mode] <= NEAR * once[modes[0]]}
@@ -131,6 +131,6 @@ def _finalists(once: Mapping[CallMode, float]) -> list[CallMode]:
 
 
 def _seconds(mode: CallMode, process: ContenderProcess) -> float:
-    """Return the seconds for a row, of several calls."""
+    """Return the seconds per row, measured over several calls."""
     (each,) = process.run(1, 1)
     return each / mode.rows

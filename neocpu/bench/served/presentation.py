@@ -1,4 +1,4 @@
-"""Served models beside direct calls, as a table and charts."""
+"""Served models compared with direct calls, as a table and charts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEAST_SHARE: Final = 0.95
 
 
 def present(reports: Sequence[ServedReport]) -> Presentation:
-    """Return all that is shown of the reports of artifacts."""
+    """Return the presentation of artifacts' reports."""
     table = (served_table(reports),)
     return Presentation(
         method=METHOD.format(rounds=ROUNDS),

@@ -1,4 +1,4 @@
-"""Clients of a server, in a process of their own: ``python -m neocpu.bench.served.served_load``.
+"""Clients of a server, in a separate process: ``python -m neocpu.bench.served.served_load``.
 
 Requests and replies are lines of JSON on standard input and output:
 
@@ -37,14 +37,14 @@ from neocpu.bench.served.counted_requests import Request, counted
 TIMEOUT: Final = 60
 """Seconds that a client waits for the server to read or to write."""
 KINDS: Final = 8
-"""Unlike answers that a client keeps: plans of batches differ in rounding, but there are few."""
+"""The most different answers that a client keeps. Plans of batches differ in rounding only."""
 _LENGTH: Final = b"\r\ncontent-length: "
 _RECEIVE: Final = 1 << 16
 
 
 @dataclass(slots=True)
 class Kind:
-    """Answers that are alike."""
+    """Equal answers, and their number."""
 
     body: bytes
     count: int = 1
@@ -52,7 +52,7 @@ class Kind:
 
 @dataclass(slots=True, kw_only=True)
 class Client:
-    """One connection, and what came of it; ``request`` is the descriptor of a file."""
+    """One connection and its answers; ``request`` is the descriptor of a file."""
 
     address: tuple[str, int]
     request: int
@@ -63,7 +63,7 @@ class Client:
     error: OSError | None = None
 
     def work(self, begin: threading.Barrier, duration: float) -> None:
-        """Send one request after another until the time is over, and one at least."""
+        """Send one request after another until the time is over, but at least one."""
         try:
             with socket.create_connection(self.address, TIMEOUT) as connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -129,7 +129,7 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _work(clients: list[Client], duration: float) -> tuple[float, float]:
-    """Let them work at the same time; return when they stop asking, and the seconds of CPU."""
+    """Let clients work at the same time; return the time when they stop, and their CPU seconds."""
     begin = threading.Barrier(len(clients) + 1)
     threads = [threading.Thread(target=one.work, args=(begin, duration)) for one in clients]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""A served model beside direct calls of it: throughput, latency, and what a request costs."""
+"""Compare a served model with direct calls of it: throughput, latency and cost of a request."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from neocpu.runtime.module import load
 
 ROUNDS: Final = 12
 UNTIMED: Final = 3
-"""Calls before each slice of direct ones: processes were stopped."""
+"""Untimed calls before each slice of direct calls, because processes were stopped."""
 WARMUP_SECONDS: Final = 0.5
 BATCHES: Final = 2.2
-"""Batches that a request may take beside its delay: one that is computed when it comes, its own,
+"""The time of a request besides its delay, in batches: one that is computed when it comes, its own,
 and a fifth for all else."""
 
 
@@ -48,16 +48,17 @@ class ServedRequest:
     Attributes
     ----------
     clients : tuple of int
-        The numbers of clients at once, measured one after another.
+        The numbers of simultaneous clients, measured one after another.
     seconds : float
         The time of the whole measurement.
     threads : int
         The threads of direct calls, and of the server's calls.
     max_batch : int or None
-        Rows that the server computes together; requests have one then, and calls are made as fast
-        as can be: see `fastest_calls`. Else requests have all rows, and calls are made one by one.
+        The most rows that the server computes jointly. Requests then have one row, and direct calls
+        are made in the fastest way: see `fastest_calls`. If None, requests have all rows, and
+        direct calls are made one by one.
     max_delay : float
-        Seconds that a request may wait for others then.
+        Seconds that a request may wait for others, with ``max_batch``.
     """
 
     clients: tuple[int, ...]
@@ -74,13 +75,13 @@ class ServedResult:
     Attributes
     ----------
     latencies, direct : Rounds
-        Seconds of each request and of each direct call, by round; of requests that count, see
-        `counted`.
+        Seconds of each counted request (see `counted`) and of each direct call, by round.
     per_answer : tuple of float
-        Seconds over the requests answered in them, by round: the inverse of throughput.
+        Seconds per answered request, by round: the inverse of throughput.
     wrong : int
-        Answers that were no outputs, or not those of direct calls: bitwise, unless they may be of
-        another plan of a set of batches, which may compute in another precision.
+        Number of answers that were no outputs, or not those of direct calls. They must be equal
+        bitwise, unless another plan of a set of batches may have computed them, perhaps in another
+        precision.
     requests : int
         The number of requests that have as many rows as a direct call.
     client_cpu : float
@@ -103,9 +104,9 @@ class ServedResult:
 
     @property
     def bound(self) -> float | None:
-        """The aim for the 99th percentile; None where there are no batches.
+        """The target for the 99th percentile; None without batches.
 
-        The delay, and `BATCHES` times what one takes in direct calls.
+        It is the delay plus `BATCHES` times the time of a batch in direct calls.
         """
         if self.delay is None:
             return None
@@ -113,12 +114,12 @@ class ServedResult:
 
     @property
     def per_call(self) -> tuple[float, ...]:
-        """Seconds that direct calls take for as much as a request asks, mean of each round."""
+        """Mean seconds of direct calls for the work of a request, by round."""
         return tuple(statistics.fmean(seconds) / self.requests for seconds in self.direct)
 
     @property
     def share(self) -> Ratio:
-        """Throughput over that of direct callers, who call without a pause."""
+        """Throughput relative to that of direct callers, who call without a pause."""
         direct, served = (
             tuple((seconds,) for seconds in side) for side in (self.per_call, self.per_answer)
         )
@@ -126,9 +127,9 @@ class ServedResult:
 
     @property
     def overhead(self) -> float | None:
-        """Seconds that a request takes longer than a direct call, median of the rounds.
+        """Additional seconds of a request over a direct call, as the median of the rounds.
 
-        None where clients wait for each other, or a direct call does more than a request asks.
+        None if clients wait for each other, or a direct call does more than a request.
         """
         if self.clients > 1 or self.requests > 1:
             return None
@@ -167,7 +168,7 @@ class ServedReport:
     instances : int
         The instances of the server, which share the threads.
     request_bytes : int
-        A request's.
+        Bytes of a request.
     """
 
     name: str
@@ -202,7 +203,7 @@ class ServedReport:
 def measure_served(
     artifacts: Sequence[str], request: ServedRequest, on_progress: ProgressCallback = silent
 ) -> Iterator[ServedReport | ModelFailure]:
-    """Serve and load each artifact; one that cannot be is a failure, the others go on."""
+    """Serve and load each artifact. One that fails is reported, and the others go on."""
 
     def measure(_: int, artifact: str) -> ServedReport:
         try:
@@ -214,7 +215,7 @@ def measure_served(
 
 
 def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallback) -> ServedReport:
-    with load(artifact, 1) as module:  # which refuses what cannot run here
+    with load(artifact, 1) as module:  # `load` refuses artifacts of other machines
         module.wait_verified()
         header = module.metadata
     with TemporaryFolder("bench") as name:
@@ -255,9 +256,10 @@ def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallba
 
 
 def _plans(header: ArtifactHeader, most: int) -> dict[int, tuple[TensorSpec, ...]]:
-    """Return the inputs of plans that requests of one row may be computed by, by their rows.
+    """Return the inputs of plans for requests of one row, by the plans' rows.
 
-    Of shapes that differ in more than rows, those of the first; all, if all have more than that.
+    If shapes differ in more than rows, these are plans like the first one. Plans with more than
+    ``most`` rows are left out, unless all have more.
     """
     found = {
         each.inputs[0].shape[0]: each.inputs
@@ -293,7 +295,7 @@ class _Race:
     request: ServedRequest
 
     def warm_up(self) -> None:
-        """Have memory and threads ready on both sides."""
+        """Prepare memory and threads on both sides."""
         self.direct.run(0, UNTIMED)
         self._load(1, WARMUP_SECONDS)
 
@@ -307,7 +309,7 @@ class _Race:
         for number in range(ROUNDS):
             for count in counts:
                 on_progress(Progress(plural(count, "client"), number, ROUNDS))
-                # In turn first and second, for whatever drifts within a round.
+                # Each side is first in every other round, because of drifts within a round.
                 if number % 2:
                     direct[count].append(self.direct.run(times, UNTIMED))
                 loads[count].append(self._load(count, length))

@@ -50,15 +50,15 @@ class Load:
     seconds : tuple of float
         The time of each request that counts, from its first byte sent to the last one received.
     per_answer : float
-        Seconds for each of them: the inverse of throughput.
+        Seconds per counted request: the inverse of throughput.
     answers : tuple of (bytes, int)
-        Bodies that are not the same, and how often they came.
+        Distinct bodies, and the number of each.
     others : int
-        Answers beyond these.
+        Number of other answers.
     failed : int
-        Answers of another status than 200.
+        Number of answers with another status than 200.
     cpu : float
-        Seconds of CPU that clients took for a request.
+        CPU seconds of clients per request.
     """
 
     seconds: tuple[float, ...]
@@ -70,12 +70,12 @@ class Load:
 
 
 class ServerProcess:
-    """``neocpu serve`` of one artifact on a free port; stopped but in its own context.
+    """``neocpu serve`` of one artifact on a free port. It is stopped outside its own context.
 
     Parameters
     ----------
     options : sequence of str
-        More of its own.
+        Additional options of the server.
 
     Raises
     ------
@@ -90,7 +90,7 @@ class ServerProcess:
             program_command(_SERVE, "serve", artifact, *options, *own),
             stdout=subprocess.PIPE,
             stderr=self._log,
-            start_new_session=True,  # Ctrl-C goes to the parent alone
+            start_new_session=True,  # Ctrl-C reaches only the parent
         )
         try:
             url = urlsplit(json.loads(_line(self._process.stdout, START_TIMEOUT))["url"])
@@ -151,7 +151,7 @@ class ClientsProcess:
         )
 
     def load(self, address: tuple[str, int], request: Path, clients: int, duration: float) -> Load:
-        """Have so many clients send requests for so many seconds.
+        """Let so many clients send requests for so many seconds.
 
         Raises
         ------
@@ -226,7 +226,7 @@ def same_outputs(answer: bytes, outputs: Sequence[AnyArray], tolerance: float = 
     Parameters
     ----------
     tolerance : float
-        Norm-wise difference up to which they are the same; their bytes must be if it is 0.
+        The largest norm-wise difference of equal outputs. If it is 0, bytes must be equal.
     """
     if answer.endswith(b"".join(array.tobytes() for array in outputs)):
         return True

@@ -76,7 +76,9 @@ def summary_table(reports: Sequence[ThroughputReport], peers: Sequence[str]) -> 
         rows.append(("geometric mean", *[""] * (1 + len(peers)), *means))
     header = (
         *("model", *(f"{engine} images/s" for engine in (OWN, *peers))),
-        *(f"{OWN} / best peer (95 %)", "streams / one (95 %)", "memory / one"),
+        f"{OWN} / best peer (95 %)",
+        "streams / one (95 %)",
+        "memory / one",
     )
     notes = [f"{one.name}: {warning}" for one in reports for warning in one.race.warnings]
     if len(reports) > 1 and summary.least is not None:
@@ -105,8 +107,15 @@ def modes_table(reports: Sequence[ThroughputReport]) -> Table:
         for one in report.modes
     )
     header = (
-        *("model", "engine", "mode", "calls at once", "images/s", "spread of rounds"),
-        *("RSS MB", "PSS MB", "error"),
+        "model",
+        "engine",
+        "mode",
+        "calls at once",
+        "images/s",
+        "spread of rounds",
+        "RSS MB",
+        "PSS MB",
+        "error",
     )
     return Table("Every mode", header, rows)
 

@@ -12,7 +12,7 @@ from neocpu.lowering.apply_plan import apply_plan
 from neocpu.planning import weight_limit
 from neocpu.planning.alternatives import alternatives_of
 from neocpu.planning.extract import extract
-from neocpu.planning.joint import plan_together as module
+from neocpu.planning.joint import plan_jointly as module
 from neocpu.planning.joint.plan_jointly import plan_jointly
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts

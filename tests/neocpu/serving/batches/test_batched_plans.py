@@ -52,7 +52,9 @@ def test_rows_that_all_tensors_have(inputs, outputs, batch):
     ],
 )
 def test_no_rows_of_a_batch(inputs, outputs, name):
-    with pytest.raises(UnsupportedError, match=rf"net.so: .* for {name}: .*without --max-batch"):
+    with pytest.raises(
+        UnsupportedError, match=rf"net.so: .* because {name}: .*without --max-batch"
+    ):
         batch_of(PATH, signature(inputs, outputs))
 
 
@@ -79,7 +81,7 @@ def test_rows_that_give_more_in_other_batches(one):
         signature([spec("x", 1, 3)], [spec("y", *one)]),
         signature([spec("x", 4, 3)], [spec("y", 4, 4)]),
     ]
-    with pytest.raises(UnsupportedError, match=r"for y: .* is not a row of each"):
+    with pytest.raises(UnsupportedError, match=r"because y: .* does not have a row for each"):
         batches_of(PATH, plans)
 
 
