@@ -36,7 +36,7 @@ WORKLOADS = [
     ),
     conv_workload(1, 48, 14, 14, 64, (1, 1)),
     conv_workload(1, 32, 15, 9, 32, (3, 3), padding=ONE, groups=32),
-    conv_workload(1, 32, 15, 9, 32, (3, 3), (2, 2), padding=ONE, groups=4),
+    conv_workload(1, 32, 15, 9, 32, (3, 3), stride=(2, 2), padding=ONE, groups=4),
     conv_workload(1, 32, 8, 8, 32, (3, 3), padding=ONE, numerics=INTEGERS),
 ]  # fmt: skip
 # TVM's own threads compute in a process that has not replaced them by the runtime's.

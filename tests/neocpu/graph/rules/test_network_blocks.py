@@ -10,7 +10,8 @@ import pytest
 from onnx.helper import make_node as node
 from relax_modules import run
 
-from neocpu.frontend import import_relax, load_model
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
 from neocpu.graph.simplify import simplify
 from tests.neocpu.frontend.differential import ints, make_model, random, run_onnxruntime
 
