@@ -1,4 +1,4 @@
-"""What each algorithm and each parameter of a scheme says, in a sentence."""
+"""What each parameter of a scheme says, in a sentence."""
 
 from __future__ import annotations
 
@@ -27,19 +27,3 @@ WORDS: Final[Mapping[str, str]] = {
     "int16_groups": "Groups of 8-bit products that are added up in 16 bits before they join a sum.",
 }
 """By the parameter's name; those of operators that packages add are not here."""
-
-TEMPLATES: Final[Mapping[str, str]] = {
-    "conv2d_direct": "The convolution as it is written, a tile of its outputs in registers.",
-    "conv2d_depthwise": "Each channel by itself, a vector lane per channel.",
-    "conv2d_grouped": "Each group of channels by itself, a vector lane per output channel.",
-    "conv2d_nchw": "In plain NCHW, vectorised along the rows of the picture.",
-    "conv2d_winograd": "Transforms tiles of pixels, so that a product does the work of several.",
-    "conv2d_pointwise": "Of single pixels, so a product of matrices, cut for the caches.",
-    "conv2d_strassen": "Of single pixels: products of halves of the matrices, seven for eight.",
-    "conv2d_dot": "By instructions that add several products of few bits to each sum.",
-    "conv2d_matrix": "By instructions that multiply several pixels by several channels at once.",
-    "conv2d_split": "Of float32, by products of bfloat16: three of parts of the values for one.",
-    "layout_transform": "Moves channels into other blocks.",
-    "join": "Copies feature maps side by side.",
-}
-"""By the template's name."""
