@@ -43,6 +43,7 @@ class DepthwiseScheme(GroupScheme):
     """Depthwise convolution: each input channel makes one output channel."""
 
     template: ClassVar[str] = "conv2d_depthwise"
+    words: ClassVar[str] = "Each channel by itself, a vector lane per channel."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +51,4 @@ class GroupedScheme(GroupScheme):
     """Grouped convolution whose groups have as many output channels as input channels."""
 
     template: ClassVar[str] = "conv2d_grouped"
+    words: ClassVar[str] = "Each group of channels by itself, a vector lane per output channel."

@@ -21,9 +21,18 @@ MAX_PARAMETER = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Base class of all schemes; each subclass belongs to one template."""
+    """Base class of all schemes; each subclass belongs to one template.
+
+    Attributes
+    ----------
+    template : str
+        The name of the template.
+    words : str
+        The sentence by which reports describe the template; empty for those of other packages.
+    """
 
     template: ClassVar[str]
+    words: ClassVar[str] = ""
 
     @property
     def in_layout(self) -> DataLayout:
@@ -106,6 +115,7 @@ class DirectScheme(StoreFold, BlockedScheme):
     """
 
     template: ClassVar[str] = "conv2d_direct"
+    words: ClassVar[str] = "The convolution as it is written, a tile of its outputs in registers."
     reg_n: int
     unroll_ker: bool
     reg_oh: int = 1
@@ -126,6 +136,7 @@ class NchwScheme(Scheme):
     """
 
     template: ClassVar[str] = "conv2d_nchw"
+    words: ClassVar[str] = "In plain NCHW, vectorised along the rows of the picture."
     reg_oc: int
     reg_n: int
 
@@ -173,6 +184,7 @@ class WinogradScheme(BlockedScheme):
     """
 
     template: ClassVar[str] = "conv2d_winograd"
+    words: ClassVar[str] = "Transforms tiles of pixels, so that a product does the work of several."
     reg_n: int
     tile: int
     reg_oc: int
@@ -207,6 +219,7 @@ class PointwiseScheme(BlockedScheme):
     """
 
     template: ClassVar[str] = "conv2d_pointwise"
+    words: ClassVar[str] = "Of single pixels, so a product of matrices, cut for the caches."
     reg_n: int
     reg_oc: int
     ic_block: int
@@ -238,6 +251,7 @@ class StrassenScheme(BlockedScheme):
     """
 
     template: ClassVar[str] = "conv2d_strassen"
+    words: ClassVar[str] = "Of single pixels: products of halves of the matrices, seven for eight."
     reg_n: int
     reg_oc: int
     ic_half: int
@@ -270,6 +284,7 @@ class DotScheme(BlockedScheme):
     """
 
     template: ClassVar[str] = "conv2d_dot"
+    words: ClassVar[str] = "By instructions that add several products of few bits to each sum."
     reg_n: int
     unroll_ker: bool
     reg_oh: int
@@ -327,6 +342,9 @@ class MatrixScheme(BlockScheme):
     """
 
     template: ClassVar[str] = "conv2d_matrix"
+    words: ClassVar[str] = (
+        "By instructions that multiply several pixels by several channels at once."
+    )
     dot: int
 
 
@@ -335,6 +353,9 @@ class SplitScheme(BlockScheme):
     """Direct convolution of float32 by tiles of bfloat16, each value as two, in NCHW[x]c."""
 
     template: ClassVar[str] = "conv2d_split"
+    words: ClassVar[str] = (
+        "Of float32, by products of bfloat16: three of parts of the values for one."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +363,7 @@ class TransformScheme(Scheme):
     """The only scheme of a layout transform, which its workload describes fully."""
 
     template: ClassVar[str] = "layout_transform"
+    words: ClassVar[str] = "Moves channels into other blocks."
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,3 +371,4 @@ class JoinScheme(Scheme):
     """The only scheme of an elementwise operator or a concatenation; the workload says all."""
 
     template: ClassVar[str] = "join"
+    words: ClassVar[str] = "Copies feature maps side by side."

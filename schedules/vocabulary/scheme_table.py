@@ -5,41 +5,16 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from neocpu.schedules.vocabulary.group_schemes import DepthwiseScheme, GroupedScheme
-from neocpu.schedules.vocabulary.scheme import (
-    MAX_PARAMETER,
-    OPTIONAL,
-    DirectScheme,
-    DotScheme,
-    JoinScheme,
-    MatrixScheme,
-    NchwScheme,
-    PointwiseScheme,
-    Scheme,
-    SplitScheme,
-    StrassenScheme,
-    TransformScheme,
-    WinogradScheme,
-)
+from neocpu.schedules.vocabulary import group_schemes, scheme
+from neocpu.schedules.vocabulary.scheme import MAX_PARAMETER, OPTIONAL, Scheme
 
-# The classes are here and not in the templates' files, because databases are read where no compiler
-# is installed.
+# The classes are in these modules and not in the templates' files, because databases are read where
+# no compiler is installed.
 SCHEMES: dict[str, type[Scheme]] = {
     cls.template: cls
-    for cls in (
-        DirectScheme,
-        DepthwiseScheme,
-        GroupedScheme,
-        NchwScheme,
-        WinogradScheme,
-        PointwiseScheme,
-        StrassenScheme,
-        DotScheme,
-        MatrixScheme,
-        SplitScheme,
-        TransformScheme,
-        JoinScheme,
-    )
+    for module in (scheme, group_schemes)
+    for cls in vars(module).values()
+    if isinstance(cls, type) and issubclass(cls, Scheme) and "template" in vars(cls)
 }
 
 

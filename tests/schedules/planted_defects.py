@@ -18,7 +18,6 @@ from typing import Any, Literal
 import numpy as np
 import tvm
 import tvm_ffi
-from conv_workloads import conv_workload
 from numpy.typing import NDArray
 from tvm import relax, tirx
 from tvm.ir import TensorLoad, Var
@@ -47,6 +46,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from tests.conv_workloads import conv_workload
 from tests.schedules.kernel_harness import (
     HOST,
     call,

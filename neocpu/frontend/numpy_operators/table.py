@@ -40,7 +40,7 @@ OPERATORS: Final[tuple[type[OpRun], ...]] = (
     NonMaxSuppression,
     RoiAlign,
     ops.Softmax,
-    contrib.EmbedLayerNormalization,
+    *contrib.OPERATORS,
     integer.Cast,
     integer.CastLike,
     integer.Pow,

@@ -12,9 +12,10 @@ from neocpu.plan.pages.frame import ASSETS, SHARED, asset, framed
 from neocpu.plan.pages.hot_loops import INSTALL, HotLoop
 from neocpu.plan.pages.program_graph import ProgramGraph, program_graph
 from neocpu.plan.pages.run_trace import RunTrace
-from neocpu.plan.pages.scheme_words import TEMPLATES, WORDS
+from neocpu.plan.pages.scheme_words import WORDS
 from neocpu.plan.plan import Plan
 from neocpu.runtime.header import ArtifactHeader
+from neocpu.schedules.vocabulary.scheme_table import SCHEMES
 
 SCRIPTS: Final = (
     "report",
@@ -84,7 +85,7 @@ class PageData:
             "trace": value_to_json(self.trace),
             "install": INSTALL,
             "words": dict(WORDS),
-            "templates": dict(TEMPLATES),
+            "templates": {name: each.words for name, each in SCHEMES.items() if each.words},
         }
 
 

@@ -1,4 +1,4 @@
-"""The meaning of each algorithm and of each parameter of a scheme, in a sentence."""
+"""The meaning of each parameter of a scheme, in a sentence."""
 
 from __future__ import annotations
 
@@ -27,19 +27,3 @@ WORDS: Final[Mapping[str, str]] = {
     "int16_groups": "Groups of 8-bit products that are added up in 16 bits before they join a sum.",
 }
 """Meanings of parameters by their names, without those of operators that packages add."""
-
-TEMPLATES: Final[Mapping[str, str]] = {
-    "conv2d_direct": "The convolution as defined, with a tile of its outputs in registers.",
-    "conv2d_depthwise": "Each channel by itself, a vector lane per channel.",
-    "conv2d_grouped": "Each group of channels by itself, a vector lane per output channel.",
-    "conv2d_nchw": "Computes plain NCHW, vectorised along the rows of the picture.",
-    "conv2d_winograd": "Transforms tiles of pixels, so that a product does the work of several.",
-    "conv2d_pointwise": "A 1x1 convolution as a product of matrices, blocked for the caches.",
-    "conv2d_strassen": "A 1x1 convolution by seven products of halves of matrices, not eight.",
-    "conv2d_dot": "Uses instructions that add several products of few bits to each sum.",
-    "conv2d_matrix": "Uses instructions that multiply several pixels by several channels at once.",
-    "conv2d_split": "Computes float32 by products of bfloat16: three for each product.",
-    "layout_transform": "Moves channels into other blocks.",
-    "join": "Copies feature maps side by side.",
-}
-"""Meanings of templates by their names."""

@@ -277,7 +277,7 @@ class TestFailures:
         self, artifact: Path, encoding: str
     ) -> None:
         script = (
-            "import sys; from neocpu.cli import main, terminal; "
+            "from neocpu.cli import main; from neocpu.foundation.console import terminal; "
             "main.main = lambda *_: [terminal.echo('\u5165\u529b \u2713'), "
             "terminal.print_table(['\xb5s\u2026'], [['\u5165\u529b']])] and 0; main.run()"
         )

@@ -17,7 +17,8 @@ from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.runtime import binding
 from neocpu.runtime.module import load
 from tests import needs
-from tests.neocpu import quantised_models, test_launches
+from tests.neocpu import quantised_models
+from tests.neocpu.lowering import test_launches
 from tests.neocpu.recurrent_layers import layer
 from wheels.backend import CORE, compile_core
 
