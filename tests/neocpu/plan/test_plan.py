@@ -109,10 +109,9 @@ def test_a_written_plan_is_read_back(plan: Plan) -> None:
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
-@pytest.mark.parametrize("name", ["resnet50", "ssd_resnet50", "densenet201"])
-def test_plans_of_artifacts_are_written_as_they_were_read(name: str) -> None:
+def test_plans_of_artifacts_are_written_as_they_were_read() -> None:
     pattern = r'<script type="application/json" id="data">(.*?)</script>'
-    (data,) = re.findall(pattern, (PAGES / f"{name}.html").read_text())
+    (data,) = re.findall(pattern, (PAGES / "resnet50.html").read_text())
     stored = json.loads(data)["plan"]
     written = Plan.from_json(stored).to_json()
     # The pages are older than a few members, which have their defaults.

@@ -18,9 +18,9 @@ BLOCKS = pytest.mark.parametrize("block", [1, 8, 32])
 
 
 def halves(shape, seed=0):
-    """Return numbers of bfloat16, infinities and the smallest among them."""
+    """Return numbers of bfloat16, with infinities and the smallest that kernels keep."""
     x = normal(shape, seed).astype(HALF)
-    x.reshape(-1)[:5] = [np.inf, -np.inf, 1e-40, -0.0, 3e38]
+    x.reshape(-1)[:5] = [np.inf, -np.inf, 1.2e-38, -0.0, 3e38]
     return x
 
 

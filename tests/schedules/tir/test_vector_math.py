@@ -52,6 +52,12 @@ def test_arc_functions_match_float64(name):
     np.testing.assert_array_equal(np.signbit(got[x == 0]), np.signbit(expected[x == 0]))
 
 
+def without_denormals(x):
+    """Return numbers as float32, with zeros of the same sign for denormal ones, as kernels run."""
+    x = x.astype(np.float32)
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)
+
+
 @pytest.mark.parametrize("name", ["sin", "cos", "log"])
 def test_accuracy_over_all_float32_numbers(name):
     """Numbers of random bits include denormal, huge and infinite ones, and NaN."""
@@ -64,7 +70,7 @@ def test_accuracy_over_all_float32_numbers(name):
     ])  # fmt: skip
     got = run(schedule_function(unary(name, x.size), HOST), [x], x.shape)
     with np.errstate(invalid="ignore", divide="ignore"):
-        expected = getattr(np, name)(x.astype(np.float64)).astype(np.float32)
+        expected = without_denormals(getattr(np, name)(without_denormals(x).astype(np.float64)))
     np.testing.assert_array_max_ulp(got[np.isfinite(expected)], expected[np.isfinite(expected)], 2)
     np.testing.assert_array_equal(got[~np.isfinite(expected)], expected[~np.isfinite(expected)])
     np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(expected[expected == 0]))
