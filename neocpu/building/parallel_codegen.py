@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, TypeAlias
 
 import tvm
@@ -126,7 +125,8 @@ class CodeGeneration:
         for var, function in mod.functions_items():
             self._add(str(var.name_hint), function)
         # Costliest first, so that no CPU is idle for long at the end.
-        jobs = on_deep_stack(_costliest_first, self._jobs.values())
+        jobs = list(self._jobs.values())
+        on_deep_stack(lambda: jobs.sort(key=lambda job: (-_cost(job.function), job.name)))
         self._jobs = {self._keys[job.name]: job for job in jobs}
         self._running = _in_children(jobs, target, workers, Path(self._folder.name))
 
@@ -187,16 +187,11 @@ class CodeGeneration:
     def __enter__(self) -> CodeGeneration:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: Any) -> None:
         """End the children, and delete their files. May be repeated."""
         self._running.close()
         self._jobs.clear()
-        self._folder.__exit__(kind, error, trace)
+        self._folder.__exit__(*exception)
 
 
 class OneAtATime(ExitStack):
@@ -334,20 +329,12 @@ def _as_it_stands(function: Any, target: CpuTarget) -> _ModuleForTarget:
     return tvm.IRModule({GlobalVar(SYMBOL): plain}), how
 
 
-def _costliest_first(jobs: Iterable[_Job]) -> list[_Job]:
-    return sorted(jobs, key=lambda job: (-_cost(job.function), job.name))
-
-
 def _cost(function: Any) -> int:
     """Return the approximate size of a function: its loops and stores."""
-    count = 0
-
-    def note(statement: Any) -> None:
-        nonlocal count
-        count += 1
-
-    tvm_ffi.structural_walk(function.body, ((tirx.For, tirx.BufferStore), note), order="pre")
-    return count
+    found: list[Any] = []
+    kinds = (tirx.For, tirx.BufferStore)
+    tvm_ffi.structural_walk(function.body, (kinds, found.append), order="pre")
+    return len(found)
 
 
 def _serial(loop: tirx.For) -> tirx.For:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
@@ -109,12 +108,7 @@ class ServerProcess:
         self._signal(signal.SIGCONT)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: Any) -> None:
         """Stop it again."""
         self._signal(signal.SIGSTOP)
 
