@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from conv_workloads import conv_workload
 from python_kernels import kernel_of
 from tvm.tirx.script.builder import ir as T
 
@@ -25,6 +24,7 @@ from neocpu.schedules.vocabulary.workload import EpilogueOp
 from neocpu.search.measuring.buffers import aligned_copy
 from neocpu.search.measuring.kernel_calls import Argument, KernelPool, _core, compile_kernels
 from tests import needs
+from tests.conv_workloads import conv_workload
 
 TARGET = host_target()
 ONE = (1, 1, 1, 1)

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 import neocpu
-from neocpu.bench.engines.measured_model import find_subject
+from neocpu.bench.engines.measured_model import find_model
 from neocpu.building import shape_set
 from neocpu.building.shape_set import SetMember, write_shape_set
 from neocpu.building.weight_packing import PackingKernels
@@ -111,10 +111,10 @@ def test_other_shapes_are_refused_with_the_set(sized: Network):
 def test_one_shape_of_a_set_is_benchmarked(sized: Network, tmp_path):
     settings = {"threads": 1, "databases": ()}
     asked = InputShapes(SHAPES[3])
-    subject = find_subject(str(sized.path), tmp_path, shapes=asked, **settings)
+    subject = find_model(str(sized.path), tmp_path, shapes=asked, **settings)
     assert subject.header.inputs[0].shape == SHAPES[3]["x"]
     with pytest.raises(UsageError, match="are for models"):
-        find_subject(str(sized.single), tmp_path, shapes=asked, **settings)
+        find_model(str(sized.single), tmp_path, shapes=asked, **settings)
 
 
 def test_memory_stays_flat(sized: Network):

@@ -117,7 +117,7 @@ def test_products_are_counted(monkeypatch, op, shapes, attributes, products):
 
 
 def test_products_of_computed_shapes_count_where_these_are_known(monkeypatch):
-    """As PyTorch's old exporter writes ``x.view(x.size(0), -1)``."""
+    """PyTorch's old exporter writes ``x.view(x.size(0), -1)``."""
     monkeypatch.setattr(predicted_time, "SECONDS", 1.0)
     model = parsed("""
 g (float[2, 3, 5] x, int64[2] shape, float[15, 7] w) => (float[2, 7] y) {
