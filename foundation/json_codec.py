@@ -29,6 +29,9 @@ from typing import (
 T = TypeVar("T")
 Decoder: TypeAlias = Callable[[Any], Any]
 
+JsonObject: TypeAlias = dict[str, Any]
+"""An object of a JSON document, at the border of the program; inside it is a dataclass."""
+
 
 class JsonFormError(ValueError):
     """JSON that does not have a type's form: ``reason`` is the mismatch, ``place`` its place."""
@@ -47,9 +50,9 @@ def json_name(name: str) -> dict[str, Any]:
     return {"json_name": name}
 
 
-def fields_to_json(value: Any) -> dict[str, Any]:
+def fields_to_json(value: Any) -> JsonObject:
     """Return the JSON form of a dataclass: an object with its fields."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for each in _members(value.__class__):
         content = getattr(value, each.attribute)
         if not each.omits_default or content != each.default():

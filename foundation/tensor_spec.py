@@ -10,7 +10,7 @@ import numpy as np
 
 from neocpu.foundation.bfloat16 import BITS, array_dtype, round_to_bits
 from neocpu.foundation.dtypes import DTYPES
-from neocpu.foundation.json_codec import OMIT_DEFAULT, fields_to_json
+from neocpu.foundation.json_codec import OMIT_DEFAULT, JsonObject, fields_to_json
 from neocpu.foundation.option_words import FITS
 
 LAYOUTS: Final = ("nhwc", "nchw")
@@ -83,12 +83,12 @@ class TensorSpec:
     bounded: bool = field(default=False, metadata=OMIT_DEFAULT)
     picture: Picture | None = field(default=None, metadata=OMIT_DEFAULT)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form used in the artifact header."""
         return fields_to_json(self)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> TensorSpec:
+    def from_json(cls, data: JsonObject) -> TensorSpec:
         """Inverse of `to_json`."""
         shape, bounded = tuple(data["shape"]), data.get("bounded", False)
         picture = Picture.from_json(data.get("picture"), data["dtype"], shape)

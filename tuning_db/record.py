@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from neocpu.foundation.given_json import parse_json
 from neocpu.foundation.host import MAX_THREADS
-from neocpu.foundation.json_codec import fields_from_json, fields_to_json
+from neocpu.foundation.json_codec import JsonObject, fields_from_json, fields_to_json
 from neocpu.schedules.vocabulary.keyed import content_hash
 from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
 from neocpu.schedules.vocabulary.numerics import UnknownTypeError
@@ -92,12 +92,12 @@ class TargetKey:
         lacking = sorted(later.intersection(target.mattr))
         return cls(target.mcpu, (*lacking, *target.features), threads)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {"mcpu": self.mcpu, "features": list(self.features), "threads": self.threads}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> TargetKey:
+    def from_json(cls, data: JsonObject) -> TargetKey:
         """Inverse of `to_json`.
 
         Raises
@@ -187,7 +187,7 @@ class Record:
     env: Environment
     time: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {"v": VERSION, **fields_to_json(self)}
 
@@ -269,7 +269,7 @@ def _typed(value: Any, kind: type) -> Any:
     return value
 
 
-def _scheme(workload: Workload, data: dict[str, Any]) -> Scheme:
+def _scheme(workload: Workload, data: JsonObject) -> Scheme:
     try:
         scheme = scheme_from_json(data)
     except ValueError as error:

@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, Final
 
 from neocpu.foundation.errors import ArgumentTypeError, UsageError
 from neocpu.foundation.files import replacing
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.runtime.artifact import ArtifactFile, Variant
 
 MAGIC: Final = b"NEOCPU-FAT 1\n"
@@ -111,7 +112,7 @@ def encode_index(entries: Sequence[Mapping[str, Any]]) -> bytes:
     return lines + hashlib.sha256(lines).hexdigest().encode() + b"\n"
 
 
-def index_entry(variant: Variant) -> dict[str, Any]:
+def index_entry(variant: Variant) -> JsonObject:
     """Return the index entry of a variant."""
     header = variant.header
     return {

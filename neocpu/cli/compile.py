@@ -23,6 +23,7 @@ from neocpu.foundation.console.terminal import Terminal, echo, print_fields
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import peak_memory
 from neocpu.foundation.import_tvm import import_tvm
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.option_words import GOALS, OPT_LEVELS, PRECISIONS, SOLVERS
 from neocpu.foundation.own_process import collect_rarely, wait_idly
 from neocpu.foundation.units import duration, plural, size
@@ -189,7 +190,7 @@ def command(
     if tune_budget > 0:
         report_kept_measurements(terminal, databases)
     # The other options have the names of `neocpu.compile`'s arguments.
-    settings: dict[str, Any] = {
+    settings: JsonObject = {
         **others,
         "databases": databases,
         "only_databases": only_db,
@@ -244,7 +245,7 @@ class _CompileReport:
     seconds: float
     peak_bytes: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         parts = [part.to_json() for part in self.parts]
         return {

@@ -18,6 +18,7 @@ from neocpu.cli.parsing.groups import Group
 from neocpu.foundation.console.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import DatabaseError
 from neocpu.foundation.files import refuse_overwriting
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.units import plural, size
 from neocpu.frontend.shapes.input_shapes import InputShapes
 
@@ -122,7 +123,7 @@ def check(terminal: Terminal, files: tuple[Path, ...]) -> None:
         )
 
 
-def _checked(contents: Contents) -> dict[str, Any]:
+def _checked(contents: Contents) -> JsonObject:
     if contents.is_foreign:  # listing its lines is useless, and prune refuses it
         raise DatabaseError(f"{contents.path} is no tuning database; name another file")
     bad = [(entry.line, entry.reason) for entry in contents.skipped]
@@ -173,7 +174,7 @@ def merge(terminal: Terminal, destination: Path, sources: tuple[Path, ...]) -> N
     terminal.result(document, lambda: _show_merged(document, quiet=terminal.quiet))
 
 
-def _merged(file: MergedFile) -> dict[str, Any]:
+def _merged(file: MergedFile) -> JsonObject:
     return {
         "path": str(file.path),
         "records": file.records,

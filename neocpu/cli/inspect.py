@@ -7,12 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from neocpu.cli import options
 from neocpu.foundation.console.terminal import Terminal, echo, print_fields, print_table
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import size
 from neocpu.plan.text.artifact_text import packing_fields, precision_text, signature_text
@@ -70,7 +71,7 @@ def _verify(file: ArtifactFile, on_progress: ProgressCallback) -> None:
     file.check_weights(report)
 
 
-def _describe(variant: Variant, verified: bool) -> dict[str, Any]:
+def _describe(variant: Variant, verified: bool) -> JsonObject:
     header = variant.header
     plan = header.known_plan
     return {
@@ -99,7 +100,7 @@ def _describe(variant: Variant, verified: bool) -> dict[str, Any]:
     }
 
 
-def _signature(header: ArtifactHeader) -> dict[str, Any]:
+def _signature(header: ArtifactHeader) -> JsonObject:
     plan = header.known_plan
     return {
         "inputs": {spec.name: list(spec.shape) for spec in header.inputs},

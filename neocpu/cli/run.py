@@ -12,6 +12,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.foundation.console.terminal import Terminal, echo, print_fields, print_table
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.units import duration
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _report(
     arrays: Mapping[str, AnyArray],
     results: Mapping[str, AnyArray],
     seconds: Sequence[float],
-) -> dict[str, Any]:
+) -> JsonObject:
     first, *repeats = seconds
     return {
         "artifact": str(artifact),
@@ -145,7 +146,7 @@ def _report(
     }
 
 
-def _describe(spec: TensorSpec, array: AnyArray) -> dict[str, Any]:
+def _describe(spec: TensorSpec, array: AnyArray) -> JsonObject:
     """Return the description of an output for one line; classes are ranked."""
     import numpy as np
 

@@ -18,7 +18,7 @@ from neocpu.cli.parsing.networks import with_suite
 from neocpu.foundation.console.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.import_tvm import import_tvm
-from neocpu.foundation.json_codec import fields_to_json
+from neocpu.foundation.json_codec import JsonObject, fields_to_json
 from neocpu.foundation.own_process import collect_rarely
 from neocpu.foundation.units import plural
 from neocpu.plan.text.page_file import check_page_file, write_page_file
@@ -205,7 +205,7 @@ def _require_explicit(*names: str) -> None:
             )
 
 
-def _report(tuned: TuneReport, database: Path) -> dict[str, Any]:
+def _report(tuned: TuneReport, database: Path) -> JsonObject:
     tried: dict[Any, list[Trial]] = defaultdict(list)
     for trial in tuned.trials:
         tried[trial.workload].append(trial)
@@ -216,7 +216,7 @@ def _report(tuned: TuneReport, database: Path) -> dict[str, Any]:
     }
 
 
-def _workload(report: TaskReport, trials: Iterable[Trial]) -> dict[str, Any]:
+def _workload(report: TaskReport, trials: Iterable[Trial]) -> JsonObject:
     workload = report.task.workload
     scheme, seconds, source = _best(report)
     return {
@@ -237,7 +237,7 @@ def _workload(report: TaskReport, trials: Iterable[Trial]) -> dict[str, Any]:
     }
 
 
-def _trial(trial: Trial) -> dict[str, Any]:
+def _trial(trial: Trial) -> JsonObject:
     return {
         "seconds": trial.seconds,
         "scheme": trial.scheme.to_json(),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
+from neocpu.foundation.json_codec import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,7 @@ def _natural(number: Any) -> int:
     return number
 
 
-def _known(more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _known(more: Mapping[str, Any] | None = None) -> JsonObject:
     """Return the unusual fields of a tensor, without those that only a later version knows."""
     return {key: _MORE[key](value) for key, value in dict(more or {}).items() if key in _MORE}
 

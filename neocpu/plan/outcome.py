@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from neocpu.foundation.json_codec import OMIT_DEFAULT, fields_from_json, fields_to_json, json_name
+from neocpu.foundation.json_codec import (
+    OMIT_DEFAULT,
+    JsonObject,
+    fields_from_json,
+    fields_to_json,
+    json_name,
+)
 
 BFLOAT16: Final = "bfloat16"
 """Name of the promise that bounds the error of each operator, not of outputs."""
@@ -114,7 +120,7 @@ class BrokenPromise:
     admission: str
     verification: Verification
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {"admission": self.admission, **fields_to_json(self.verification)}
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from neocpu.foundation.json_codec import (
     OMIT_DEFAULT,
     JsonFormError,
+    JsonObject,
     fields_from_json,
     fields_to_json,
 )
@@ -145,7 +146,7 @@ class Plan:
         """Number of convolutions by the numbers that they compute in, the most frequent first."""
         return dict(Counter(op.precision for op in self.convolutions).most_common())
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return fields_to_json(self)
 

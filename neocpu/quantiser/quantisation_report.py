@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.units import json_number
 from neocpu.quantiser.histogram import Distribution
 from neocpu.quantiser.qdq import TensorGrid
@@ -25,7 +26,7 @@ class TensorReport:
     high: float
     method: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {
             "name": self.name,
@@ -47,7 +48,7 @@ class LayerReport:
     weights_db: float
     output_db: float
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form; null stands for exact values."""
         return {
             "name": self.name,
@@ -92,7 +93,7 @@ class QuantisationReport:
         found = (layer for layer in self.layers if layer.output_db < POOR)
         return tuple(sorted(found, key=lambda layer: layer.output_db))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {
             "samples": self.samples,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import MAX_THREADS as MAX_THREADS
-from neocpu.foundation.json_codec import JsonFormError, fields_from_json, value_to_json
+from neocpu.foundation.json_codec import JsonFormError, JsonObject, fields_from_json, value_to_json
 from neocpu.foundation.tensor_spec import TensorSpec, group_rows, shapes_text
 from neocpu.foundation.units import plural, size
 from neocpu.plan.plan import Plan
@@ -250,7 +250,7 @@ class ArtifactHeader:
         """Positions of the outputs that share a row count, in groups."""
         return group_rows(self.row_counts)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         common = {
             "format": self.format,
@@ -267,7 +267,7 @@ class ArtifactHeader:
             return {**common, **packing, "plans": [each._program() for each in self.each]}
         return {**common, **self._program()}
 
-    def _program(self) -> dict[str, Any]:
+    def _program(self) -> JsonObject:
         """Return the fields of one signature."""
         return {
             "inputs": [spec.to_json() for spec in self.inputs],

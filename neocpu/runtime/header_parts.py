@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.foundation.json_codec import OMIT_DEFAULT, json_name
+from neocpu.foundation.json_codec import OMIT_DEFAULT, JsonObject, json_name
 
 Call: TypeAlias = tuple[str, tuple[int, ...]]
 """A kernel's name, and the numbers of its tensors: inputs, then weights, activations and slices."""
@@ -151,11 +151,11 @@ class Prologue:
     seconds: float | None = None
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonObject:
         """The bytes and the number of the packed weights, and the seconds that packing took."""
         return {"bytes": self.made_bytes, "weights": len(self.made), "seconds": self.seconds}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {
             "offset": self.offset,

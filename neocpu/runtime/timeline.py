@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from neocpu.foundation.files import replacing
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.runtime.described_calls import DescribedCall
 
 Kind: TypeAlias = Literal["run", "kernel", "task"]
@@ -91,7 +92,7 @@ class Timeline:
                 file.write(f"{',' if number else ''}\n{text}".encode())
             file.write(b"\n]}\n")
 
-    def _chrome_events(self) -> Iterator[dict[str, Any]]:
+    def _chrome_events(self) -> Iterator[JsonObject]:
         yield _label("process_name", 0, name=self.name)
         for thread in sorted({event.thread for event in self.events}):
             name = f"thread {thread}" if thread else "caller"
@@ -110,7 +111,7 @@ class Timeline:
                 "args": self._arguments(event),
             }
 
-    def _arguments(self, event: TraceEvent) -> dict[str, Any]:
+    def _arguments(self, event: TraceEvent) -> JsonObject:
         if event.kind == "run":
             return {}
         if event.kind == "task":
@@ -147,5 +148,5 @@ def seconds_of_calls(events: Sequence[TraceEvent], calls: int) -> list[list[floa
     return seconds
 
 
-def _label(kind: str, thread: int, **arguments: Any) -> dict[str, Any]:
+def _label(kind: str, thread: int, **arguments: Any) -> JsonObject:
     return {"name": kind, "ph": "M", "pid": 0, "tid": thread, "args": arguments}

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 import neocpu
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.serving.body import read_body
 from neocpu.serving.infer_route import CLOSING, InferRoute, body_of, number_of_bytes
 from neocpu.serving.metadata import server_metadata
@@ -135,7 +136,7 @@ def _add_models(app: FastAPI, server: InferenceServer) -> None:
             return _json(server, {"name": name, "ready": usable}, 200 if usable else 503)
 
 
-async def _document(request: Request, such_as: str) -> dict[str, Any]:
+async def _document(request: Request, such_as: str) -> JsonObject:
     """Return the JSON object in a request's body; an empty body is an empty object.
 
     Raises

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from neocpu.foundation.errors import NeoCPUError, did_you_mean
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.serving.freed_memory import return_freed_memory
 from neocpu.serving.metadata import model_metadata
 from neocpu.serving.model import ServedModel
@@ -110,7 +111,7 @@ class LoadedModels:
             raise UnavailableError(f"model '{name}'{which} is unloaded")
         return versions[wanted]
 
-    def metadata(self, name: str, version: str | None) -> dict[str, Any]:
+    def metadata(self, name: str, version: str | None) -> JsonObject:
         """Return the protocol's description of a model.
 
         Raises

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.signatures import Signature
 from neocpu.serving.datatypes import DATATYPES
@@ -12,7 +12,7 @@ from neocpu.serving.datatypes import DATATYPES
 PLATFORM = "neocpu"
 
 
-def server_metadata(version: str, *, model_control: bool) -> dict[str, Any]:
+def server_metadata(version: str, *, model_control: bool) -> JsonObject:
     """Return the answer to ``GET /v2``.
 
     Parameters
@@ -26,7 +26,7 @@ def server_metadata(version: str, *, model_control: bool) -> dict[str, Any]:
 
 def model_metadata(
     name: str, versions: Sequence[str], signatures: Sequence[Signature]
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the answer to ``GET /v2/models/NAME``."""
     return {
         "name": name,
@@ -37,7 +37,7 @@ def model_metadata(
     }
 
 
-def _tensors(signatures: Sequence[Sequence[TensorSpec]]) -> list[dict[str, Any]]:
+def _tensors(signatures: Sequence[Sequence[TensorSpec]]) -> list[JsonObject]:
     """Return the names, datatypes and shapes of tensors; -1 stands for extents that vary."""
     described = []
     for specs in zip(*signatures, strict=True):

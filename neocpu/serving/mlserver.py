@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import prometheus_client
 from mlserver import MLModel, ModelSettings
@@ -22,6 +21,7 @@ from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, 
 from mlserver.utils import get_model_uri
 
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.serving.batches.batching import Batching, check_delay
 from neocpu.serving.datatypes import DATATYPES, AnyArray
 from neocpu.serving.lane import Worker
@@ -136,7 +136,7 @@ def _metrics() -> Metrics:
     return Metrics(prometheus_client.REGISTRY)
 
 
-def _limits(extra: dict[str, Any] | None) -> Limits:
+def _limits(extra: JsonObject | None) -> Limits:
     settings = extra or {}
     known = ("instances", "threads", "queue")
     for name, value in settings.items():

@@ -10,12 +10,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import orjson
 
 from neocpu.foundation.errors import did_you_mean
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.tensor_spec import TensorSpec, shapes_text
 from neocpu.runtime.signatures import SHOWN, Signature
 from neocpu.serving.datatypes import AnyArray
@@ -123,7 +123,7 @@ def parse_picture(body: memoryview, signatures: Sequence[Signature]) -> InferReq
 
 
 def parse_document(
-    document: dict[str, Any], tail: memoryview, signatures: Sequence[Signature]
+    document: JsonObject, tail: memoryview, signatures: Sequence[Signature]
 ) -> InferRequest:
     """Check and decode a request with its JSON already parsed.
 
@@ -159,7 +159,7 @@ def _check_values(text: memoryview, most: int) -> None:
         raise RequestError(f"the JSON has more than {most} values, which no request here needs")
 
 
-def _parse_json(text: memoryview, *, pictures: bool) -> dict[str, Any]:
+def _parse_json(text: memoryview, *, pictures: bool) -> JsonObject:
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -274,7 +274,7 @@ def _pictures(spec: TensorSpec, data: object) -> AnyArray:
 
 
 def _parse_outputs(
-    document: dict[str, Any], specs: Sequence[TensorSpec], binary: bool | None
+    document: JsonObject, specs: Sequence[TensorSpec], binary: bool | None
 ) -> tuple[RequestedOutput, ...]:
     entries = document.get("outputs")
     if entries is None or entries == []:
@@ -295,9 +295,7 @@ def _parse_outputs(
     return tuple(wanted.values())
 
 
-def _named(
-    entry: object, specs: dict[str, TensorSpec], seen: dict[str, Any], kind: str
-) -> TensorSpec:
+def _named(entry: object, specs: dict[str, TensorSpec], seen: JsonObject, kind: str) -> TensorSpec:
     """Return the model's tensor with the name of an entry."""
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise RequestError(f"every {kind} must be an object with a name, got {brief(entry)}")
@@ -312,7 +310,7 @@ def _named(
     return specs[name]
 
 
-def _binary_size(entry: dict[str, Any], name: str) -> int | None:
+def _binary_size(entry: JsonObject, name: str) -> int | None:
     where = f"input '{name}'"
     parameters = _parameters(entry, where)
     if "shared_memory_region" in parameters:
@@ -323,7 +321,7 @@ def _binary_size(entry: dict[str, Any], name: str) -> int | None:
     return size
 
 
-def _parameters(entry: dict[str, Any], where: str) -> dict[str, Any]:
+def _parameters(entry: JsonObject, where: str) -> JsonObject:
     parameters = entry.get("parameters")
     if parameters is None:
         return {}
@@ -332,7 +330,7 @@ def _parameters(entry: dict[str, Any], where: str) -> dict[str, Any]:
     return parameters
 
 
-def _flag(parameters: dict[str, Any], key: str, where: str) -> bool | None:
+def _flag(parameters: JsonObject, key: str, where: str) -> bool | None:
     value = parameters.get(key)
     if value is not None and not isinstance(value, bool):
         raise RequestError(f"{where}: {key} must be true or false, got {brief(value)}")

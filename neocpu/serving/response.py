@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import orjson
 
 from neocpu.foundation.bfloat16 import NAME, from_bits
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.serving.datatypes import DATATYPES, AnyArray, wire_dtype
 from neocpu.serving.refusals import NotFiniteError
@@ -51,7 +51,7 @@ def render_response(
     blobs: list[bytes] = []
     for output in request.outputs:
         array = results[output.name]
-        entry: dict[str, Any] = {
+        entry: JsonObject = {
             "name": output.name,
             "datatype": DATATYPES[output.dtype],
             "shape": array.shape,
@@ -63,7 +63,7 @@ def render_response(
         else:
             entry["data"] = json_data(output, array)
         entries.append(entry)
-    document: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": entries}
+    document: JsonObject = {"model_name": model, "model_version": version, "outputs": entries}
     if request.id is not None:
         document["id"] = request.id
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)

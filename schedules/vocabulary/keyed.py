@@ -7,7 +7,7 @@ import json
 from typing import Any, ClassVar
 
 from neocpu.foundation.dtypes import DTYPES
-from neocpu.foundation.json_codec import fields_to_json
+from neocpu.foundation.json_codec import JsonObject, fields_to_json
 from neocpu.schedules.vocabulary.frames import MAX_EXTENT
 from neocpu.schedules.vocabulary.numerics import UnknownTypeError
 
@@ -18,9 +18,9 @@ class Keyed:
     __slots__ = ()
     kind: ClassVar[str]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form: ``kind`` and the fields; those of numerics are among them."""
-        found: dict[str, Any] = {"kind": self.kind}
+        found: JsonObject = {"kind": self.kind}
         for name, value in fields_to_json(self).items():
             found |= value if name == "numerics" else {name: value}
         return found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
-from neocpu.foundation.json_codec import OMIT_DEFAULT, JsonFormError, fields_from_json
+from neocpu.foundation.json_codec import OMIT_DEFAULT, JsonFormError, JsonObject, fields_from_json
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.keyed import Keyed, are_sizes, is_dtype
 from neocpu.schedules.vocabulary.layout import DataLayout
@@ -78,7 +78,7 @@ class TransformWorkload(Keyed):
         return 0
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> TransformWorkload:
+    def from_json(cls, data: JsonObject) -> TransformWorkload:
         """Read the JSON form; the inverse of `to_json`.
 
         Raises
@@ -151,7 +151,7 @@ class JoinWorkload(Keyed):
         return 0
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> JoinWorkload:
+    def from_json(cls, data: JsonObject) -> JoinWorkload:
         """Read the JSON form; the inverse of `to_json`.
 
         Raises
@@ -172,7 +172,7 @@ class JoinWorkload(Keyed):
 _Plain = TypeVar("_Plain", TransformWorkload, JoinWorkload)
 
 
-def _read(cls: type[_Plain], data: dict[str, Any]) -> _Plain:
+def _read(cls: type[_Plain], data: JsonObject) -> _Plain:
     """Read a workload whose JSON form is its kind and its fields."""
     fields = dict(data)
     if fields.pop("kind", None) != cls.kind:

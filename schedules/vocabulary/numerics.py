@@ -9,10 +9,10 @@ and whether there is a zero point at all, changes the code and therefore belongs
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
-from neocpu.foundation.json_codec import OMIT_DEFAULT, fields_to_json
+from neocpu.foundation.json_codec import OMIT_DEFAULT, JsonObject, fields_to_json
 
 Granularity: TypeAlias = Literal["tensor", "channel"]
 Role: TypeAlias = Literal["data", "weights", "output"]
@@ -129,7 +129,7 @@ class Numerics:
         narrow = self.weights if self.reads_float32 else self.data
         return "" if narrow == "float32" else f" of {narrow}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return ``{"dtype": …}`` if one type says everything, otherwise ``{"numerics": {…}}``."""
         if self.is_uniform:
             return {"dtype": self.data}
@@ -139,7 +139,7 @@ class Numerics:
         return {"numerics": found}
 
     @classmethod
-    def take_from(cls, fields: dict[str, Any]) -> Numerics:
+    def take_from(cls, fields: JsonObject) -> Numerics:
         """Remove the JSON form from ``fields``, those of a workload, and return the numerics.
 
         Raises

@@ -8,8 +8,9 @@ layouts.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
 
 # Optional parameters; with 0, their default, kernels are the same as without them.
@@ -44,7 +45,7 @@ class Scheme:
         """The layout of the output."""
         raise AssertionError("abstract")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the template's name and its parameters, without unset ones of `OPTIONAL`."""
         params = {k: v for k, v in asdict(self).items() if v or k not in OPTIONAL}
         return {"template": self.template, **params}

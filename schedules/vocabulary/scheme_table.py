@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.schedules.vocabulary import group_schemes, scheme
 from neocpu.schedules.vocabulary.scheme import MAX_PARAMETER, OPTIONAL, Scheme
 
@@ -35,7 +36,7 @@ def unregister_scheme(cls: type[Scheme]) -> None:
     SCHEMES.pop(cls.template, None)
 
 
-def scheme_from_json(data: dict[str, Any]) -> Scheme:
+def scheme_from_json(data: JsonObject) -> Scheme:
     """Read a scheme from JSON; the inverse of `Scheme.to_json`.
 
     Raises

@@ -13,7 +13,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
-from neocpu.foundation.json_codec import OMIT_DEFAULT
+from neocpu.foundation.json_codec import OMIT_DEFAULT, JsonObject
 from neocpu.schedules.vocabulary.frames import MAX_EXTENT, Frames
 from neocpu.schedules.vocabulary.keyed import Keyed, are_sizes
 from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
@@ -171,7 +171,7 @@ class Conv2dWorkload(Keyed):
         )
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Conv2dWorkload:
+    def from_json(cls, data: JsonObject) -> Conv2dWorkload:
         """Read the JSON form; the inverse of `to_json`.
 
         Raises
@@ -186,7 +186,7 @@ class Conv2dWorkload(Keyed):
         prologue = _fused_steps(fields.pop("prologue", []), BEFORE)
         frames = Frames.from_json(fields.pop("frames")) if "frames" in fields else None
         numerics = Numerics.take_from(fields)
-        plain: dict[str, Any]
+        plain: JsonObject
         plain = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
         workload = cls(
             numerics=numerics, epilogue=epilogue, prologue=prologue, frames=frames, **plain

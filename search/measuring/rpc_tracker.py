@@ -18,6 +18,7 @@ from typing import Any
 
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.given_json import parse_json
+from neocpu.foundation.json_codec import JsonObject
 
 MAGIC = 0x2F271
 REQUEST, SUMMARY, SUCCESS = 4, 6, 0  # of `tvm.rpc.base.TrackerCode`
@@ -115,12 +116,12 @@ class Tracker:
             )
         return keys[self.key]
 
-    def _summary(self) -> list[dict[str, Any]]:
+    def _summary(self) -> list[JsonObject]:
         """Return what the tracker knows of each server."""
         with self._connect() as connection:
             _send(connection, [SUMMARY])
             _, summary = _receive(connection)
-        servers: list[dict[str, Any]] = summary["server_info"]
+        servers: list[JsonObject] = summary["server_info"]
         return servers
 
     def _connect(self) -> socket.socket:

@@ -24,7 +24,7 @@ import os
 import signal
 import sys
 import time
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from neocpu.bench.engines.concurrent_engines import CONCURRENT
 from neocpu.bench.engines.engine_session import Session
 from neocpu.bench.engines.engines import ENGINES
 from neocpu.bench.engines.inputs_file import load_inputs
+from neocpu.foundation.json_codec import JsonObject
 
 LEAST_LAPS: Final = 8
 """The least timed runs of each stream. At the end, some streams are idle while others still run."""
@@ -44,7 +45,7 @@ class Server:
     def __init__(self) -> None:
         self._session: Session | None = None
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request: JsonObject) -> JsonObject:
         """Carry out a request and return the content of ``"ok"``."""
         match request["do"]:
             case "load":
@@ -65,7 +66,7 @@ class Server:
         threads: int | None,
         inputs: str,
         streams: int | None = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         arrays = load_inputs(inputs)
         start = time.perf_counter()
         if streams is None:
@@ -86,7 +87,7 @@ class Server:
             "streams": session.streams,
         }
 
-    def _run(self, times: int, untimed: int) -> dict[str, Any]:
+    def _run(self, times: int, untimed: int) -> JsonObject:
         assert self._session is not None
         run, run_many = self._session.run, self._session.run_many
         if run_many is not None:
@@ -108,7 +109,7 @@ def serve(requests: IO[str], replies: IO[str]) -> None:
     """Answer requests until there are no more."""
     server = Server()
     for line in requests:
-        reply: dict[str, Any]
+        reply: JsonObject
         try:
             reply = {"ok": server.answer(json.loads(line))}
         except Exception as error:

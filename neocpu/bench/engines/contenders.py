@@ -26,6 +26,7 @@ from neocpu.bench.engines.engine_session import AnyArray
 from neocpu.bench.engines.engines import CONVERTERS
 from neocpu.foundation.closing import Closing
 from neocpu.foundation.host import peak_memory
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.python_child import module_command
 from neocpu.foundation.temporary import TemporaryFolder
 
@@ -255,7 +256,7 @@ class ContenderProcess(Closing):
             with suppress(BrokenPipeError):
                 stream.close()
 
-    def _ask(self, **request: Any) -> dict[str, Any]:
+    def _ask(self, **request: Any) -> JsonObject:
         stdin = self._process.stdin
         assert stdin is not None
         os.kill(self.pid, signal.SIGCONT)
@@ -267,9 +268,9 @@ class ContenderProcess(Closing):
         line = self._read_line()
         self._stop()
         try:
-            reply: dict[str, Any] = json.loads(line)
+            reply: JsonObject = json.loads(line)
             error = reply.get("error")
-            ok: dict[str, Any] = {} if error else reply["ok"]
+            ok: JsonObject = {} if error else reply["ok"]
         except (ValueError, AttributeError, KeyError):
             raise ContenderError(f"unintelligible reply {line[:80]!r}") from None
         if error:

@@ -20,6 +20,7 @@ from tvm.tirx.script.builder import ir as T
 from neocpu.bench.limits.kernel_runner import KernelRunner, TimedKernel
 from neocpu.bench.limits.measuring_process import measure_in_process
 from neocpu.foundation.errors import TargetError
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.schedules.convolutions.dot_products.dot_instructions import (
     add_products,
     load_data,
@@ -80,12 +81,12 @@ class DotSequence:
             return "widened"
         return "pairs" if self.groups == 1 else f"x{self.groups}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """JSON form."""
         return {**self.numerics.to_json(), "groups": self.groups}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> DotSequence:
+    def from_json(cls, data: JsonObject) -> DotSequence:
         """Inverse of `to_json`."""
         fields = dict(data)
         groups = int(fields.pop("groups"))

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import onnx
 
 from neocpu.bench.limits.measuring_process import measure_in_process
 from neocpu.foundation.errors import TargetError
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.machine.machine_info import CpuTime, OtherLoad, caches, own_cpu_seconds
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
@@ -58,7 +59,7 @@ class Limits:
             return ()
         return (f"busy machine: {self.load} while its limits were measured",)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {**asdict(self), "warnings": self.warnings}
 
@@ -175,7 +176,7 @@ class Roofline:
         """The reached share of the nearer limit: lower bound over seconds."""
         return self.lower_bound / self.seconds
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {
             "model": self.model,

@@ -6,9 +6,9 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from neocpu.bench.limits.dot_peak import measure_dot_peaks
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.plan.profiling.operator_times import Operator, ProfileReport
 from neocpu.schedules.vocabulary.target_parsing import parse_target
@@ -45,7 +45,7 @@ class IntegerKernel:
         """The share of the peak that is reached."""
         return self.macs / self.seconds / self.peak
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {**asdict(self), "share": self.share}
 

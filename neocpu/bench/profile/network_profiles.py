@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from neocpu.bench.engines.measured_model import find_model
 from neocpu.bench.limits.roofline import measure_limits
 from neocpu.bench.profile.integer_kernels import IntegerKernel, integer_kernels
 from neocpu.bench.results.failure import ModelFailure, measure_each
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
@@ -51,7 +51,7 @@ class ModelProfile:
     def __str__(self) -> str:
         return f"{self.name}: {self.profile.total * 1e3:.2f} ms of operators"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {
             "model": self.name,

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from neocpu.bench.engines.contenders import Contender, ContenderError, Failure, converted
 from neocpu.bench.engines.engine_session import Inputs
 from neocpu.bench.engines.inputs_file import save_inputs
 from neocpu.bench.results.sample_statistics import Ratio, ratio_of_medians
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.python_child import program_command
 from neocpu.foundation.temporary import TemporaryFolder
@@ -169,7 +170,7 @@ class ColdStartResult:
         seconds: list[float] = [getattr(start, name) for start in self.starts]
         return statistics.median(seconds)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {
             "label": self.label,
@@ -193,7 +194,7 @@ class ColdStartReport:
         """Return the ratio of two contenders' medians."""
         return ratio_of_medians(_rounds(numerator), _rounds(denominator))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {
             "threads": self.threads,

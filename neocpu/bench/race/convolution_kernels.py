@@ -6,12 +6,13 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from neocpu.bench.limits.kernel_runner import KernelRunner, TimedKernel
 from neocpu.bench.limits.peak import fma_flops, fma_peak
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import Scheme
@@ -80,7 +81,7 @@ class KernelReport:
         """The smallest share of the peak."""
         return min(result.share for result in self.results)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form; ``share`` is of the peak."""
         return {
             "threads": self.threads,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR
 from neocpu.bench.engines.contenders import NNCF, OWN_FLOAT, SIGNED, Failure
@@ -15,6 +14,7 @@ from neocpu.bench.results.sample_statistics import (
     ratio_of_medians,
     spread,
 )
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.machine.machine_info import OtherLoad
 from neocpu.foundation.units import json_number
 
@@ -183,7 +183,7 @@ class LatencyReport:
             said.append(f"busy machine: {self.load} during the measurement")
         return said
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form; times in seconds, ratios of each contender over each other."""
         return {
             "threads": self.threads,

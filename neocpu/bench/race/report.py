@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from neocpu.bench.engines.contenders import OWN
 from neocpu.bench.engines.timed_compilation import Compilation
@@ -15,6 +14,7 @@ from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.bench.race.scaling import ScalingReport
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.bench.results.sample_statistics import Ratio
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.plan.plan import Plan
 
 
@@ -119,7 +119,7 @@ class ModelReport:
             words.append(f"best peer / {OWN} {ratio.value:.2f}")
         return f"{self.name}: {', '.join(words)}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form; times in seconds."""
         reports = {
             "latency": self.latency,
@@ -181,7 +181,7 @@ class SuiteReport:
         errors = [abs(e) for model in self.models if (e := model.prediction_error) is not None]
         return statistics.median(errors) if errors else None
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonObject:
         """Return the JSON form of the summary."""
         worst = self.worst
         memory = max(self.memory_ratios, key=lambda pair: pair[1], default=None)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from neocpu.bench.engines.contenders import Contender
 from neocpu.bench.engines.engine_session import Inputs
 from neocpu.bench.race.latency import LatencyOptions, measure_latency
 from neocpu.bench.race.latency_report import LatencyReport
 from neocpu.bench.results.sample_statistics import Ratio, ratio_of_medians
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.units import plural
@@ -58,7 +58,7 @@ class ScalingReport:
             for threads, result in results.items()
         }
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form: a list of reports, and each contender's speed-ups by threads."""
         return {
             "reports": [report.to_json() for report in self.reports.values()],

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from neocpu.foundation.errors import NeoCPUError
+from neocpu.foundation.json_codec import JsonObject
 
 Report = TypeVar("Report")
 _log = logging.getLogger("neocpu")
@@ -30,7 +31,7 @@ class ModelFailure:
     def __str__(self) -> str:
         return f"{self.name} failed: {self.reason}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {"model": self.name, "reason": self.reason}
 

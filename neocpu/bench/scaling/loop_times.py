@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from neocpu.bench.limits.measuring_process import measure_in_process
 from neocpu.foundation.errors import ArtifactError
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.plan.kernels import PlannedKernel
 from neocpu.plan.profiling.call_times import MAX_EVENTS, WARMUP, times_of
@@ -77,7 +78,7 @@ def kernel_loops(path: Path) -> dict[str, tuple[int, ...]]:
     return {one.name.decode(): tuple(one.launches[: one.launch_count]) for one in kernels}
 
 
-def measure(path: Path, rounds: int, threads: int) -> dict[str, Any]:
+def measure(path: Path, rounds: int, threads: int) -> JsonObject:
     """Run an artifact on random inputs, in turns on several threads and, traced, on one thread.
 
     Returns
@@ -151,7 +152,7 @@ def _aligned(array: AnyArray) -> AnyArray:
     return found
 
 
-def _described(timelines: Sequence[Timeline], loops: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+def _described(timelines: Sequence[Timeline], loops: Mapping[str, Sequence[int]]) -> JsonObject:
     """Return the mean times of calls in runs, given the runs' timelines: see `measure`."""
     each = [times_of(timeline) for timeline in timelines]
     spent = [_loop_seconds(timeline) for timeline in timelines]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from neocpu.bench.engines.measured_model import onnx_file
 from neocpu.bench.engines.timed_compilation import compile_in_child
@@ -15,6 +15,7 @@ from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.bench.scaling.loop_times import measure_run
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cores
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.machine.machines import MACHINES, Machine, find_machine
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
@@ -161,7 +162,7 @@ class ScalingPrediction:
         last = self.steps[-1]
         return f"{self.name}: {self.efficiency(last):.0%} of {plural(last.threads, 'thread')}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form; times in seconds."""
         return {
             "model": self.name,
@@ -171,7 +172,7 @@ class ScalingPrediction:
             "steps": [self._step(step) for step in self.steps],
         }
 
-    def _step(self, step: ScalingStep) -> dict[str, Any]:
+    def _step(self, step: ScalingStep) -> JsonObject:
         run = step.predicted
         return {
             "threads": step.threads,

@@ -29,10 +29,11 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from neocpu.bench.engines.contender_process import die_with_parent
 from neocpu.bench.served.counted_requests import Request, counted
+from neocpu.foundation.json_codec import JsonObject
 
 TIMEOUT: Final = 60
 """Seconds that a client waits for the server to read or to write."""
@@ -100,7 +101,7 @@ class Client:
             self.others += 1
 
 
-def answer(order: dict[str, Any]) -> dict[str, Any]:
+def answer(order: JsonObject) -> JsonObject:
     """Run the clients of one order and return the reply.
 
     Raises

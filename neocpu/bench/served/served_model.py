@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from neocpu.bench.engines.agreement import BFLOAT16_ERROR
 from neocpu.bench.engines.contenders import ContenderError, ContenderProcess
@@ -25,6 +25,7 @@ from neocpu.bench.served.served_processes import (
     same_outputs,
 )
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
@@ -138,7 +139,7 @@ class ServedResult:
             for served, direct in zip(self.latencies, self.direct, strict=True)
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form; seconds."""
         share = self.share
         return {
@@ -188,7 +189,7 @@ class ServedReport:
             for result in self.results
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {
             "model": self.name,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from neocpu.bench.engines.contenders import OWN
 from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.bench.results.sample_statistics import Ratio
 from neocpu.bench.throughput.held_memory import ProcessMemory
 from neocpu.bench.throughput.modes import Mode
+from neocpu.foundation.json_codec import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ModeResult:
         """Images a second."""
         return self.images / self.speed.median
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form; memory in bytes, rounds in seconds per call."""
         return {
             "label": self.mode.label,
@@ -121,7 +121,7 @@ class ThroughputReport:
             f"{one.mode.label} {one.per_second:.1f} images/s" for one in best
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         own, peer = self.best(OWN), self.best_peer
         return {
@@ -176,7 +176,7 @@ class Summary:
         """The model whose streams take the most memory, over that of one."""
         return max(self.memory.items(), key=lambda pair: pair[1], default=None)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         ratio, gain, memory = self.means
         return {

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neocpu.cli.array_files.arrays import write_archive
 from neocpu.foundation.console.terminal import Terminal, echo, print_fields
 from neocpu.foundation.files import replacing
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.units import duration, plural
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class ReducedFiles:
 
         return write
 
-    def document(self, found: Reduction, check: Check) -> dict[str, Any]:
+    def document(self, found: Reduction, check: Check) -> JsonObject:
         """Return the JSON document of ``--json``."""
         return {
             "model": str(self.model),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.option_words import FITS
 from neocpu.foundation.tensor_spec import COLOURS, LAYOUTS, Picture
 
@@ -248,9 +249,9 @@ class Processing:
             suppression=None if nms is None else Suppression.parse(nms),
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the arguments of `parse` that make this object."""
-        words: dict[str, Any] = {"outputs": dict(self.outputs)}
+        words: JsonObject = {"outputs": dict(self.outputs)}
         if (asked := self.picture) is not None:
             size = f"{asked.height}x{asked.width}"
             parts = (_BYTES, asked.layout, *filter(None, [asked.colours]), size)

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.units import plural
 from neocpu.plan.changes.matching import Pair, bare, pair_up, planned
 from neocpu.plan.changes.steps import Step
@@ -61,7 +62,7 @@ class Side:
         counts = Counter(step.precision for step in self.steps if step.kind == "conv2d")
         return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         plan = self.header.plan
         moves = [step for step in self.steps if step.kind == TRANSFORM]
@@ -122,7 +123,7 @@ class Change:
         """Microseconds that a run takes less."""
         return (self.before_us or 0.0) - (self.after_us or 0.0)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         before, after = self.pair.before, self.pair.after
         return {
@@ -166,7 +167,7 @@ class PlanChange:
             bought[change.reason] += change.bought_us
         return {name: (counts[name], bought[name]) for name in REASONS if counts[name]}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form, which ``neocpu explain A.so B.so --json`` prints."""
         return {
             "before": self.before.to_json(),

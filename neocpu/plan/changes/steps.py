@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from neocpu.foundation.json_codec import value_to_json
+from neocpu.foundation.json_codec import JsonObject, value_to_json
 from neocpu.plan.kernels import RUNTIME, TRANSFORM, LayoutTransform
 from neocpu.plan.operators import PlannedScheme
 from neocpu.plan.pages.program_graph import Node, program_graph
@@ -65,7 +65,7 @@ class Step:
         """Measured microseconds, or else predicted ones."""
         return self.predicted_us if self.measured_us is None else self.measured_us
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {
             "name": self.name,

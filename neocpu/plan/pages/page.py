@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from neocpu.foundation.json_codec import value_to_json
+from neocpu.foundation.json_codec import JsonObject, value_to_json
 from neocpu.plan.pages.arena_picture import Block, arena_blocks
 from neocpu.plan.pages.frame import ASSETS, SHARED, asset, framed
 from neocpu.plan.pages.hot_loops import INSTALL, HotLoop
@@ -69,7 +69,7 @@ class PageData:
     loops: Mapping[str, HotLoop] = field(default_factory=dict)
     trace: RunTrace | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form, which the page carries."""
         return {
             "name": self.name,

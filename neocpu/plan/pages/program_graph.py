@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.plan.kernels import OTHER, TRANSFORM
 from neocpu.plan.pages.arena_contents import Contents, owner, place_of, uses_of
 from neocpu.runtime.described_calls import describe_calls, operators_in_turn
@@ -77,7 +78,7 @@ class ProgramGraph:
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {
             "nodes": [asdict(node) for node in self.nodes],

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.given_json import given_json
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.plain_text import plain
 from neocpu.runtime.described_calls import describe_calls
 from neocpu.runtime.header import ArtifactHeader
@@ -47,7 +48,7 @@ class ThreadTime:
     busy: int
     waiting: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {
             "thread": self.thread,
@@ -81,7 +82,7 @@ class RunTrace:
     kernels: tuple[Span, ...]
     threads: tuple[ThreadTime, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form; spans are flat lists of their three numbers."""
         return {
             "runs": self.runs,

@@ -12,8 +12,9 @@ import statistics
 import sys
 import time
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.plan.profiling.held_pages import resident_pages
 from neocpu.runtime.module import load
@@ -25,7 +26,7 @@ MAX_EVENTS: Final = 1_000_000
 """Events of all rounds with a trace. Long loops get fewer rounds: their trace takes gigabytes."""
 
 
-def measure(path: str, threads: int, rounds: int, number: int = 0) -> dict[str, Any]:
+def measure(path: str, threads: int, rounds: int, number: int = 0) -> JsonObject:
     """Run an artifact on random inputs, first without a trace and then with one.
 
     Parameters
@@ -75,7 +76,7 @@ def measure(path: str, threads: int, rounds: int, number: int = 0) -> dict[str, 
     }
 
 
-def times_of(timeline: Timeline) -> dict[str, Any]:
+def times_of(timeline: Timeline) -> JsonObject:
     """Return the time that each call of a run takes, and the time between the calls.
 
     Returns

@@ -9,8 +9,9 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.runtime.artifact import ArtifactFile
 
 _HUGE: Final = ("AnonHugePages", "ShmemPmdMapped", "FilePmdMapped", "Private_Hugetlb")
@@ -47,7 +48,7 @@ class Mapping:
         return self.file == file and self.start < part.stop and part.start < self.start + self.size
 
 
-def resident_pages(artifact: str, arena_bytes: int) -> dict[str, Any]:
+def resident_pages(artifact: str, arena_bytes: int) -> JsonObject:
     """Return how much of an artifact's weights and arena is in this process's memory.
 
     The process must have run the artifact.

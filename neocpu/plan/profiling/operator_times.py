@@ -17,7 +17,7 @@ from neocpu.bench.limits.dot_peak import DotSequence
 from neocpu.bench.limits.measuring_process import measure_in_process
 from neocpu.bench.limits.roofline import Limits
 from neocpu.foundation.errors import ArtifactError
-from neocpu.foundation.json_codec import value_to_json
+from neocpu.foundation.json_codec import JsonObject, value_to_json
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
 from neocpu.plan.kernels import OTHER, RUNTIME, TRANSFORM
@@ -237,17 +237,17 @@ class ProfileReport:
             lacks=operators[0].lacks,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form; times in seconds, ``share`` of the operators' sum."""
 
-        def row(one: Row) -> dict[str, Any]:
+        def row(one: Row) -> JsonObject:
             return {
                 **asdict(one),
                 "share": self.share(one),
                 "share_of_bound": one.share_of_bound,
             }
 
-        def operator(one: Operator) -> dict[str, Any]:
+        def operator(one: Operator) -> JsonObject:
             bound, least = self.least(one)
             sequence = None if one.sequence is None else one.sequence.to_json()
             return {**asdict(one), "sequence": sequence, "bound": bound, "least": least}

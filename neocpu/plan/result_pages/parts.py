@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.units import json_number
 
 Unit: TypeAlias = Literal[
@@ -180,7 +181,7 @@ class Section:
     parts: tuple[Part, ...]
     hint: str = ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {
             "word": self.word,

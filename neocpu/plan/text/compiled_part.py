@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from neocpu.foundation.json_codec import value_to_json
+from neocpu.foundation.json_codec import JsonObject, value_to_json
 from neocpu.plan.text.plan_text import cost_sources
 from neocpu.plan.text.tuning_summary import TuningSummary, bfloat16_hint, weights_hint
 
@@ -22,7 +22,7 @@ class CompiledSignature:
     inputs: Mapping[str, tuple[int, ...]]
     plan: Plan
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         plan = self.plan
         return {
@@ -102,7 +102,7 @@ class CompiledPart:
         """Microseconds of all layout transforms."""
         return sum(each.cost_us for each in self.plan.transforms)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         plan = self.plan
         return {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.plan.text.page_file import check_page_file, write_page_file
 from neocpu.plan.text.plan_screen import plan_fields
 
@@ -27,7 +28,7 @@ def write_page(
     profile: bool = False,
     measured: Path | None = None,
     trace: Path | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Write the page of an artifact, and say so; return the profile and the trace as JSON.
 
     Parameters

@@ -6,8 +6,9 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.units import json_number, plural
 from neocpu.verification.divergence.tensor_errors import Where
 
@@ -78,7 +79,7 @@ class ComparedTensor:
         """Its own error as a multiple of its bound."""
         return self.own_error / self.bound if self.bound else math.inf * (self.own_error > 0)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form; null stands for infinity."""
         return {
             "name": self.name,
@@ -132,7 +133,7 @@ class Divergence:
         counts = Counter(_decade(tensor.excess) for tensor in self.tensors)
         return tuple((power, counts[power]) for power in range(_LEAST, _MOST + 1))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {
             "artifact": self.artifact,

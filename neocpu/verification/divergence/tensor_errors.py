@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from neocpu.foundation.arrays import Array
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import DTYPES
-from neocpu.foundation.json_codec import value_to_json
+from neocpu.foundation.json_codec import JsonObject, value_to_json
 from neocpu.plan.model_values import ModelValue
 from neocpu.schedules.vocabulary import accuracy
 from neocpu.verification.reference.tolerance import UNDERFLOW
@@ -130,7 +130,7 @@ class Where:
     axes: tuple[tuple[Part, ...], ...]
     elements: tuple[tuple[int, int], ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the JSON form."""
         return {
             "axes": value_to_json(self.axes),
