@@ -24,9 +24,10 @@ def functions(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of each function without its docstring, and its name."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-            first = node.lineno if len(body) == len(node.body) else body[0].lineno if body else 0
-            yield node.end_lineno - first + 1, f"{path.relative_to(ROOT)}: {node.name}"
+            size = node.end_lineno - node.lineno + 1
+            if ast.get_docstring(node) is not None:
+                size -= node.body[0].end_lineno - node.body[0].lineno + 1
+            yield size, f"{path.relative_to(ROOT)}: {node.name}"
 
 
 def main() -> None:
