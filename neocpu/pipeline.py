@@ -1,4 +1,4 @@
-"""The stages of a compilation, in order.
+"""The steps of a compilation, in order.
 
 1. import: read and check ONNX, make a Relax module (`neocpu.frontend`)
 2. simplify: rewrite the graph by rules (`neocpu.graph`)
@@ -9,7 +9,7 @@
 7. link: write the artifact (`neocpu.building.link`)
 8. verify: compare with a float64 reference (`neocpu.verification.reference`)
 
-Stages 1 and 2 are `Pipeline.read`, 3 and 4 `Pipeline.plan`, 5 and 6 `Pipeline.generate`, 6 and 7
+Steps 1 and 2 are `Pipeline.read`, 3 and 4 `Pipeline.plan`, 5 and 6 `Pipeline.generate`, 6 and 7
 `Pipeline.finish`. `neocpu.compilation` runs them for each CPU and shape, verifies the artifact, and
 plans again with more exact kernels if outputs err too much (`accuracy_fallback`).
 """
@@ -74,7 +74,7 @@ from neocpu.schedules.vocabulary.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """The stages of a compilation, with the settings that they share.
+    """The steps of a compilation, with the settings that they share.
 
     Attributes
     ----------
@@ -87,21 +87,21 @@ class Pipeline:
     templates : frozenset of str or None
         Convolution templates to choose among; None for all.
     records : callable
-        Returns the measurements of a workload.
+        A function that returns the measurements of a workload.
     accuracy : Accuracy
         Promise for the outputs.
     clock : PhaseClock
-        Times and reports the stages.
+        Times and reports the phases.
     dump : Dump
-        Writes the forms of the model to files, if somebody asked for them.
+        Writes the intermediate forms of the model to files, if that is requested.
     generations : OneAtATime
-        Code generation, shared with other pipelines that are at work.
+        The code generation that this pipeline shares with others.
     calibration : CalibrationReport or None
-        Decisions made before from calibration data.
+        Decisions that calibration data led to, if there was any.
     disabled_rules : frozenset of str
         Graph rules that are not applied.
     streams : int or None
-        Concurrent calls that plans are made for; None if the time of one call counts.
+        Number of concurrent calls that plans are made for; None to minimise the time of one call.
     in_set : bool
         Whether the model is compiled for other shapes too.
     """
@@ -126,11 +126,11 @@ class Pipeline:
         Parameters
         ----------
         load : callable
-            Reads and checks the model.
+            A function that reads and checks the model.
         keep : bool
-            Whether to keep the original, which a reference runs.
+            Whether to keep the original model, for the reference to run.
         uses : int
-            How many plans will be made of it.
+            The number of plans that will be made for the model.
         """
         with self.clock.phase("import"):
             imported = on_deep_stack(self._import, load, keep)
@@ -145,7 +145,7 @@ class Pipeline:
         return Imported(loaded.without_graphs(keep_original=keep), [mod])
 
     def _simplify(self, imported: Imported, uses: int) -> Source:
-        """Simplify the program, which no variable holds meanwhile but the passes' own."""
+        """Simplify the program. To save memory, only the passes refer to it meanwhile."""
         fired: Counter[str] = Counter()
         row_counts = imported.loaded.row_counts
         mod = simplify(imported.mods.pop(), self.disabled_rules, fired)
@@ -164,16 +164,23 @@ class Pipeline:
         *,
         compares: bool = True,
     ) -> Planned | None:
-        """Rewrite a model by the first plan that is none of ``tried``; None if all are.
+        """Rewrite a model by the first plan that was not tried yet.
 
         Parameters
         ----------
         admissions : sequence of Admission
-            What plans are made with, in turn.
+            The admissions to make plans with, in order.
+        tried : collection of PlanKey
+            The keys of the plans that were tried before.
         agreed : LayoutPlan, optional
-            What `plan_jointly` chose with the first of them: it is taken.
+            The plan that `plan_jointly` chose with the first admission. It replaces a search.
         compares : bool
-            Whether the report is to tell what less optimisation of layouts would cost.
+            Whether to report the costs of lower levels of optimisation and the gain of bfloat16.
+
+        Returns
+        -------
+        Planned or None
+            The rewritten model; None if every admission leads to a plan that was tried.
         """
         mod, network, digests = model.source.take()
         with self.clock.phase("search"):
@@ -231,10 +238,10 @@ class Pipeline:
     def _saved_in_bfloat16(
         self, mod: tvm.IRModule, network: Network, plan: LayoutPlan, costs: CostModel
     ) -> float:
-        """Return the seconds that allowing bfloat16 would save, as estimated; 0 if it is."""
+        """Estimate the seconds that bfloat16 would save; 0 if there is no reason to suggest it."""
         if not self.options.lacks_bfloat16(network):
             return 0.0
-        if self.options.fuses_prologues(self.templates):  # which no kernel of bfloat16 applies
+        if self.options.fuses_prologues(self.templates):  # no kernel of bfloat16 applies one
             network = on_deep_stack(extract, mod, prologues=False)
         return self.options.saved_in_bfloat16(network, plan, costs)
 
@@ -255,9 +262,9 @@ class Pipeline:
     def plan_jointly(
         self, models: Sequence[Simplified], admission: Admission
     ) -> Sequence[LayoutPlan | None]:
-        """Choose plans for several shapes of a model, for few packings of their weights.
+        """Choose plans for several shapes of a model that need few packings of their weights.
 
-        None where plans are not searched for, or there is one shape.
+        All are None if there is one shape, or if the optimisation level is not ``global``.
         """
         if len(models) == 1 or self.options.opt is not OptLevel.GLOBAL:
             return [None for _ in models]
@@ -283,7 +290,7 @@ class Pipeline:
         )
 
     def generate(self, planned: Planned) -> Generating:
-        """Have children generate a model's code."""
+        """Lower a model, and start the child processes that generate its code."""
         with self.clock.phase("lower"):
             mod = on_deep_stack(lower, planned.mod, self.target, self.dump, planned.names)
         with self.clock.phase("build"):

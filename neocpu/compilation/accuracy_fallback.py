@@ -1,7 +1,8 @@
-"""From code to an artifact whose outputs keep what was promised, by ever more exact plans.
+"""Compile a model again with more exact plans until its outputs keep the promised accuracy.
 
-Plans are admitted by what kernels err in general. Where a model forgives less than most, the next
-admission is stricter (`accuracy.LADDER`); only what the strictest plan computes wrongly is refused.
+An admission selects kernels by their typical errors. If the outputs of a sensitive model err too
+much, the next admission is stricter (`accuracy.LADDER`). A model is refused only if even the
+strictest plan computes wrong outputs.
 """
 
 from __future__ import annotations
@@ -37,26 +38,26 @@ if TYPE_CHECKING:
 _log = logging.getLogger("neocpu")
 
 _FOREVER: Final = Limits(cpu_seconds=10**6, seconds=10**6)
-"""A run that is checked may take as long as its model needs."""
+"""Limits that end no run: a check may take as long as its model needs."""
 
 Judged = tuple[Admission, Verdict]
 
 
 def finish_unchecked(pipeline: Pipeline, first: Generating, reason: str) -> CompiledModule:
-    """Return what comes of the first plan.
+    """Finish the artifact of the first plan without verifying it.
 
     Parameters
     ----------
     reason : str
-        Why nothing is checked.
+        The reason why nothing is verified.
     """
     return _finished(pipeline, pipeline.finish(first), unchecked=reason)
 
 
 def verifier_of(loaded: LoadedModel, accuracy: Accuracy) -> Verifier:
-    """Return what judges a model's outputs, on random inputs; nothing is computed yet."""
+    """Return a judge of a model's outputs on random inputs. Nothing is computed yet."""
     from neocpu.verification.reference.verification import (
-        Verifier,  # here: what is not checked waits for no reference
+        Verifier,  # imported here, because without verification nobody needs the reference
     )
 
     inputs = random_inputs(loaded.inputs, seed=0)
@@ -64,21 +65,22 @@ def verifier_of(loaded: LoadedModel, accuracy: Accuracy) -> Verifier:
 
 
 def finish_as_promised(pipeline: Pipeline, first: Generating, verifier: Verifier) -> CompiledModule:
-    """Return what comes of the first plan whose outputs keep the promise.
+    """Return the artifact of the first plan whose outputs keep the promised accuracy.
 
-    If none does, of the last one that errs hardly more than numpy in float32.
+    If no plan keeps it, return the artifact of the last plan that errs hardly more than numpy in
+    float32.
 
     Parameters
     ----------
     first : Generating
-        By the plan that comes first.
+        The model with the first plan.
     verifier : Verifier
-        Of the model, for what is promised.
+        The judge of the model's outputs, with the promised accuracy.
 
     Raises
     ------
     AccuracyError
-        If outputs are wrong, or the reference cannot run the model.
+        The outputs of every plan are wrong, or nothing can run the model to judge them.
     """
     accuracy = pipeline.accuracy
     loaded = first.planned.loaded
@@ -91,7 +93,7 @@ def finish_as_promised(pipeline: Pipeline, first: Generating, verifier: Verifier
             attempt = pipeline.finish(generating)
             on_failure.enter_context(attempt.compiled)
             attempts.append(attempt)
-            # Nobody waits longer for the check than for what is checked.
+            # The check may take no longer than the compilation that it checks.
             patience = sum(v for name, v in pipeline.clock.seconds.items() if name != "verify")
             with pipeline.clock.phase("verify", alone=False):
                 outputs = _outputs(attempt.compiled, verifier, pipeline)
@@ -104,7 +106,7 @@ def finish_as_promised(pipeline: Pipeline, first: Generating, verifier: Verifier
             admissions = next_admissions(attempt.admission, verdict, accuracy)
             if not admissions:
                 break
-            # The weights are gone: read again, they need not be held beside the packed ones.
+            # The model is read again, so that its weights need no memory beside the packed ones.
             again = pipeline.read(
                 partial(load_model, loaded.original, weights=loaded.weights), keep=False
             )
@@ -127,11 +129,11 @@ def finish_as_promised(pipeline: Pipeline, first: Generating, verifier: Verifier
 def next_admissions(
     admission: Admission, verdict: Verdict, accuracy: Accuracy
 ) -> Sequence[Admission]:
-    """Return what to try after a plan was judged, in turn; nothing if it kept the promise.
+    """Return the admissions to try after a verdict, in order; none if the promise was kept.
 
-    What rounding explains descends step by step. A wrong kernel is no question of degree, and where
-    float32 itself misses the bound no step between helps: then the strictest plan is next, of the
-    fewest and plainest algorithms.
+    If rounding explains the error, all stricter admissions follow, one by one. If a kernel is
+    wrong, or float32 itself misses the bound, admissions in between would not help. The strictest
+    one then follows at once, because it has the fewest and simplest algorithms.
     """
     stricter = accuracy.admissions[accuracy.admissions.index(admission) + 1 :]
     if verdict.kept:
@@ -141,7 +143,7 @@ def next_admissions(
 
 
 def tell(judged: Sequence[Judged], accuracy: Accuracy) -> str:
-    """Return in one line what became of the plans before the last, and of the last one."""
+    """Return one line about the errors of the first plan, and of the last one if it differs."""
     (first_admission, first), (last_admission, last) = judged[0], judged[-1]
     again = f"compiled again {last_admission}, " if len(judged) > 1 else ""
     if first.is_rounding(accuracy) or not last.kept:
@@ -163,7 +165,7 @@ def tell(judged: Sequence[Judged], accuracy: Accuracy) -> str:
 
 
 def _by(error: float) -> str:
-    """Return an error in words; an infinite one is of other rows, or of a truth that is zero."""
+    """Return an error in words. It is infinite if rows differ or the true output is zero."""
     return f"by {error:.2g}" if math.isfinite(error) else "beyond measure"
 
 
@@ -171,26 +173,26 @@ def _outputs(compiled: CompiledModule, verifier: Verifier, pipeline: Pipeline) -
     threads = min(pipeline.threads, usable_cpus())
 
     def run() -> Arrays:
-        # Closed again before the reference runs: the two never hold the weights at once.
+        # The module is closed before the reference runs, so that only one of them has the weights.
         with compiled.module(threads) as module:
             return module.run(verifier.inputs)
 
     if pipeline.target.mcpu != host_target().mcpu:
-        _run_apart(run, pipeline.target)
+        _run_in_child(run, pipeline.target)
     return run()
 
 
-def _run_apart(run: Callable[[], Arrays], target: CpuTarget) -> None:
-    """Run code for another CPU in a child first, which it may end.
+def _run_in_child(run: Callable[[], Arrays], target: CpuTarget) -> None:
+    """Run code for another CPU in a child process first, because it may end the process.
 
     Raises
     ------
     TargetError
-        If it does.
+        The code ended the child.
     """
 
     def work(_: int) -> None:
-        with contextlib.suppress(Exception):  # the parent meets it too
+        with contextlib.suppress(Exception):  # the parent raises it again
             run()
 
     with TemporaryFolder("first-run") as folder:
@@ -214,7 +216,7 @@ def _finished(
     judged: Sequence[Judged] = (),
     unchecked: str | None = None,
 ) -> CompiledModule:
-    """Write the outcome into an attempt's artifact; if that fails, delete it."""
+    """Write the verdict into an attempt's artifact. If that fails, delete the artifact."""
     compiled, seconds = attempt.compiled, dict(pipeline.clock.seconds)
     verdict = judged[-1][1] if judged else None
     with ExitStack() as on_failure:

@@ -1,4 +1,4 @@
-"""The way through the house, for each CPU and each shape that a model is compiled for.
+"""Run all steps of a compilation for each CPU and each shape.
 
 import → simplify → extract → tune → solve → rewrite → lower → build → link → verify
 """
@@ -60,33 +60,41 @@ def compile_each(
     progress_of: Callable[[int], ProgressCallback],
     calibration: CalibrationReport | None = None,
 ) -> Generator[CompiledModule]:
-    """Compile a model for several CPUs, each in numbers of its own.
+    """Compile a model for several CPUs, each with its own precision.
 
-    The model is imported once, and what outputs are compared with is computed once for each
-    promise. While the code for one CPU is generated, the plan for the next is made.
+    The model is imported once, and the reference runs once for each promised accuracy. While the
+    code for one CPU is generated, the next plan is made.
 
     Parameters
     ----------
     progress_of : callable
-        Return where the progress of a member goes, by its number.
+        A function that returns the progress callback of a member, by its number.
     calibration : CalibrationReport, optional
-        What calibration data decided before, for the plans to tell.
+        Decisions that calibration data led to, for the plans' reports.
+
+    Yields
+    ------
+    CompiledModule
+        The artifact for each member, in order.
 
     Raises
     ------
     ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
     """
-    # Who looks at a kernel's intermediate forms wants it to have them.
+    # Code from the cache has no intermediate forms, so that nothing could be dumped.
     cache = None if os.environ.get(DUMP_VARIABLE) else open_object_cache()
     with OneAtATime(cache) as generations:
         begun = _begin_each(model, members, options, progress_of, generations, calibration)
-        # Nothing else runs while kernels are measured.
+        # With a tuning budget, no code is generated while kernels are measured.
         finished = _finish_each(begun if options.budget.seconds else _one_ahead(begun))
         for number, member in enumerate(members):
             with ExitStack() as on_failure:
                 parts = [on_failure.enter_context(next(finished)) for _ in options.signatures]
                 joined = join_set(
-                    *(parts, member.target, generations, options.plan.max_weights),
+                    parts,
+                    member.target,
+                    generations,
+                    options.plan.max_weights,
                     progress_of(number),
                 )
                 on_failure.pop_all()
@@ -100,9 +108,15 @@ class _Begun:
     Attributes
     ----------
     signature : int
-        Its number.
+        The number of the signature.
+    pipeline : Pipeline
+        The steps, with the settings for the CPU and the signature.
+    generating : Generating
+        The planned model.
+    tuned : TuneReport or None
+        The result of tuning for this CPU, if any.
     unchecked : str or None
-        Why what comes of it is not to be verified.
+        The reason why the artifact is not verified; None if it is.
     """
 
     signature: int
@@ -113,7 +127,7 @@ class _Begun:
 
 
 def _one_ahead(begun: Iterable[_Begun]) -> Iterator[_Begun]:
-    """Yield each once the next has begun too."""
+    """Yield each item only after the next one has begun."""
     waiting: list[_Begun] = []
     for one in begun:
         if waiting:
@@ -152,7 +166,7 @@ def _begin_each(
     models: list[Simplified] = []
     for number, member in enumerate(members):
         cpu, own = member.target, options.computing(member.precision)
-        # One for each signature, whose seconds it counts.
+        # Each signature has its own clock, because its report has its own seconds.
         count = len(options.signatures)
         clocks = [
             PhaseClock(of_part(progress_of(number), "shape", signature, count))
@@ -194,7 +208,8 @@ def _load(
     Raises
     ------
     UsageError
-        If all integers are asked for and it has none: float32 would come out without a word.
+        The precision is ``int8``, but the model is not quantised. Without an error, the caller
+        would get float32 and not notice.
     """
     loaded = load_for_import(model, shapes, processing, WeightStore())
     if Precision.INT8 in precisions and not is_quantised(loaded.reference):
@@ -206,7 +221,7 @@ def _load(
 
 
 def _numbered(what: str, number: int, count: int) -> tuple[str, ...]:
-    """Return the folder for one of ``count``; none for the only one."""
+    """Return the name of the folder for one of several things; empty if there is only one."""
     return (f"{what}-{number + 1}",) if count > 1 else ()
 
 
@@ -223,7 +238,7 @@ def _pipeline(
         threads=options.threads,
         options=options.plan,
         templates=options.templates,
-        # Asked for by every plan, each of which would read them anew.
+        # Every plan asks for the records; the cache avoids reading them again.
         records=functools.cache(
             partial(measured_schemes, store, cpu, options.threads, keep=generations.kept)
         ),
@@ -237,7 +252,7 @@ def _pipeline(
 
 
 def _unchecked(cpu: CpuTarget) -> str | None:
-    """Return why what is compiled cannot be run and checked here; None if it can."""
+    """Return why this host cannot run and check code for a CPU; None if it can."""
     return code_obstacle(cpu.machine, cpu.demands, host_features())
 
 
@@ -260,13 +275,13 @@ def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> Deci
     return planned.decided
 
 
-def tune_together(
+def tune_jointly(
     models: Sequence[ModelLike],
     cpu: CpuTarget,
     options: CompileOptions,
     on_progress: ProgressCallback,
 ) -> TuneReport | None:
-    """Measure what several forms of one model need within its budget; None if there is none.
+    """Measure the workloads of several forms of one model; None if there is no budget.
 
     Raises
     ------
@@ -286,11 +301,11 @@ def _tune_networks(
     options: CompileOptions,
     clock: PhaseClock,
 ) -> TuneReport | None:
-    """Measure what networks need, here, within the budget; None if there is none."""
+    """Measure the workloads of networks on this machine; None if there is no budget."""
     if options.budget.seconds == 0:
         return None
     strategy = make_strategy("xgb", cpu, options.threads, store)
-    # Records of what `auto` may choose from are worth having; it never chooses bfloat16.
+    # Records for `auto` are useful to all other precisions, but `auto` never chooses bfloat16.
     halves = options.plan.precision is Precision.BF16
     precision = Precision.BF16 if halves else Precision.AUTO
     with clock.phase("tune", alone=False):

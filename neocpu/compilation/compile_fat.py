@@ -33,9 +33,9 @@ class FatPart:
     Attributes
     ----------
     variant : Variant
-        Where it lies in the file.
+        The part's place in the file.
     compiled : CompiledModule
-        What was decided; closed.
+        The compiled module with its decisions. It is closed.
     """
 
     variant: Variant
@@ -55,27 +55,29 @@ def compile_fat(
     on_progress: ProgressCallback | None = None,
     **settings: Unpack[CompileSettings],
 ) -> tuple[FatPart, ...]:
-    """Compile an ONNX model for several CPUs into one file, of which each host loads the best part.
+    """Compile an ONNX model for several CPUs into one file. Each host loads its best part.
 
     Parameters
     ----------
     model, settings
-        As `neocpu.compile` takes them.
+        See `neocpu.compile`.
     cpus : sequence of str
-        Targets, as `neocpu.compile` takes them. One ends with its precision where it is another
-        than ``precision``: ``("avx2:int8", "avx512-vnni:int8", "rpi4")``.
+        The targets, as text that `neocpu.compile` accepts. A suffix gives a CPU its own precision,
+        as in ``("avx2:int8", "avx512-vnni:int8", "rpi4")``.
     path : path
-        The file to write: all of it appears or nothing does.
+        The file to write. If the compilation fails, no file appears.
     precision : str
-        As in `neocpu.compile`, of the CPUs that name none.
+        The precision of CPUs without a suffix: see `neocpu.compile`.
     calibration, how, max_error, min_agreement
-        As `neocpu.compile_calibrated` takes them, of a float32 model: it is calibrated once, and
-        compiled so for each CPU whose precision is ``int8`` or ``auto``.
+        See `neocpu.compile_calibrated`. A float32 model is calibrated once, and compiled with the
+        result for each CPU whose precision is ``int8`` or ``auto``.
+    on_progress : callable, optional
+        A function that is called with a `Progress` for each step.
 
     Returns
     -------
     tuple of FatPart
-        In the order of ``cpus``.
+        The parts, in the order of ``cpus``.
 
     Raises
     ------
@@ -89,8 +91,8 @@ def compile_fat(
         if calibration is None:
             if max_error is not None:
                 raise UsageError(
-                    "--max-error of several CPUs needs calibration data: name bf16 beside a CPU, "
-                    "as in amx:bf16, or compile for one"
+                    "--max-error for several CPUs needs calibration data: give a CPU a precision, "
+                    "as in amx:bf16, or compile for one CPU"
                 )
             each = compile_each(model, members, options, progress.__getitem__)
         else:
@@ -111,21 +113,21 @@ def compile_fat(
 
 
 def parse_members(cpus: Sequence[str], default: Precision, *, tuning: bool) -> tuple[Member, ...]:
-    """Parse all CPUs and check what each needs, before minutes are spent on the first.
+    """Parse all CPUs and check the needs of each, before minutes are spent on the first.
 
     Parameters
     ----------
     default : Precision
-        Of those that name none.
+        The precision of CPUs that name none.
     tuning : bool
-        Whether kernels are to be measured, which is done here.
+        Whether kernels will be measured on this machine.
 
     Raises
     ------
     TargetError, UsageError
     """
     if isinstance(cpus, str):
-        raise ArgumentTypeError(f"cpus must be a sequence, as ({cpus!r},), got one str")
+        raise ArgumentTypeError(f"cpus must be a sequence, such as ({cpus!r},), got one str")
     members: list[Member] = []
     for text in cpus:
         member = Member.parse(text, default)
@@ -137,7 +139,8 @@ def parse_members(cpus: Sequence[str], default: Precision, *, tuning: bool) -> t
         if tuning and missing_on_host(member.target):
             raise TargetError(
                 f"--tune-budget measures on this machine, which cannot run '{member.name}': tune "
-                "on such a one with `neocpu tune`, then compile with --db and without --tune-budget"
+                "on one that can, with `neocpu tune`, then compile with --db and without "
+                "--tune-budget"
             )
         find_linker(member.target.machine)
         members.append(member)

@@ -1,4 +1,4 @@
-"""What a compilation is asked for, checked once for the command line, Python and fat files."""
+"""The options of a compilation, checked in one place for the command line, Python and fat files."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from neocpu.search.budget import Budget
 
 
 class CompileSettings(TypedDict, total=False):
-    """What `neocpu.compile` takes besides the model, the target, the precision and progress.
+    """The settings that all compiling functions share: see `neocpu.compile`.
 
-    Functions that compile otherwise take the same, and pass it on.
+    Each function has its own parameters for the model, the target, the precision and progress.
     """
 
     goal: Goal
@@ -54,34 +54,36 @@ class CompileSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """All that `neocpu.compile` takes besides the model and the target, parsed.
+    """The arguments of `neocpu.compile` except the model and the target, parsed.
 
     Attributes
     ----------
     threads : int
-        Threads of a call that the plan is made for.
+        Number of threads of a call that the plan is made for.
     signatures : tuple of InputShapes
-        One, or those of a set of shapes.
+        The shapes of the inputs: one signature, or several for a set of shapes.
     databases : tuple of path
-        Tuning databases besides the shipped and the user's own, which ``only_databases`` leaves
-        out.
+        Tuning databases to read in addition to the shipped ones and the user's own.
+    only_databases : bool
+        Whether to read only ``databases``.
     budget : Budget
-        Of tuning.
+        The limit on tuning.
     plan : PlanOptions
+        The options of the layout search.
     templates : frozenset of str or None
         Convolution templates to choose among; None for all.
     accuracy : Accuracy
-        What is promised of the outputs.
+        The promised accuracy of the outputs.
     verify : bool
-        Whether they are held to it, where this host can run them.
+        Whether to check the outputs against ``accuracy``, if this host can run the code.
     processing : Processing
-        What is done before and after the model.
+        The steps before and after the model.
     disabled_rules : frozenset of str
-        Rules for graphs that are not applied.
+        Graph rules that are not applied.
     streams : int or None
-        Calls at once that the plan is made for; None where one call's time counts.
+        Number of concurrent calls that the plan is made for; None to minimise the time of one call.
     max_error : float
-        What outputs of a network in bfloat16 may err at most, norm-wise.
+        The largest norm-wise error of the outputs of a network in bfloat16.
     """
 
     threads: int
@@ -122,7 +124,7 @@ class CompileOptions:
         processing: Processing = NO_PROCESSING,
         disable_rules: Sequence[str] = (),
     ) -> CompileOptions:
-        """Parse the arguments of `neocpu.compile`, which says what they are.
+        """Parse the arguments of `neocpu.compile`, which describes them.
 
         Raises
         ------
@@ -151,31 +153,31 @@ class CompileOptions:
 
     @property
     def cpus(self) -> int:
-        """How many CPUs the plan is made for."""
+        """The number of CPUs that the plan is made for."""
         return self.threads * (self.streams or 1)
 
     @property
     def shapes(self) -> InputShapes:
-        """What is said of the shapes, where there is no set of them.
+        """The shapes of the inputs, if the options have a single signature.
 
         Raises
         ------
         UsageError
-            If there is one.
+            The options have a set of shapes.
         """
         if len(self.signatures) > 1:
             raise UsageError(
-                f"a set of {len(self.signatures)} shapes, where one is needed: give one shape"
+                f"a set of {len(self.signatures)} shapes, but only one is allowed: give one shape"
             )
         return self.signatures[0]
 
     def computing(self, precision: Precision) -> CompileOptions:
-        """Return the same in numbers of ``precision``, and promising what these keep.
+        """Return options for another precision, with an accuracy that it can keep.
 
         Raises
         ------
         UsageError
-            If more is asked for than they keep.
+            The requested accuracy is higher than ``precision`` can keep.
         """
         level = DEFAULT if self.accuracy.name == BFLOAT16.name else self.accuracy
         if precision is Precision.BF16:
@@ -185,19 +187,23 @@ class CompileOptions:
         return replace(self, plan=replace(self.plan, precision=precision), accuracy=level)
 
     def after_tuning(self) -> CompileOptions:
-        """Return the same with the budget spent, and without databases nothing was written to."""
+        """Return options without a tuning budget and without databases that do not exist."""
         written = tuple(path for path in self.databases if os.path.exists(path))
         return replace(self, budget=Budget(0.0, None), databases=written)
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One of the CPUs that a model is compiled for, and in what numbers.
+    """One of the CPUs that a model is compiled for, with its precision.
 
     Attributes
     ----------
+    target : CpuTarget
+        The CPU.
+    precision : Precision
+        The numbers to compute in.
     name : str
-        What messages and fat files call it.
+        The name of the CPU in messages and fat files.
     """
 
     target: CpuTarget
@@ -211,18 +217,18 @@ class Member:
         Raises
         ------
         TargetError
-            If there is no such CPU.
+            There is no such CPU.
         UsageError
-            If there is no such precision.
+            There is no such precision.
         """
         name, colon, precision = text.rpartition(":")
-        if not colon or text.lstrip().startswith("{"):  # of a target in JSON
+        if not colon or text.lstrip().startswith("{"):  # a target in JSON has colons too
             return cls(parse_target(text), default, text)
         return cls(parse_target(name), parse_precision(precision), name)
 
 
 def parse_goal(goal: str) -> str:
-    """Return one of `GOALS`."""
+    """Check that a goal is one of `GOALS`, and return it."""
     if goal not in GOALS:
         hint = did_you_mean(str(goal), GOALS)
         raise UsageError(f"goal must be 'latency' or 'throughput', got {goal!r}{hint}")
@@ -230,7 +236,7 @@ def parse_goal(goal: str) -> str:
 
 
 def parse_threads(threads: int | None) -> int:
-    """Return a number of threads: by default, of the CPUs that this process may use."""
+    """Check a number of threads; by default it is the number of CPUs that this process may use."""
     if threads is None:
         return usable_cpus()
     if not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
@@ -240,7 +246,7 @@ def parse_threads(threads: int | None) -> int:
 
 
 def parse_budget(time: float | str | None, trials: int | None = None) -> Budget:
-    """Return a tuning budget: seconds or text such as ``"10m"``, and measurements."""
+    """Return a tuning budget from a time (seconds, or text such as ``"10m"``) and a trial limit."""
     seconds = None if time is None else _seconds(time)
     if trials is not None and trials < 0:
         raise UsageError(f"trials must be 0 or more, got {trials}")

@@ -1,8 +1,8 @@
-"""Compiling a float32 model with bfloat16 where that is faster, as far as a limit on errors allows.
+"""Compile a float32 model with bfloat16 where that is faster, within a limit on errors.
 
-What outputs err is measured on the random inputs that every artifact is verified with. Where the
-whole network in bfloat16 errs too much, layers go back to float32, those that save least first:
-each adds about as much noise as another, so that the power of the noise goes with their number.
+Errors of outputs are measured on the random inputs of verification. If the whole network in
+bfloat16 errs too much, layers return to float32, starting with those that save the least time. All
+layers add about the same noise, so the power of the noise is proportional to their number.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from neocpu.search.tuner import TuneReport
 _log = logging.getLogger("neocpu")
 
 _ATTEMPTS: Final = 3
-"""At fewer layers in bfloat16, before all are in float32."""
+"""Number of attempts with fewer layers in bfloat16, before all are in float32."""
 _FEWER: Final = 0.7
-"""Of the layers that a limit is expected to leave, and of those that were too many."""
+"""Safety factor of each lower number of layers, and the assumed share if an error is infinite."""
 
 
 def limited(options: CompileOptions, limit: float) -> CompileOptions:
-    """Return options that allow outputs to err ``limit``, norm-wise.
+    """Return options with a limit on the norm-wise error of outputs.
 
     Raises
     ------
     UsageError
-        If that is no limit, or there is nothing that it could allow.
+        The limit is not a positive number, or the precision excludes bfloat16.
     """
     if not 0 < limit < math.inf:
         raise UsageError(f"max_error must be above 0, got {limit!r}")
@@ -52,7 +52,7 @@ def limited(options: CompileOptions, limit: float) -> CompileOptions:
 
 
 def is_in_float32(model: ModelLike, options: CompileOptions) -> bool:
-    """Whether a model is not quantised: what integers it has are right as they are."""
+    """Return whether a model is not quantised: integers of a quantised model cause no error."""
     return not is_quantised(
         load_for_import(model, options.signatures[0], options.processing).reference
     )
@@ -66,9 +66,9 @@ def compile_within(
     Raises
     ------
     UsageError
-        If this host cannot run the code, and so cannot say what it errs, or is not to.
+        This host cannot run the code to measure its error, or verification is off.
     AccuracyError
-        If outputs err more even in float32.
+        The outputs err more even in float32.
     ModelError, UnsupportedError, TargetError, DatabaseError
     """
     limit = options.max_error
@@ -103,7 +103,7 @@ def compile_within(
         found.close()
         if ranked is None:
             ranked = _ranked(found.decided, plan_only(model, cpu, _in_float32(options)))
-        # A share that an error beyond measure says nothing of is guessed.
+        # An infinite error does not say how many layers to keep, so the share is a guess.
         share = (limit / error) ** 2 if math.isfinite(error) else _FEWER
         ranked = ranked[: int(len(ranked) * min(1.0, share) * _FEWER)]
         if not ranked:
@@ -127,7 +127,7 @@ def _error(compiled: CompiledModule) -> float:
 
 
 def _in_float32(options: CompileOptions) -> CompileOptions:
-    """Return options for the same operators as in bfloat16, by name, all of them in float32."""
+    """Return options that keep the names of operators in bfloat16, but compute all in float32."""
     given = options.computing(Precision.BF16)
     first = given.signatures[:1]
     plan = replace(given.plan, narrow=frozenset(), max_weights=None)
@@ -135,7 +135,7 @@ def _in_float32(options: CompileOptions) -> CompileOptions:
 
 
 def _ranked(halves: Decisions, plain: Decisions) -> list[str]:
-    """Return the names of operators that multiply bfloat16, those first that save most time."""
+    """Return the names of operators that multiply bfloat16, by the time saved, most first."""
     seconds = {op.name: op.seconds for op in plain.ops}
     saved = {
         op.name: seconds.get(op.name, math.inf) - op.seconds

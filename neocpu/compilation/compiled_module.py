@@ -1,4 +1,4 @@
-"""What a compilation gives: an artifact that is not exported yet."""
+"""The result of a compilation: an artifact that is not exported yet."""
 
 from __future__ import annotations
 
@@ -24,28 +24,29 @@ from neocpu.verification.reference.comparison import Comparison
 
 
 class CompiledModule(Unpicklable, Closing):
-    """A compiled model: an artifact in a temporary folder until it is exported.
+    """A compiled model: an artifact in a temporary folder, until it is closed.
 
     Attributes
     ----------
     header : ArtifactHeader
+        The artifact's header.
     decided : Decisions
-        The compiler's decisions; of a set of shapes, for the first of them.
+        The compiler's decisions; for a set of shapes, those for the first one.
     predicted : tuple of KernelReport
-        Predicted times of its kernels, in the compiler's own types.
+        Predicted times of the kernels, in the compiler's own types.
     plan : Plan
         The plan as the artifact stores it.
     kernels : tuple of CompiledKernel
-        Its code.
+        The code of the kernels.
     origins : tuple of WeightOrigin or None
-        Of a part of a set, what the first of its weights were packed of.
+        Sources of the artifact's first weights, if it is one part of a set of shapes.
     verification : Comparison or None
-        Against the independent reference; None if it was not asked for or cannot run here, as
-        ``plan.unchecked`` says.
+        The comparison with the independent reference. It is None if it was not requested or the
+        code cannot run here; ``plan.unchecked`` has the reason.
     seconds : dict of str to float
-        How long each phase took.
+        The duration of each phase.
     tuned : TuneReport or None
-        What was measured for it; None if nothing was to be.
+        The result of tuning; None if no tuning was requested.
     """
 
     _instead = "export it to a file, and neocpu.load() that in each process"
@@ -72,16 +73,16 @@ class CompiledModule(Unpicklable, Closing):
 
     @property
     def path(self) -> Path:
-        """The artifact, until `close`."""
+        """The path of the temporary artifact, which `close` deletes."""
         return Path(self._folder.name) / "module.so"
 
     @property
     def integers(self) -> tuple[CalibratedLayer, ...]:
-        """The layers in integers of a float32 model that was compiled with calibration data."""
+        """The layers that calibration data moved from float32 to integers."""
         return () if (found := self.plan.calibration) is None else found.layers
 
     def amend(self, plan: Plan) -> None:
-        """Write into the artifact what became known of its plan once it had run."""
+        """Replace the plan that the artifact stores, once its run has added to it."""
         self.header = replace_header(self.path, self.header.with_plan(plan))
 
     def module(self, threads: int | None = None) -> Module:
@@ -89,12 +90,12 @@ class CompiledModule(Unpicklable, Closing):
         return load(self.path, threads)
 
     def export(self, path: str | os.PathLike[str]) -> ArtifactHeader:
-        """Write the artifact to ``path``: all of it appears there or nothing does.
+        """Write the artifact to ``path``. If that fails, no part of it appears there.
 
         Raises
         ------
         UsageError, ArtifactError
-            If the folder is missing or read-only, or the disk is full.
+            The folder is missing or read-only, or the disk is full.
         """
         with (
             open(self.path, "rb") as source,
@@ -104,9 +105,9 @@ class CompiledModule(Unpicklable, Closing):
         return self.header
 
     def hand_over(self, path: str | os.PathLike[str]) -> ArtifactHeader:
-        """Write the artifact to ``path`` as `export` does; nothing is left here to load or export.
+        """Write the artifact to ``path`` as `export` does, and close this module.
 
-        It is moved there if that is possible.
+        The file is moved if possible, and copied otherwise.
         """
         if not move(self.path, Path(path)):
             self.export(path)
@@ -114,7 +115,7 @@ class CompiledModule(Unpicklable, Closing):
         return self.header
 
     def close(self) -> None:
-        """Delete the temporary artifact; what was exported stays."""
+        """Delete the temporary artifact. Exported files stay."""
         self._folder.cleanup()
 
     def __repr__(self) -> str:

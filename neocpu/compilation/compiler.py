@@ -1,4 +1,4 @@
-"""The public functions, which check what they are given."""
+"""The public functions `compile` and `tune`, which check their arguments."""
 
 from __future__ import annotations
 
@@ -60,75 +60,96 @@ def compile(
 ) -> CompiledModule:
     """Compile an ONNX model for one CPU.
 
+    The artifact lies in a temporary folder. `CompiledModule.export` writes it to a file, and
+    `neocpu.load` opens that file.
+
     Parameters
     ----------
     model : path, bytes, onnx.ModelProto or str
         The model, or the name of a built-in one such as ``resnet50``.
     target : str, dict or CpuTarget
-        Any spelling `parse_target` knows.
+        The CPU to compile for, in any form that `parse_target` accepts; by default this machine's.
     goal : str
-        ``latency``: one call takes the least time on all threads. ``throughput``: calls of one
-        thread each, made at once on all of them, which `neocpu.load` does with ``streams="auto"``.
+        ``latency`` minimises the time of one call on all threads. ``throughput`` maximises the
+        calls a second: as many calls at once as there are threads, each on one thread. Load such an
+        artifact with ``neocpu.load(path, streams="auto")``.
     threads : int, optional
-        Threads the plan is made for; by default the CPUs this process may use.
+        The number of threads that the plan is made for; by default the number of CPUs that this
+        process may use.
     shapes : mapping, or sequence of mappings, optional
-        Complete shapes of inputs with dynamic dimensions; or a number: the extent of a named
-        dimension, or the value of an input that is constant from then on, as in ``{"sr": 16000}``.
-        Several such mappings are a set of shapes: the artifact has a plan for each of them, and
+        A mapping from names to shapes or numbers. A shape, such as ``(1, 3, 224, 224)``, is the
+        complete shape of an input. A number is either the extent of a named dynamic dimension or
+        the value of an input that becomes a constant, as in ``{"sr": 16000}``. A sequence of
+        mappings is a set of shapes: the artifact has a plan for each of them, and stores the
         weights that they share once.
     batch : int, optional
-        Images of each call: the first extent of every input that ``shapes`` does not name and
-        whose first dimension is dynamic or, if none is, 1. A model of one image is changed to take
-        several: what it computes of each stays the same, and is checked against the model as given.
+        The number of images in each call. It is the first extent of every input that ``shapes``
+        does not name and whose first dimension is dynamic or, if none is dynamic, 1. A model of one
+        image is changed to take several. It computes the same for each image, and its results are
+        checked against the original model.
     databases : sequence of path
-        Tuning databases besides the shipped and the user's own; the last one is written to.
+        Tuning databases to read in addition to the shipped ones and the user's own. New
+        measurements are written to the last one.
     only_databases : bool
-        Use the records of ``databases`` alone; without any, the plan is made of estimates.
+        Whether to read only ``databases``. If there are none, the plan relies on estimates alone.
     tune_budget : float or str
-        Time to spend on measuring what no database knows: seconds, or text such as ``"60s"``,
-        ``"10m"`` or ``"1h"``.
+        The time to spend on measuring workloads that no database has: seconds, or text such as
+        ``"60s"``, ``"10m"`` or ``"1h"``. By default nothing is measured.
     opt : str
-        ``nchw``, ``conv-layout``, ``uniform`` or ``global`` (paper Table 3).
+        The level of layout optimisation: ``nchw``, ``conv-layout``, ``uniform`` or ``global``, as
+        in Table 3 of the paper.
     algorithms : sequence of str, optional
-        Restrict the convolution templates, as in ``("direct", "depthwise")``.
+        The only convolution templates to use, as in ``("direct", "depthwise")``; by default all.
     accuracy : str
-        ``default``: outputs err at most 1e-4, norm-wise; ``strict``: at most 5e-6, and convolutions
-        that err more than direct float32 summation, Winograd's and Strassen's, are excluded. See
-        `neocpu.schedules.vocabulary.accuracy`.
+        ``default`` allows a norm-wise error of the outputs of 1e-4. ``strict`` allows 5e-6 and
+        excludes Winograd's and Strassen's convolutions, because they err more than direct summation
+        in float32. See `neocpu.schedules.vocabulary.accuracy`.
     precision : str
-        ``auto`` and ``int8`` compute each operator of a quantised model in integers where that is
-        faster in the network, ``fp32`` nowhere; the results are the same. A float32 model is
-        computed in float32 by ``auto`` and ``fp32``, and refused by ``int8``: `compile_calibrated`
-        quantises it by data. ``bf16`` has convolutions and dense layers read bfloat16 and add up
-        in float32 where that is faster: outputs err by that, and are held to
-        `neocpu.schedules.vocabulary.accuracy.BFLOAT16`.
+        ``auto`` computes each operator of a quantised model in integers where that makes the
+        network faster, and a float32 model in float32. ``int8`` does the same, but refuses a
+        float32 model: `compile_calibrated` quantises one with data. ``fp32`` computes nothing in
+        integers. The results of a quantised model are the same with all three. ``bf16`` lets
+        convolutions, dense layers and attention multiply bfloat16 and add in float32 where that is
+        faster. Outputs err more then: `neocpu.schedules.vocabulary.accuracy.BFLOAT16` bounds their
+        errors instead of ``accuracy``.
     max_error : float, optional
-        What outputs of a float32 model may err, norm-wise, as in 1e-2: with ``auto`` it is computed
-        as with ``bf16``, as far as that stays within; layers that save little go back to float32.
-        Measured on random inputs, so that this host has to be able to run the code.
+        The largest norm-wise error of the outputs of a float32 model, such as 1e-2. With ``auto``
+        or ``bf16``, the model is compiled as with ``bf16``. If its outputs then err more, the
+        layers that save the least time return to float32. The error is measured on random inputs,
+        so this host must be able to run the code, and ``verify`` must be true.
     small : bool
-        Compute in integers, or with ``bf16`` in bfloat16, wherever the CPU can, faster or not:
-        weights take the least space.
+        Whether to compute in integers, or with ``bf16`` in bfloat16, wherever the CPU can, even if
+        that is slower. Weights are smallest then.
     max_weights : int, optional
-        Bytes that the packed weights may take: the plan is the fastest one found within them, and
-        its gap says how far it may be from the best one. Winograd's transformed weights are up to
-        nine times as many as the model's.
+        The limit on the packed weights, in bytes. The plan is the fastest one found within it, and
+        its gap says how far it may be from the best one. Without a limit, Winograd's transformed
+        weights may take up to nine times the space of the model's own; the weights of a quantised
+        network are kept to 45 % of their size in float32 if any plan can keep that.
     pack_at_load : bool
-        Of a set of shapes, whose plans may read weights in several packings: store each weight
-        once, and have the others made when the artifact is loaded. Else all are in the file.
+        Whether the file of a set of shapes has each weight in one packing, and loading makes the
+        other packings that its plans need. If false, the file has all packings: it is larger and
+        loads faster.
     solver : str
-        Of the layout search: ``auto`` (exact within ``search_seconds``, else the best plan found,
-        and how far that may be from the best one), ``exact`` (however long it takes), or the
-        paper's ``dp`` or ``pbqp``.
+        The solver of the layout search. ``auto`` is exact if ``search_seconds`` are enough;
+        otherwise it returns the best plan found and how far it may be from the best one. ``exact``
+        takes as long as it needs. ``dp`` and ``pbqp`` are the paper's methods.
     search_seconds : float, optional
-        Time limit of ``auto`` and ``dp``; 10 by default.
+        The time limit of ``auto`` and ``dp``, in seconds; 10 by default.
     verify : bool
-        Run the result against the reference, if this host can run it, and hold it to ``accuracy``.
+        Whether to compare the outputs with those of the reference and enforce the bound on their
+        errors, if this host can run the code.
     processing : Processing
-        What the artifact does before and after the model: `Processing.parse`.
+        The steps that the artifact performs before and after the model: see `Processing.parse`.
     disable_rules : sequence of str
-        Names of rules that are not applied to the graph, such as ``("fold-scale",)``: to see what
-        they bring, or to go on where one is wrong. docs/passes.md lists them.
+        The names of graph rules to leave out, such as ``("fold-scale",)``: to measure what a rule
+        gains, or to work around a wrong one. docs/passes.md lists them.
+    on_progress : callable, optional
+        A function that is called with a `Progress` for each step.
+
+    Returns
+    -------
+    CompiledModule
+        The artifact, with the compiler's decisions and the result of verification.
 
     Raises
     ------
@@ -185,42 +206,51 @@ def tune(
     on_progress: ProgressCallback | None = None,
     on_interrupt: Callable[[TuneReport], None] = lambda report: None,
 ) -> TuneReport:
-    """Measure the schemes of all convolutions of ``models`` that no database knows.
+    """Measure the schemes of all convolutions of ``models`` that no database has.
 
-    And how fast feature maps are transformed and joined, one workload for each class and size. All
-    models are tuned together, each to near its own optimum.
+    It also measures how fast feature maps are transformed and joined, one workload for each class
+    and size. All models are tuned jointly, each to near its own optimum.
 
     Parameters
     ----------
     models : sequence
-        As `compile` takes them.
+        The models, in any form that `compile` accepts.
     target, threads, shapes, batch
-        As in `compile`.
+        See `compile`.
     accuracy : str
-        ``strict``: measure only what `compile` may choose with that.
+        The accuracy that `compile` will be called with. ``strict`` measures only the schemes that
+        it allows.
     database : path, optional
-        Where the measurements go; by default the user's own database.
+        The file to write measurements to; by default the user's own database.
     only_database : bool
-        Know nothing but what ``database`` holds.
+        Whether to read only ``database``, and neither the shipped ones nor the user's own.
     strategy : str
-        ``xgb`` (a learned cost model ranks, the best few are measured, it learns; ends when little
-        is left to gain), ``grid`` (the paper's exhaustive search, best estimates first), ``random``
-        or ``analytic`` (measures nothing, so ``target`` may be any CPU).
+        ``xgb`` ranks schemes by a learned cost model, measures the best few and learns from them,
+        until little is left to gain. ``grid`` is the paper's exhaustive search, best estimates
+        first. ``random`` measures schemes at random. ``analytic`` measures nothing, so ``target``
+        may be any CPU.
     seed : int
-        Equal seeds and measurements give equal searches.
+        The seed of the search. Equal seeds and measurements give equal searches.
     budget : float or str, optional
-        Seconds, or text such as ``"10m"``; no limit by default.
+        The time limit: seconds, or text such as ``"10m"``; no limit by default.
     trials : int, optional
-        Measurements; no limit by default.
+        The largest number of measurements; no limit by default.
     tracker : str, optional
-        ``HOST:PORT`` of a TVM RPC tracker: measure on its servers instead of on this machine, for
-        their ``target`` and with ``threads`` threads there.
+        ``HOST:PORT`` of a TVM RPC tracker. Its servers then measure instead of this machine.
+        ``target`` and ``threads`` describe these servers.
     key : str, optional
-        What those servers are registered under.
+        The name under which the servers are registered at the tracker.
     parallel : int, optional
-        Servers to use at once; by default all.
+        The largest number of servers to use at once; by default all.
+    on_progress : callable, optional
+        A function that is called with a `Progress` for each step.
     on_interrupt : callable, optional
-        Called with what was tried until then, if Ctrl-C ends the measuring.
+        A function that is called with the report so far if Ctrl-C ends the search.
+
+    Returns
+    -------
+    TuneReport
+        The result of the search.
 
     Raises
     ------
@@ -228,7 +258,7 @@ def tune(
     """
     if isinstance(models, str | bytes) or not isinstance(models, Sequence):
         raise ArgumentTypeError(
-            f"models must be a sequence, as [model], got {type(models).__name__}"
+            f"models must be a sequence such as [model], got {type(models).__name__}"
         )
     report = on_progress or silent
     cpu = parse_target(target)
@@ -244,9 +274,17 @@ def tune(
     for number, model in enumerate(models):
         report(Progress("import", number, len(models), str(model) if _is_path(model) else ""))
         networks.append(workloads_of(read_network(model, given), cpu))
-    admission = level.admission
     return tune_networks(
-        *(networks, cpu, threads, store, chosen, limit, report, measuring, admission, on_interrupt)
+        networks,
+        cpu,
+        threads,
+        store,
+        chosen,
+        limit,
+        report,
+        measuring,
+        level.admission,
+        on_interrupt,
     )
 
 
@@ -255,7 +293,7 @@ def _is_path(model: ModelLike) -> bool:
 
 
 def _linkable(target: str | dict[str, Any] | CpuTarget) -> CpuTarget:
-    """Return the CPU, having found a linker: its absence is not told after minutes of tuning."""
+    """Parse a target, and check now that a linker exists, not after minutes of tuning."""
     cpu = parse_target(target)
     find_linker(cpu.machine)
     return cpu

@@ -1,4 +1,4 @@
-"""Tuning a network: which databases, which space, which machine."""
+"""Tune a network: choose the databases, the search space and the machine that measures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from neocpu.tuning_db.record import Record, TargetKey, Workload, newest_day
 from neocpu.tuning_db.store import Borrowed, Store, default_database, shipped_databases
 
 _log = logging.getLogger("neocpu")
-# A foreign file would otherwise print all of itself.
+# Without a limit, a file of another kind would cause one warning a line.
 MAX_WARNINGS = 3
 
 StrategyMaker: TypeAlias = Callable[[CpuTarget, int, Store, int], Strategy]
@@ -63,27 +63,30 @@ STRATEGIES: dict[str, StrategyMaker] = {
 def open_store(
     databases: Sequence[str | os.PathLike[str]], *, only: bool = False, writing: bool = False
 ) -> Store:
-    """Layer the shipped records, the user's own, and ``databases``, which must exist.
+    """Open the shipped records, the user's own and ``databases`` as layers of one store.
 
     Parameters
     ----------
+    databases : sequence of path
+        Files that must exist.
     only : bool
-        Leave out the shipped records and the user's own.
+        Whether to leave out the shipped records and the user's own.
     writing : bool
-        Whether measurements are to be written: to the last one, which need not exist then.
+        Whether measurements will be written. They go to the last of ``databases``, which need not
+        exist then, or without any to the user's own database.
 
     Raises
     ------
     UsageError
-        If measurements are to be written and there is no database to write to.
+        Measurements will be written, but there is no database to write to.
     DatabaseError
-        If a file cannot be read.
+        A file cannot be read.
     """
     if writing and only and not databases:
         raise UsageError("--only-db leaves no database to write to: name one with --db")
     user, named = default_database(), [Path(path) for path in databases]
     last = (named.pop() if named else user) if writing else None
-    # A folder that may not be looked into, as root's is to others, holds no database of one's own.
+    # `os.path.exists` is false in a folder that may not be read, such as root's.
     own = [user] if user != last and os.path.exists(user) else []
     layers = named if only else [*own, *named]
     shipped = () if only else shipped_databases()
@@ -98,21 +101,22 @@ def open_store(
 def measured_schemes(
     store: Store, target: CpuTarget, threads: int, workload: Workload, keep: Keep = make_anew
 ) -> Measured:
-    """Return the best seconds of each scheme on record; None for one that failed.
+    """Return the best seconds of each recorded scheme; None for a scheme that failed.
 
-    A workload that has only failures on record for ``target`` and ``threads``, or nothing, gets the
-    records of the most similar workload or of the closest relative besides (`Store.lenders`), each
-    multiplied by the median ratio of the estimates here to those there. That keeps their order and
-    makes them compare with estimates. For many threads, each is also multiplied by what its own
-    estimates say of them: a scheme that was the best with two may have no more tasks than that.
+    A workload may have no successful record for ``target`` and ``threads``. It then also gets the
+    records of the most similar workload or of the closest relative of the CPU (`Store.lenders`).
+    Their seconds are multiplied by the median ratio of the estimates here to those there. That
+    keeps their order and makes them comparable with estimates. With many threads, the seconds of
+    each scheme are also multiplied by the ratio of its own estimates with many threads and with
+    few: the best scheme with two threads may have only two tasks.
 
-    They were measured with nothing beside them. Of one of several streams each takes as many times
-    as long as its estimate says that sharing the memory makes it.
+    Schemes were measured with nothing else running. If there are several streams, the seconds of
+    each are multiplied by the estimated slowdown from sharing the memory.
 
     Parameters
     ----------
     keep : callable
-        Where an earlier compilation may have left the answer.
+        A function that may have the result from an earlier compilation: see `Keep`.
     """
 
     def find() -> tuple[str, str, list[tuple[Any, float | None]]]:
@@ -143,12 +147,12 @@ def _measured_schemes(
 def _borrowed(
     lender: Borrowed, target: CpuTarget, threads: int, workload: Workload
 ) -> Measured | None:
-    """Return another's records as they would have been measured here; None if none of them fits."""
+    """Return the records of a lender, scaled to this CPU and workload; None if none can be used."""
     key, other = lender.target, lender.workload
     is_similar, is_elsewhere = other != workload, key != TargetKey.of(target, threads)
     there = target if key.mcpu == target.mcpu else cpu_target(key)
     records = _usable(lender.records, workload, target, there, own=not is_similar)
-    if is_similar:  # its failures may be those of its steps
+    if is_similar:  # its failures may be due to its own steps
         usable = _usable(records, other, there, own=False)
         records = {scheme: each for scheme, each in usable.items() if each.result.error is None}
     if not any(record.result.error is None for record in records.values()):
@@ -176,7 +180,7 @@ def _usable(
 ) -> Mapping[Scheme, Record]:
     """Return the records of schemes that can be estimated and run on all of these targets.
 
-    Of a workload's own records all should be.
+    If ``own``, the records are the workload's own, and unusable ones cause a warning.
     """
     usable = {
         scheme: record
@@ -195,7 +199,7 @@ def _usable(
 def _on_many(
     workload: Workload, scheme: Scheme, target: CpuTarget, threads: int, few: int
 ) -> float:
-    """Return how many times as long a scheme takes with many threads as with few."""
+    """Return the estimated seconds with many threads, as a multiple of those with few."""
     many = registry.estimate(workload, scheme, with_cores(target, threads), threads)
     return many / registry.estimate(workload, scheme, target, few)
 
@@ -203,12 +207,12 @@ def _on_many(
 def _beside_others(
     found: Measured, target: CpuTarget, threads: int, workload: Workload
 ) -> Measured:
-    """Return what was measured alone as it is where ``target.streams`` calls share the memory."""
+    """Scale seconds that were measured alone to ``target.streams`` calls that share the memory."""
     alone = replace(target, streams=1)
 
     def shared(scheme: Scheme, seconds: float) -> float:
-        together = registry.estimate(workload, scheme, target, threads)
-        return seconds * together / registry.estimate(workload, scheme, alone, threads)
+        sharing = registry.estimate(workload, scheme, target, threads)
+        return seconds * sharing / registry.estimate(workload, scheme, alone, threads)
 
     every = found.seconds.items()
     return replace(found, seconds={s: best and shared(s, best) for s, best in every})
@@ -231,14 +235,14 @@ def make_strategy(
     Parameters
     ----------
     store : Store
-        What a learning strategy learns from before anything is measured.
+        The records that a learning strategy learns from before anything is measured.
     seed : int
-        Equal seeds and measurements give equal searches.
+        The seed of the search. Equal seeds and measurements give equal searches.
 
     Raises
     ------
     UsageError
-        If there is none of that name.
+        There is no strategy of that name.
     """
     if name not in STRATEGIES:
         hint = did_you_mean(name, STRATEGIES)
@@ -249,18 +253,14 @@ def make_strategy(
 def workloads_of(
     network: Network, target: CpuTarget, precision: Precision = Precision.AUTO
 ) -> list[Workload]:
-    """Return what a plan of ``network`` needs to know: its convolutions, and what memory costs."""
+    """Return the workloads that a plan needs: convolutions, and those that measure memory."""
     convs = network.computing(precision, target).convs
     ways = (workload for conv in convs for workload, _ in conv.ways)
     return [*ways, *memory_workloads(network, target)]
 
 
 def search_space(target: CpuTarget, threads: int, admission: Admission = EVERY_TILE) -> SearchSpace:
-    """Return every template's legal schemes that are exact enough.
-
-    With their estimates for ``threads`` threads.
-    """
-
+    """Return all legal schemes that are exact enough, with estimates for ``threads`` threads."""
     return SearchSpace(
         schemes=lambda w: registry.admitted(admission, registry.schemes(w, target, threads), w),
         estimate=lambda workload, scheme: registry.estimate(workload, scheme, target, threads),
@@ -280,27 +280,27 @@ def tune_networks(
     admission: Admission = EVERY_TILE,
     on_interrupt: Callable[[TuneReport], None] = lambda report: None,
 ) -> TuneReport:
-    """Measure what ``store`` does not know of networks.
+    """Measure the workloads of networks that ``store`` has no records of.
 
     Parameters
     ----------
     networks : sequence of collection of Workload
-        What each network runs, as many times as it does.
+        The workloads of each network, each as often as the network runs it.
     measuring : context manager of Measurer
-        As `measurer_for` makes it.
+        The measurer, from `measurer_for`.
     admission : Admission
-        Only schemes that are exact enough for it are measured.
+        The limit on errors; only schemes that are exact enough are measured.
     on_interrupt : callable
-        Called with what was tried until then, if Ctrl-C ends the measuring.
+        A function that is called with the report so far if Ctrl-C ends the search.
 
     Raises
     ------
     NeoCPUError
-        If nothing can be measured any more.
+        Nothing can be measured any more.
     DatabaseError
-        If ``store`` cannot be written.
+        ``store`` cannot be written.
     """
-    store.read()  # before the budget's clock starts
+    store.read()  # now, so that reading costs none of the budget
 
     def borrowed(workload: Workload) -> Scheme | None:
         known = measured_schemes(store, target, threads, workload).seconds
@@ -326,7 +326,7 @@ def tune_networks(
 
 
 def tuning_tasks(networks: Sequence[Collection[Workload]]) -> list[TuningTask]:
-    """Return the distinct workloads of networks, and how many times each of these runs them."""
+    """Return the distinct workloads of networks, with the number of runs in each network."""
     counts = [Counter(workloads) for workloads in networks]
     distinct = dict.fromkeys(workload for workloads in networks for workload in workloads)
     return [TuningTask(w, tuple(count[w] for count in counts)) for w in distinct]
@@ -335,16 +335,18 @@ def tuning_tasks(networks: Sequence[Collection[Workload]]) -> list[TuningTask]:
 def measurer_for(
     strategy: Strategy, target: CpuTarget, threads: int, fleet: Fleet | None = None
 ) -> AbstractContextManager[Measurer]:
-    """Return what measures on this machine or on ``fleet``, once it is entered.
+    """Return a context manager that measures on this machine or on ``fleet``.
+
+    It is made before models are read, so that errors come early.
 
     Raises
     ------
     TargetError
-        If this machine cannot run code for ``target``.
+        This machine cannot run code for ``target``.
     UsageError
-        If ``fleet`` cannot be used: nobody should wait for the models to be read to be told.
+        ``fleet`` cannot be used.
     """
-    if isinstance(strategy, AnalyticStrategy):  # works for any CPU, there or not
+    if isinstance(strategy, AnalyticStrategy):  # it measures nothing, so any CPU will do
         return nullcontext(ReplayMeasurer({}))
     if fleet is None:
         return LocalMeasurer(target, threads)
@@ -352,7 +354,7 @@ def measurer_for(
 
 
 def _warn_if_too_small(budget: Budget, report: TuneReport) -> None:
-    """Say so if the time was not enough for one measurement."""
+    """Warn if the time was not enough for one measurement."""
     if budget.seconds is None or report.measured > 1 or report.seconds < budget.seconds:
         return
     if report.left:

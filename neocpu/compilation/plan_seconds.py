@@ -1,4 +1,4 @@
-"""What calls of a set's plans take where it is compiled, by which batches are done from then on."""
+"""Time calls of the plans of a set where it is compiled, to choose plans for batches later."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.composed.batch_plans import Run, inputs_by_rows
 
 TURNS: Final = 2
-"""Of each plan at least."""
+"""Least number of turns of each plan."""
 MOST_TURNS: Final = 100
-"""Of each plan, and no more than `SECONDS` allow."""
+"""Largest number of turns of each plan, if `SECONDS` allow as many."""
 SECONDS: Final = 12
-"""For more turns than the least."""
+"""Time limit after which no turns beyond `TURNS` begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Plans that differ in their rows alone.
+    """Plans that differ only in their number of rows.
 
     Attributes
     ----------
     inputs : sequence of TensorSpec
-        Of any number of rows.
+        The inputs, with any number of rows.
     plans : mapping
-        Their numbers by their rows.
+        The plans' numbers, by their rows.
     """
 
     inputs: Sequence[TensorSpec]
@@ -41,10 +41,11 @@ def quickest_seconds(
 ) -> dict[int, float]:
     """Return the seconds of a call in the quickest turn of each plan, by the plan's number.
 
-    A machine that others use is slower for seconds at a time, and then other plans may take the
-    least by the row: medians of some turns tell by chance which. Quickest turns are of one state.
-    Plans do about as many rows in each, or the quickest would flatter plans of few rows: a short
-    turn more likely finds the machine to itself.
+    A shared machine is slower for seconds at a time, and another plan may then take the least time
+    a row, so that medians of a few turns depend on chance. The quickest turns of all plans come
+    from the same state of the machine. All plans compute about the same number of rows in a turn.
+    Otherwise plans of few rows would look too fast, because a short turn is more likely to have the
+    machine to itself.
     """
     given = [(batches.plans, inputs_by_rows(batches.inputs, batches.plans)) for batches in every]
     for _, inputs in given:

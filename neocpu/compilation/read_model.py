@@ -1,4 +1,4 @@
-"""Models as users give them, and what is known of one before anything is compiled."""
+"""Read a model in any form that users have, and list its operators and workloads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def load_for_import(
     Parameters
     ----------
     weights : WeightStore, optional
-        The store that takes large weights; by default they stay in the model's messages.
+        The store that large weights move to; by default they stay in the model's messages.
     """
     if isinstance(model, str) and models.is_name(model):
         built = models.build_with_shapes(model, shapes)
@@ -65,7 +65,7 @@ def workloads(
     targets: Iterable[CpuTarget],
     shapes: InputShapes = NO_SHAPES,
 ) -> set[Workload]:
-    """Return the workloads that `tune` measures of a model, for any of ``targets``."""
+    """Return the workloads that `tune` measures for a model on at least one of ``targets``."""
     network = read_network(model, shapes)
     return {workload for target in targets for workload in workloads_of(network, target)}
 

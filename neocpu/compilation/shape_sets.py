@@ -1,4 +1,4 @@
-"""One artifact of a model for a set of shapes, made of those for each of them."""
+"""Join the artifacts for single shapes into one for a set of shapes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 def check_set(models: Sequence[LoadedModel]) -> None:
-    """Check that the shapes of inputs tell the signatures of a set apart, and nothing else does.
+    """Check that the signatures of a set differ in the shapes of their inputs, and only in shapes.
 
     Raises
     ------
     UsageError
-        Naming the first two that are too much alike, or not enough.
+        Two signatures have the same input shapes, or differ in names or types.
     """
     first = models[0]
     for number, model in enumerate(models):
@@ -40,7 +40,7 @@ def check_set(models: Sequence[LoadedModel]) -> None:
             if [spec.shape for spec in other.inputs] == [spec.shape for spec in model.inputs]:
                 raise UsageError(
                     f"two signatures have inputs of the same shapes, {shapes_text(model.inputs)}: "
-                    "a set is told apart by them alone"
+                    "only shapes distinguish the signatures of a set"
                 )
         if _kinds(model) != _kinds(first):
             raise UsageError(
@@ -61,25 +61,28 @@ def join_set(
     max_weights: int | None,
     report: ProgressCallback,
 ) -> CompiledModule:
-    """Join compiled modules, one for each signature of a set; all are closed.
+    """Join compiled modules, one for each signature of a set, and close them.
 
-    What was verified of each is held to: the joined one gives the same bits.
+    If any part was verified, the joined module is run on the same inputs as each part, and must
+    return the same bits.
 
     Parameters
     ----------
     parts : sequence of CompiledModule
-        Of `check_set`'s models; if it is one, it is returned.
+        The modules, whose models passed `check_set`. A single one is returned as it is.
     target : CpuTarget
-        What they are compiled for.
+        The CPU that they are compiled for.
     generations : OneAtATime
-        What generates the code of what packs weights.
+        The code generation, for kernels that pack weights.
     max_weights : int or None
-        Bytes that the packed weights of all may take together.
+        The limit on the packed weights of all parts in sum, in bytes.
+    report : callable
+        A function that is called with the progress of timing plans.
 
     Raises
     ------
     UsageError, ArtifactError
-        As `write_shape_set`.
+        See `write_shape_set`.
     """
     if len(parts) == 1:
         return parts[0]
@@ -110,7 +113,7 @@ def join_set(
 def _check_same(
     joined: CompiledModule, parts: Sequence[CompiledModule], report: ProgressCallback
 ) -> None:
-    """Check that it gives the same bits, and tell what packing and calls of batches take."""
+    """Check that a set returns the same bits as its parts, and store the times of its plans."""
     threads = min(joined.header.threads, usable_cpus())
     with joined.module(threads) as every:
         for part in parts:
@@ -119,14 +122,14 @@ def _check_same(
                 expected = alone.run(inputs)
             for name, found in every.run(inputs).items():
                 assert found.tobytes() == expected[name].tobytes(), (part.header.summary, name)
-        told = _with_seconds(joined.header, every, report)
-    joined.header = replace_header(joined.path, told)
+        timed = _with_seconds(joined.header, every, report)
+    joined.header = replace_header(joined.path, timed)
 
 
 def _with_seconds(
     header: ArtifactHeader, module: Module, report: ProgressCallback
 ) -> ArtifactHeader:
-    """Return the header of a set with what a module of it has taken."""
+    """Return the header of a set with the seconds of packing weights and of calling its plans."""
     if header.prologue is not None:
         packing = replace(header.prologue, seconds=module.packing_seconds)
         header = replace(header, prologue=packing)

@@ -11,7 +11,7 @@ from typing import Any, Final, Unpack
 
 import onnx
 
-from neocpu.compilation.compile_each import compile_each, tune_together
+from neocpu.compilation.compile_each import compile_each, tune_jointly
 from neocpu.compilation.compile_options import CompileOptions, CompileSettings, Member
 from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.compilation.read_model import ModelLike, load_for_import
@@ -261,7 +261,7 @@ class _Compiling:
         # Tuning once is enough: all later compilations find its records.
         graph, cpu = self.calibrated.graph, self.member.target
         forms = [graph.proto, self.calibrated.written()]
-        tuned = tune_together(forms, cpu, self.options, self.tell)
+        tuned = tune_jointly(forms, cpu, self.options, self.tell)
         after_tuning = self if tuned is None else replace(self, options=self.options.after_tuning())
         whole = self.member.precision is Precision.INT8
         compiled = after_tuning._whole() if whole else after_tuning._mixed()
