@@ -125,7 +125,8 @@ def _module(name: str) -> ModuleType:
     try:
         return importlib.import_module(home)
     except Exception as error:  # protobuf that is too old for onnx raises one of its own
-        if isinstance(error, ModuleNotFoundError) and error.name == home:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{home}.".startswith(f"{missing}."):
             raise AttributeError(
                 f"neocpu.{name} needs the compiler, which neocpu-runtime does not have: "
                 "pip install neocpu"

@@ -16,7 +16,7 @@ TESTS = Path(__file__).parent
 def checkout(tmp_path):
     """A checkout with the project's test settings, and an imported module."""
     (tmp_path / "tests").mkdir()
-    for name in ("conftest.py", "checkout_tree.py"):
+    for name in ("conftest.py", "checkout_tree.py", "rotation.py"):
         shutil.copy(TESTS / name, tmp_path / "tests")
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = . tests\n")
     (tmp_path / "room").mkdir()

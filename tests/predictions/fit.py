@@ -207,4 +207,4 @@ def source(rates: dict[str, NetworkRates]) -> str:
                 items = (f'            "{kind}": {each!r},' for kind, each in value.items())
                 lines += [f"        {field.name}={{", *items, "        },"]
         lines.append("    ),")
-    return "\n".join([*lines, "}", '"""By LLVM\'s name of the CPU."""', ""])
+    return "\n".join([*lines, "}", '"""Rates by LLVM\'s name of the CPU."""', ""])

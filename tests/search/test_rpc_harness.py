@@ -104,6 +104,7 @@ def test_filling(tmp_path: Path):
 
 LAUNCH = "launch(loop, 0, 0);"
 NAMES = """
+import time
 from pathlib import Path
 def names():
     found = (each.read_text().strip() for each in Path("/proc/self/task").glob("*/comm"))
@@ -118,6 +119,9 @@ def test_loops_are_cut_and_distributed_as_in_artifacts(tmp_path: Path):
     script = f"""{NAMES}
 library['run'](*tensors, 0, 0, 0, 11, 1, 1, 0)
 library['run'](*tensors, 0, 0, 0, 100, 1, 1, 0)
+deadline = time.monotonic() + 60  # a thread names itself once it runs
+while not names() and time.monotonic() < deadline:
+    time.sleep(0.01)
 print(*pool[:2], len(names()))
 """
     _, printed = run(tmp_path, script, body)

@@ -162,7 +162,7 @@ def test_check(cli: Cli, write: Write, shipped: Path) -> None:
     ):
         assert reason in line
     assert outcome.error == (
-        "neocpu: error: 4 bad lines in 1 file; 'neocpu db prune FILE' drops them, but for "
+        "neocpu: error: 4 bad lines in 1 file; 'neocpu db prune FILE' drops them, except "
         "those of other versions of neocpu"
     )
     as_json = cli("db", "check", shipped, path, "--json")

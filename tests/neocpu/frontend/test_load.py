@@ -100,7 +100,7 @@ def test_initializers_listed_as_inputs_are_not_inputs():
 
 def test_loading_needs_no_compiler(saved):
     code = (
-        "import sys; from neocpu.frontend import load_model; load_model(sys.argv[1]);"
+        "import sys; from neocpu.frontend.load import load_model; load_model(sys.argv[1]);"
         "print(sorted({'tvm', 'onnxruntime'} & set(sys.modules)))"
     )
     result = subprocess.run(

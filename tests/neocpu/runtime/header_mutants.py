@@ -81,7 +81,7 @@ MALFORMED: dict[str, Edits] = {
 RIGHT: dict[str, Edits] = {
     "as it was": (),
     "size of minus zero": (('"activations":[[0,', '"activations":[[-0,'),),
-    "escaped field": (('"threads"', '"thread\\u0073"'),),
+    "escaped field": (('"machine"', '"machin\\u0065"'),),
     "escaped field within": (('"apache-tvm":', '"\\u0061pache\\u002Dtvm":'),),
     "escaped dtype": (('"float32","shape":[4,64]', '"float3\\u0032","shape":[4,64]'),),
     "escaped name": (('"name":"linear"', '"name":"li\\u006eear"'),),

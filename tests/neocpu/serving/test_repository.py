@@ -28,7 +28,7 @@ def test_models_of_a_command_line(tmp_path):
     for names, words in [
         (["x"], "1 times for 2 files"),
         (["x", "x"], "two files are model 'x' version 1"),
-        (["x", "X"], "differ in case"),
+        (["x", "X"], "differ only in case"),
         (["x", "y:"], "no version"),
     ]:
         with pytest.raises(UsageError, match=words):

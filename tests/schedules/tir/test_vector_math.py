@@ -69,8 +69,10 @@ def test_accuracy_over_all_float32_numbers(name):
         np.arange(-400, 400).astype(np.float32) * np.float32(np.pi / 4),
     ])  # fmt: skip
     got = run(schedule_function(unary(name, x.size), HOST), [x], x.shape)
+    # The logarithm looks at the bits of positive numbers, denormal ones too.
+    read = np.where(x > 0, x, without_denormals(x)) if name == "log" else without_denormals(x)
     with np.errstate(invalid="ignore", divide="ignore"):
-        expected = without_denormals(getattr(np, name)(without_denormals(x).astype(np.float64)))
+        expected = without_denormals(getattr(np, name)(read.astype(np.float64)))
     np.testing.assert_array_max_ulp(got[np.isfinite(expected)], expected[np.isfinite(expected)], 2)
     np.testing.assert_array_equal(got[~np.isfinite(expected)], expected[~np.isfinite(expected)])
     np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(expected[expected == 0]))

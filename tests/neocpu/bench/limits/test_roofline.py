@@ -84,7 +84,7 @@ def test_limits_are_measured_in_another_process(monkeypatch):
     quick = (
         "import dataclasses, json, sys\n"
         "from neocpu.bench.limits import peak\n"
-        "from neocpu.schedules.vocabulary.target import host_target\n"
+        "from neocpu.schedules.vocabulary.target_parsing import host_target\n"
         "measured = peak.measure_peak(host_target(), int(sys.argv[1]), 1, 1 << 20)\n"
         "print(json.dumps(dataclasses.asdict(measured)))"
     )

@@ -184,7 +184,7 @@ def test_the_layouts_are_those_of_the_interface_itself():
         "#define SAME(a, b, c, d) _Static_assert(offsetof(a, b) == offsetof(c, d), #b);\n"
         + "\n".join(f"SAME({field})" for field in fields)
         + "\n#define EQUAL(a, b) _Static_assert((int)a == (int)b, #a);\n"
-        + "EQUAL(TENSOR, kTVMFFIDLTensorPtr) EQUAL(sizeof(nc_value), sizeof(TVMFFIAny))"
+        + "EQUAL(NC_TENSOR, kTVMFFIDLTensorPtr) EQUAL(sizeof(nc_value), sizeof(TVMFFIAny))"
         + " EQUAL(sizeof(nc_tensor), sizeof(DLTensor))\n",
         *(f"-I{path}" for path in include),
         "-D_GNU_SOURCE",

@@ -265,9 +265,11 @@ def test_rows_that_count_by_mistake() -> None:
     header = SimpleNamespace(
         plan=small_plan(), calls=(), inputs=(), weights=(), activations=(), returns=(), outputs=()
     )
-    instead: list[tuple[int, ...]] = []
+    alternatives: list[tuple[int, ...]] = []
     value = ModelValue(name="rows", calls=0, offset=0, dtype="float32", shape=(3, 2))
-    watched = SimpleNamespace(header=header, values=[value], path="wrong.so", instead=instead)
+    watched = SimpleNamespace(
+        header=header, values=[value], path="wrong.so", alternatives=alternatives
+    )
     runs = [{"rows": fewer}] * 3
     truth = compare._Truth("net.onnx", "reference", {"rows": right}, 1)
     (found,) = compare._compared(watched, truth, [value], runs, None)
@@ -429,7 +431,7 @@ def test_unseen_operators_before_a_wrong_tensor_are_named_too() -> None:
     header = SimpleNamespace(
         plan=small_plan(), inputs=[0], weights=[], calls=calls, activations=(*places, places[0])
     )
-    watched = SimpleNamespace(header=header, instead=[(call,) for call in range(5)])
+    watched = SimpleNamespace(header=header, alternatives=[(call,) for call in range(5)])
     operators = Operators(watched)
     last = ModelValue(name="y", calls=5, offset=0, dtype="float32", shape=(4,))
     # Tensor 3 has the same place as tensor 2.
@@ -460,7 +462,7 @@ def test_a_result_of_a_kernel_with_two_is_traced_to_it() -> None:
     header = SimpleNamespace(
         plan=small_plan(), inputs=[0], weights=[], calls=calls, activations=places
     )
-    watched = SimpleNamespace(header=header, instead=[(call,) for call in range(3)])
+    watched = SimpleNamespace(header=header, alternatives=[(call,) for call in range(3)])
     last = ModelValue(name="y", calls=3, offset=0, dtype="float32", shape=(4,))
     assert Operators(watched).before(last, {2}) == ("two", "a")
 

@@ -85,13 +85,13 @@ def test_nodes_that_no_output_needs_are_not_run():
 
 
 def test_a_weight_is_read_when_it_is_needed(monkeypatch):
-    real, read = numpy_helper.to_array, []
+    real, read = evaluator.array_of, []
 
-    def to_array(tensor):
+    def array_of(tensor):
         read.append(tensor.name)
         return real(tensor)
 
-    monkeypatch.setattr(evaluator.numpy_helper, "to_array", to_array)
+    monkeypatch.setattr(evaluator, "array_of", array_of)
     net = model([helper.make_node("Add", ["x", "v"], ["y"])], ["y"])
     evaluate(net, {"x": np.zeros(SHAPE, np.float32)}, [])
     assert read == ["v"]
