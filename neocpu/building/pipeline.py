@@ -298,12 +298,7 @@ def _launch_jointly(
         return piece_of(work[name], loops[name], building.target, threads)
 
     found = launch_jointly(
-        unplaced.mod,
-        unplaced.written,
-        piece,
-        machine,
-        threads,
-        before.arena_bytes,
+        unplaced.mod, unplaced.written, piece, machine, threads, before.arena_bytes
     )
     if found is None:
         return before

@@ -136,9 +136,9 @@ class Network:
         (lambda: neocpu.compile(None), "got NoneType$"),
         (lambda: neocpu.compile(Network()), "got Network: export it with torch.onnx.export"),
         (lambda: neocpu.compile(Exported()), "got Exported: pass its model_proto"),
-        (lambda: neocpu.tune("net.onnx"), r"a sequence, as \[model\], got str"),
-        (lambda: neocpu.tune(tiny()), r"a sequence, as \[model\], got ModelProto"),
-        (lambda: neocpu.compile_fat(tiny(), "avx2", "a.so"), r"a sequence, as \('avx2',\)"),
+        (lambda: neocpu.tune("net.onnx"), r"a sequence such as \[model\], got str"),
+        (lambda: neocpu.tune(tiny()), r"a sequence such as \[model\], got ModelProto"),
+        (lambda: neocpu.compile_fat(tiny(), "avx2", "a.so"), r"a sequence, such as \('avx2',\)"),
         (lambda: neocpu.combine(["a.so"], "b.so"), "a mapping from names of CPUs to files"),
     ],
 )
