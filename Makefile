@@ -8,8 +8,9 @@ JOBS ?= 1
 # Of pytest: one more than there are CPUs, for some tests wait for processes that they started.
 WORKERS := $(shell expr $$(nproc) + 1)
 # Tests that run kernels in their own process or in children that inherit the environment.
-GUARDED := tests/schedules tests/neocpu/frontend tests/neocpu/passes tests/neocpu/planning \
-	tests/neocpu/models tests/neocpu/runtime $(wildcard tests/neocpu/test_*.py)
+GUARDED := tests/schedules tests/neocpu/frontend tests/neocpu/ir tests/neocpu/graph \
+	tests/neocpu/planning tests/neocpu/lowering tests/neocpu/compilation tests/neocpu/runtime \
+	$(wildcard tests/neocpu/verification/test_*.py tests/neocpu/test_*.py)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help

@@ -21,7 +21,7 @@ def lines(path: Path) -> int:
 
 
 def functions(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of each function without its docstring, and its name."""
+    """Yield the lines of each function of a file without its docstring, and its name."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             size = node.end_lineno - node.lineno + 1

@@ -235,6 +235,12 @@ def test_the_roof_has_few_rooms_and_files() -> None:
     assert len(loose) <= LOOSE
 
 
+def test_the_makefile_names_tests_that_are_there() -> None:
+    named = re.findall(r"(?<![\w$(])tests/[\w/]+", (ROOT / "Makefile").read_text())
+    assert "tests/neocpu/runtime" in named
+    assert not [path for path in named if not list(ROOT.glob(f"{path}*"))]
+
+
 def test_modules_that_tests_share_can_be_imported_by_name() -> None:
     shared = [
         source

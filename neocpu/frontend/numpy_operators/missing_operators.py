@@ -19,7 +19,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_cum_sum import CumSum as OnnxCumSum
 
 from neocpu.foundation.arrays import Array
-from neocpu.frontend.numpy_operators.resize_operators import cubic_kernel
+from neocpu.frontend.numpy_operators.cubic_kernel import cubic_kernel
 
 
 class GlobalMaxPool(OpRun):  # type: ignore[misc]

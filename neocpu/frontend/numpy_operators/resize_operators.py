@@ -12,6 +12,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_resize import Resize as OnnxResize
 
 from neocpu.foundation.arrays import Array
+from neocpu.frontend.numpy_operators.cubic_kernel import cubic_kernel
 
 _LOST = 1e-3
 """The most by which float32 rounding moves a sum below an integer."""
@@ -159,10 +160,3 @@ def _taps(
         weights = [weight / total for weight in weights]
     inside = [np.clip(place, 0, size - 1) for place in places]
     return list(zip(inside, (weight.astype(np.float64) for weight in weights), strict=True))
-
-
-def cubic_kernel(d: Array, a: float) -> Array:
-    """Return the weight of a neighbour at a distance, by Keys' cubic convolution."""
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0))

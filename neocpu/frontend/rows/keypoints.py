@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from onnx import TensorProto
 
+from neocpu.frontend.numpy_operators.cubic_kernel import cubic_kernel
 from neocpu.frontend.onnx_graph.node_writer import NodeWriter
 from neocpu.frontend.opsets.opset_raising import opset_of
 from neocpu.frontend.rows.row_graph import DOMAIN
@@ -97,9 +98,6 @@ def _finds_keypoints(loop: RowLoop) -> bool:
 
 def _weights(extent: int, pixels: int) -> Array:
     """Return the weight of each pixel in each pixel of a resized side: (extent, pixels)."""
-    # Imported here: it imports all of onnx's reference operators, which few models need.
-    from neocpu.frontend.numpy_operators.resize_operators import cubic_kernel
-
     at = (np.arange(extent) + 0.5) * pixels / extent - 0.5
     low = np.floor(at).astype(int)
     weights = np.zeros((extent, pixels))
