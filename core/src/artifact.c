@@ -17,16 +17,16 @@
 
 enum { MAX_HEADER = 16 << 20 };
 
-enum { HEADER, WEIGHTS, DIGEST, SECTIONS };
+enum { HEADER, WEIGHTS, OUTCOME, DIGEST, SECTIONS };
 
 static neocpu_status damaged(const nc_file *file, const char *problem) {
   return nc_fail(NEOCPU_ARTIFACT, "%s is damaged: %s; " REMEDY, file->path, problem);
 }
 
-/* Check the sections' order: weights, header, digests, which end the file. */
+/* Check the sections' order: weights, header, outcome, digests, which end the file. */
 static neocpu_status check_sections(const nc_file *file, const nc_section *sections) {
   const nc_section *header = &sections[HEADER], *weights = &sections[WEIGHTS];
-  const nc_section *digest = &sections[DIGEST];
+  const nc_section *outcome = &sections[OUTCOME], *digest = &sections[DIGEST];
   if (!header->found || !weights->found || !digest->found) {
     return nc_fail(NEOCPU_ARTIFACT,
                    "%s is a shared library but not a neocpu artifact (no .neocpu section): " REMEDY,
@@ -36,11 +36,35 @@ static neocpu_status check_sections(const nc_file *file, const nc_section *secti
   if (digest->size != 2 * NC_SHA256_SIZE || digest->offset + digest->size != file->size) {
     return damaged(file, "bytes are missing or added at its end");
   }
-  if (header->offset < weights_end || header->offset + header->size > digest->offset ||
+  const uint64_t header_end = header->offset + header->size;
+  if (header->offset < weights_end || header_end > digest->offset ||
+      (outcome->found &&
+       (outcome->offset < header_end || outcome->offset + outcome->size > digest->offset)) ||
       file->size - weights_end > MAX_HEADER || (file->offset + weights->offset) % NC_ALIGN != 0) {
     return damaged(file, "its sections are out of order");
   }
   return NEOCPU_OK;
+}
+
+/* Return the header's text with the outcome, if there is any, as its last member; free() it. A zero
+ * lies behind it. */
+static char *join_metadata(const char *header, size_t size, const char *outcome, size_t more,
+                           size_t *length) {
+  static const char key[] = ",\"outcome\":";
+  char *text = malloc(size + sizeof key + more + 2);
+  if (text == NULL) return NULL;
+  memcpy(text, header, size);
+  while (size > 0 && text[size - 1] == '\n') --size;
+  if (more > 0 && size > 0 && text[size - 1] == '}') {
+    memcpy(text + size - 1, key, sizeof key - 1);
+    size += sizeof key - 2;
+    memcpy(text + size, outcome, more);
+    size += more;
+    text[size++] = '}';
+  }
+  text[size] = 0;
+  *length = size;
+  return text;
 }
 
 /* Check the digest of `code`, which is what lies before the weights, and `rest`, what lies behind
@@ -48,9 +72,11 @@ static neocpu_status check_sections(const nc_file *file, const nc_section *secti
 static neocpu_status read_body(const nc_file *file, const nc_section *sections, char *rest,
                                const char *machine, nc_artifact *artifact) {
   const nc_section *header = &sections[HEADER], *weights = &sections[WEIGHTS];
+  const nc_section *outcome = &sections[OUTCOME];
   const uint64_t start = weights->offset + weights->size;
   const uint8_t *digests = (const uint8_t *)rest + (sections[DIGEST].offset - start);
   uint8_t found[NC_SHA256_SIZE];
+  size_t length;
   nc_sha256 hash;
   nc_sha256_start(&hash);
   nc_sha256_update(&hash, artifact->code, artifact->code_size);
@@ -60,11 +86,15 @@ static neocpu_status read_body(const nc_file *file, const nc_section *sections, 
     return damaged(file, "its checksum does not match");
   }
   memcpy(artifact->weights_digest, digests + NC_SHA256_SIZE, NC_SHA256_SIZE);
-  artifact->metadata = strndup(rest + (header->offset - start), header->size);
-  if (artifact->metadata == NULL) return nc_fail(NEOCPU_FAILURE, "out of memory");
+  artifact->metadata = join_metadata(rest + (header->offset - start), header->size,
+                                     outcome->found ? rest + (outcome->offset - start) : NULL,
+                                     outcome->found ? outcome->size : 0, &length);
+  char *copy = artifact->metadata == NULL ? NULL : malloc(length + 1);
+  if (copy == NULL) return nc_fail(NEOCPU_FAILURE, "out of memory");
+  memcpy(copy, artifact->metadata, length + 1);
   const neocpu_status status =
-      nc_header_read(file->path, rest + (header->offset - start), header->size, weights->size,
-                     &artifact->header);
+      nc_header_read(file->path, copy, length, weights->size, &artifact->header);
+  free(copy);
   if (status == NEOCPU_OK && strcmp(artifact->header.machine, machine) != 0) {
     return nc_fail(NEOCPU_ARTIFACT, "%s: header and code disagree on the machine; " REMEDY,
                    file->path);
@@ -116,6 +146,7 @@ static neocpu_status read_artifact(const nc_file *file, nc_artifact *artifact) {
   nc_section sections[SECTIONS] = {
       [HEADER] = {.name = ".neocpu"},
       [WEIGHTS] = {.name = ".neocpu.weights"},
+      [OUTCOME] = {.name = ".neocpu.outcome"},
       [DIGEST] = {.name = ".neocpu.sha256"},
   };
   const char *machine;

@@ -1,9 +1,10 @@
 /* An artifact file: checked, its weights mapped, its code at hand, and none of it run.
  *
- *     ELF .. code .. | pad | .neocpu.weights | .neocpu | section tables | .neocpu.sha256
+ *     ELF .. code .. | pad | .neocpu.weights | .neocpu | tables | .neocpu.outcome | .neocpu.sha256
  *
- * The last section holds two SHA-256 digests: of everything but the weights, and of the checksums of
- * their pieces (checksum.h). */
+ * The outcome, which older files lack, is what runs of the file told: JSON for the header's member
+ * "outcome". The last section holds two SHA-256 digests: of everything but the weights, and of the
+ * checksums of their pieces (checksum.h). */
 #ifndef NEOCPU_ARTIFACT_H_
 #define NEOCPU_ARTIFACT_H_
 
@@ -15,7 +16,7 @@
 typedef struct nc_artifact {
   nc_header header;
   char *where;    /* path and variant, for messages */
-  char *metadata; /* the header as it is in the file */
+  char *metadata; /* the header with the outcome as its last member */
   const uint8_t *weights; /* read-only, shared with every process that maps the file */
   uint64_t weights_offset; /* in the file */
   size_t weights_size;

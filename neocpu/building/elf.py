@@ -6,6 +6,7 @@ that of the System V gABI, chapters "ELF Header" and "Sections".
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,17 +70,17 @@ def read_elf(data: memoryview) -> ElfFile:
 
 
 def with_sections(
-    elf: bytes, sections: Sequence[Section], table_offset: int
+    elf: bytes | mmap.mmap, sections: Sequence[Section], table_offset: int
 ) -> tuple[bytes, bytes]:
-    """Describe sections that will be appended to an ELF file.
+    """Describe sections that will be appended to an ELF file, or replaced at its end.
 
     The dynamic loader does not load the sections (no ``SHF_ALLOC``), so no program header and no
     address changes: a new section header table and a new name table suffice.
 
     Parameters
     ----------
-    elf : bytes
-        The linked file.
+    elf : buffer
+        The linked file, or one with such sections.
     sections : sequence of Section
         Ranges of the final file, whose contents the caller writes.
     table_offset : int
@@ -87,18 +88,26 @@ def with_sections(
 
     Returns
     -------
-    patched : bytes
-        ``elf`` with its ELF header pointing to the new table. Same length.
+    start : bytes
+        The ELF header, pointing to the new table. It replaces that of ``elf``.
     tables : bytes
         Section names followed by the section header table, to be written at ``table_offset``.
     """
     assert table_offset % 8 == 0
     tables = _read_tables(memoryview(elf))
     names = bytearray(tables.names)
-    headers = [_SHDR.pack(*header) for header in tables.headers]
+    replaced = {section.name for section in sections}
+    headers = [
+        _SHDR.pack(*header)
+        for header in tables.headers
+        if _name_at(tables.names, header[0]) not in replaced
+    ]
     for section in sections:
-        start = len(names)
-        names += section.name.encode() + b"\0"
+        name = b"\0" + section.name.encode() + b"\0"
+        start = names.find(name) + 1
+        if start == 0:
+            start = len(names)
+            names += name[1:]
         headers.append(
             _SHDR.pack(
                 start, _SHT_PROGBITS, 0, 0, section.offset, section.size, 0, 0, section.align, 0
@@ -111,8 +120,7 @@ def with_sections(
     ehdr = list(tables.ehdr)
     ehdr[5] = table_offset + len(padded)
     ehdr[11] = len(headers)
-    patched = _EHDR.pack(tables.ident, *ehdr) + elf[_EHDR.size :]
-    return patched, padded + b"".join(headers)
+    return _EHDR.pack(tables.ident, *ehdr), padded + b"".join(headers)
 
 
 def with_symbols_renamed(data: bytes, old: str, new: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import mmap
 import os
 import subprocess
@@ -30,6 +31,7 @@ from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.header import (
     DIGEST_SECTION,
     HEADER_SECTION,
+    OUTCOME_SECTION,
     WEIGHT_ALIGN,
     WEIGHTS_SECTION,
     ArtifactHeader,
@@ -41,10 +43,6 @@ _PAGE: Final = {"x86_64": 4096, "aarch64": 65536}
 
 _TABLE: Final = ROOT / "src" / "kernel_table.h"
 """The C header that declares the types of the kernel table."""
-
-#: Bytes by which `replace_header` may lengthen a header, for each of its signatures: two more
-#: phases, the errors of as many plans as `accuracy.LADDER` has, and the time of a call.
-HEADER_ROOM: Final = 2048
 
 _DIGEST: Final = hashlib.sha256().digest_size
 
@@ -116,22 +114,7 @@ def link_artifact(
     path: Path,
     cxx: str | None = None,
 ) -> None:
-    """Write a file from its finished parts; see `write_artifact`.
-
-    Parameters
-    ----------
-    kernels : sequence of CompiledKernel
-        The kernels, in the order of their names.
-    specs, weights : sequence of Placement, sequence of array
-        The arrays of the weights section, one after the other, and their places.
-    header : ArtifactHeader
-        The complete header.
-
-    Raises
-    ------
-    UsageError, ArtifactError
-        See `write_artifact`.
-    """
+    """Write a file of kernels in the order of their names; see `write_artifact`."""
     command = find_linker(header.machine, cxx)
     try:
         with TemporaryFolder("link") as folder:
@@ -146,30 +129,52 @@ def link_artifact(
         write_in_huge_pages(file, _parts(layout, weights, specs))
 
 
-def replace_header(path: str | os.PathLike[str], header: ArtifactHeader) -> ArtifactHeader:
-    """Replace an artifact's header in place, to add facts that are known only after a run.
+def write_outcome(path: Path, header: ArtifactHeader) -> None:
+    """Write what a header has beyond that of the artifact's file into a section of its own.
 
-    Parameters
-    ----------
-    path : path
-        An artifact of this process, not exported yet: a crash during the write damages it.
-    header : ArtifactHeader
-        The new header: at most `HEADER_ROOM` bytes a signature longer than the old one, and of
-        the same weights.
+    An earlier outcome is replaced. A crash during the write damages the file, which is to be a
+    temporary one.
     """
-    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as data:
-        elf = read_elf(memoryview(data))
-        old, weights, digest = map(elf.find, (HEADER_SECTION, WEIGHTS_SECTION, DIGEST_SECTION))
-        assert old is not None
-        assert weights is not None
-        assert digest is not None
-        text = header.encode()
-        assert len(text) <= old.size, "the new header does not fit"
-        data[old.offset : old.offset + old.size] = text.ljust(old.size, b"\n")
-        body = hashlib.sha256(data[: weights.offset])
-        body.update(data[weights.offset + weights.size : digest.offset])
-        data[digest.offset : digest.offset + _DIGEST] = body.digest()
-    return header
+    with open(path, "r+b") as file:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            elf = read_elf(memoryview(data))
+            own, weights, digest = map(elf.find, (HEADER_SECTION, WEIGHTS_SECTION, DIGEST_SECTION))
+            assert own is not None
+            assert weights is not None
+            assert digest is not None
+            tables_offset = own.offset + own.size
+            written = ArtifactHeader.from_json(json.loads(data[own.offset : tables_offset]))
+            outcome = header.outcome_since(written)
+            text = json.dumps(outcome, separators=(",", ":"), allow_nan=False).encode()
+            start, rest = _ends(data, [], tables_offset, text)
+            body = hashlib.sha256(start)
+            body.update(data[len(start) : weights.offset])
+            body.update(data[own.offset : tables_offset])
+            body.update(rest)
+            weights_digest = data[digest.offset + _DIGEST : digest.offset + digest.size]
+        file.write(start)
+        file.seek(tables_offset)
+        file.write(rest + body.digest() + weights_digest)
+        file.truncate()
+
+
+def _ends(
+    elf: bytes | mmap.mmap, sections: Sequence[Section], tables_offset: int, outcome: bytes = b""
+) -> tuple[bytes, bytes]:
+    """Return a file's ELF header, and what lies between its header section and its digests.
+
+    ``elf`` is to get more sections, besides those of the outcome and of the digests. The digests
+    come last, so that a truncated or extended file is noticed.
+    """
+    outcome_offset = 0
+    while True:
+        outcomes = Section(OUTCOME_SECTION, outcome_offset, len(outcome))
+        digests = Section(DIGEST_SECTION, outcome_offset + len(outcome), 2 * _DIGEST)
+        start, tables = with_sections(elf, [*sections, outcomes, digests], tables_offset)
+        # The length of the tables does not depend on places, so that the second time is the last.
+        if outcome_offset == tables_offset + len(tables):
+            return start, tables + outcome
+        outcome_offset = tables_offset + len(tables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,28 +202,21 @@ class _Layout:
             specs[-1].offset + _round_up(weights[-1].nbytes, WEIGHT_ALIGN) if specs else 0
         )
         header_offset = weights_offset + weights_size
-        text = header.encode() + b"\n" * HEADER_ROOM * len(header.each)
+        text = header.encode()
         text += b"\n" * (-len(text) % 8)
         tables_offset = header_offset + len(text)
-        # The digest comes last, so that a truncated or extended file is noticed. Its place
-        # depends on the tables' length, which does not depend on its place.
         sections = [
             Section(WEIGHTS_SECTION, weights_offset, weights_size, page),
             Section(HEADER_SECTION, header_offset, len(text)),
-            Section(DIGEST_SECTION, 0, 2 * _DIGEST),
         ]
-        _, tables = with_sections(code, sections, tables_offset)
-        digest_offset = tables_offset + len(tables)
-        sections[-1] = replace(sections[-1], offset=digest_offset)
-        patched, tables = with_sections(code, sections, tables_offset)
-        size = digest_offset + 2 * _DIGEST
+        start, tables = _ends(code, sections, tables_offset)
         return cls(
-            code=patched,
+            code=start + code[len(start) :],
             header=text,
             tables=tables,
             weights_offset=weights_offset,
             weights_size=weights_size,
-            size=size,
+            size=tables_offset + len(tables) + 2 * _DIGEST,
         )
 
 

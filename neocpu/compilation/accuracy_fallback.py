@@ -221,15 +221,14 @@ def _finished(
     verdict = judged[-1][1] if judged else None
     with ExitStack() as on_failure:
         on_failure.enter_context(compiled)
-        compiled.amend(
-            with_verdict(
-                compiled.plan,
-                seconds=seconds,
-                verdict=verdict,
-                unchecked=unchecked,
-                missed=judged[:-1],
-            )
+        plan = with_verdict(
+            compiled.plan,
+            seconds=seconds,
+            verdict=verdict,
+            unchecked=unchecked,
+            missed=judged[:-1],
         )
+        compiled.add_outcome(compiled.header.with_plan(plan))
         on_failure.pop_all()
     compiled.verification = verdict.found if verdict is not None else None
     compiled.seconds = seconds

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from neocpu.building.kernel_report import KernelReport
 from neocpu.building.kernel_table import CompiledKernel
-from neocpu.building.link import replace_header
+from neocpu.building.link import write_outcome
 from neocpu.foundation.closing import Closing
 from neocpu.foundation.files import move, replacing
 from neocpu.foundation.temporary import TemporaryFolder
@@ -81,9 +81,10 @@ class CompiledModule(Unpicklable, Closing):
         """The layers that calibration data moved from float32 to integers."""
         return () if (found := self.plan.calibration) is None else found.layers
 
-    def amend(self, plan: Plan) -> None:
-        """Replace the plan that the artifact stores, once its run has added to it."""
-        self.header = replace_header(self.path, self.header.with_plan(plan))
+    def add_outcome(self, header: ArtifactHeader) -> None:
+        """Add the results of its runs to the artifact: whatever ``header`` has beyond its own."""
+        write_outcome(self.path, header)
+        self.header = header
 
     def module(self, threads: int | None = None) -> Module:
         """Load the artifact into this process."""

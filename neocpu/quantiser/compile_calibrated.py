@@ -304,7 +304,8 @@ class _Compiling:
             integers_us=seconds[0] * 1e6,
             float32_us=seconds[1] * 1e6,
         )
-        winner.amend(replace(winner.plan, calibration=raced))
+        plan = replace(winner.plan, calibration=raced)
+        winner.add_outcome(winner.header.with_plan(plan))
         return winner
 
     def _kept(

@@ -27,6 +27,7 @@ PACKING_FORMAT: Final = 9
 
 HEADER_SECTION: Final = ".neocpu"
 WEIGHTS_SECTION: Final = ".neocpu.weights"
+OUTCOME_SECTION: Final = ".neocpu.outcome"
 DIGEST_SECTION: Final = ".neocpu.sha256"
 
 WEIGHT_ALIGN: Final = 128
@@ -209,6 +210,15 @@ class ArtifactHeader:
         """Return the header with another plan."""
         return replace(self, stored_plan=plan.to_json())
 
+    def outcome_since(self, written: ArtifactHeader) -> JsonObject:
+        """Return what this header has beyond the one that the file's header section has."""
+        plans = [
+            {key: value for key, value in now.stored_plan.items() if then.get(key) != value}
+            for now, then in zip(self.each, (old.stored_plan for old in written.each), strict=True)
+        ]
+        packing = None if self.prologue is None else self.prologue.seconds
+        return {"plans": plans, "packing_seconds": packing}
+
     @property
     def each(self) -> tuple[ArtifactHeader, ...]:
         """A header for each signature, as if it were compiled alone; for most artifacts, one."""
@@ -289,7 +299,11 @@ class ArtifactHeader:
 
     @classmethod
     def from_json(cls, data: Any) -> ArtifactHeader:
-        """Inverse of `to_json`, for a header that the C library has read and checked."""
+        """Inverse of `to_json`, for a header that the C library has read and checked.
+
+        The library adds the file's outcome, if it has one, which is moved to where it belongs.
+        """
+        _place_outcome(data)
         if data["format"] != FORMAT:
             first, *others = (cls._from_json(data, program) for program in data["plans"])
             packing = data["format"] == PACKING_FORMAT
@@ -336,6 +350,20 @@ class ArtifactHeader:
         """Return the bytes of the header section: one line of JSON and a newline."""
         text = json.dumps(self.to_json(), separators=(",", ":"), allow_nan=False)
         return text.encode() + b"\n"
+
+
+def _place_outcome(data: Any) -> None:
+    """Move the outcome, which the library does not check, into the plans and the prologue."""
+    outcome = data.pop("outcome", None)
+    if not isinstance(outcome, dict):
+        return
+    programs = [data] if data["format"] == FORMAT else data["plans"]
+    plans = outcome.get("plans")
+    for program, more in zip(programs, plans if isinstance(plans, list) else (), strict=False):
+        if isinstance(program["plan"], dict) and isinstance(more, dict):
+            program["plan"].update(more)
+    if "prologue" in data:
+        data["prologue"]["seconds"] = outcome.get("packing_seconds")
 
 
 def _text(value: Any) -> str | None:
