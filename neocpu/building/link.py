@@ -70,13 +70,6 @@ def write_artifact(
         The remaining fields of the header.
     path : path
         The file to write; an existing one is replaced.
-    cxx : str, optional
-        The C++ compiler that links, with or without options; see `find_linker`.
-
-    Returns
-    -------
-    ArtifactHeader
-        The header as written.
 
     Raises
     ------
