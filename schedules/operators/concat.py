@@ -33,10 +33,7 @@ END_TO_END = "neocpu.end_to_end"
 
 
 def lower_concat(
-    shapes: Sequence[tuple[int, ...]],
-    axis: int,
-    target: CpuTarget,
-    form: Format,
+    shapes: Sequence[tuple[int, ...]], axis: int, target: CpuTarget, form: Format
 ) -> Any:
     """Return the scheduled ``PrimFunc(*inputs, output)`` that concatenates tensors of one format.
 

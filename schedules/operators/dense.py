@@ -290,8 +290,7 @@ def _prefetch_weights(
     fetches = [
         tirx.Evaluate(
             prefetch_to_l2(
-                func.params[1],
-                [following, 0, step * width // count + line * (LINE // element)],
+                func.params[1], [following, 0, step * width // count + line * (LINE // element)]
             )
         )
         for line in range(lines)

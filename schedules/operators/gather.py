@@ -24,10 +24,7 @@ VIEW = "neocpu.view"
 
 
 def lower_gather(
-    shapes: Sequence[Shape4],
-    slices: Sequence[Slice],
-    target: CpuTarget,
-    form: Format,
+    shapes: Sequence[Shape4], slices: Sequence[Slice], target: CpuTarget, form: Format
 ) -> Any:
     """Return the scheduled ``PrimFunc(*inputs, output)`` that concatenates slices of channels.
 

@@ -37,10 +37,7 @@ SHUFFLE_FACTOR = 2
 
 
 def lower_transform(
-    shape: tuple[int, ...],
-    source: Format,
-    destination: Format,
-    target: CpuTarget,
+    shape: tuple[int, ...], source: Format, destination: Format, target: CpuTarget
 ) -> Any:
     """Return the scheduled ``PrimFunc(data, output)`` that changes the layout of a feature map.
 
@@ -54,10 +51,7 @@ def lower_transform(
     """
     assert source.dtype == destination.dtype, (source, destination)
     dtype, blocks = source.dtype, (source.layout.block, destination.layout.block)
-    parameters = (
-        ("data", source.shape(shape), dtype),
-        ("output", destination.shape(shape), dtype),
-    )
+    parameters = (("data", source.shape(shape), dtype), ("output", destination.shape(shape), dtype))
     n, c, h, w = shape
 
     def body(data: Any, output: Any) -> None:

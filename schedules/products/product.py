@@ -84,10 +84,7 @@ def lower_product(workload: ProductWorkload, target: CpuTarget, threads: int = 1
             for row in tile.each(task % parts, parts):
                 for panel, widths in each_panel(w.columns, lanes):
                     sums = tile.multiply(
-                        w.depth,
-                        len(widths),
-                        left.rows_from(row),
-                        reader(panels, panel, lanes),
+                        w.depth, len(widths), left.rows_from(row), reader(panels, panel, lanes)
                     )
                     for r, (v, width) in product(range(tile.height), enumerate(widths)):
                         with T.vectorized(width) as o:

@@ -43,7 +43,7 @@ ELSEWHERE = {
 }
 #: Snippets, by what is in them.
 SNIPPETS_ELSEWHERE = {
-    "import ray": "it needs a cluster of 32 CPUs; tests/neocpu/test_ray_batch.py runs the example",
+    "import ray": "it needs a cluster of 32 CPUs; tests/neocpu/test_ray_batch.py runs the example"
 }
 #: The placeholders in lines for names of the reader's.
 NAMES = {

@@ -151,8 +151,7 @@ def tell(batches: Sequence[Batch], sizes: Sequence[int]) -> None:
         least = min(all_runs(sizes, batch.rows), key=partial(of_all, took))
         singly[batch.rows] = batch.beside({"one": batch.rows})
         best[batch.rows] = min(
-            *(1.0, batch.beside({"other": 1})),
-            batch.beside(Counter(str(size) for size in least)),
+            *(1.0, batch.beside({"other": 1})), batch.beside(Counter(str(size) for size in least))
         )
         columns = (
             *(batch.rows, plus(batch.runs), f"{1000 * batch.seconds('own') / batch.rows:.3f}"),

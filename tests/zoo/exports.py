@@ -23,11 +23,7 @@ def _exported(
     command = [python, str(Path(__file__).parent / "export.py"), str(folder), exporter, *words]
     try:
         done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=EXPORT_SECONDS * len(words),
-            cwd=folder,
+            command, capture_output=True, text=True, timeout=EXPORT_SECONDS * len(words), cwd=folder
         )
         said = done.stdout
     except subprocess.TimeoutExpired as late:

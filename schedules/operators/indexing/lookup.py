@@ -107,10 +107,7 @@ def lower_offsets(batches: int, rows: int, extents: tuple[int, ...], index_dtype
         parallel batch · rows: offsets[row] = batch · elements + sum of index · stride
     """
     total, elements, depth = batches * rows, math.prod(extents), len(extents)
-    parameters = (
-        ("indices", (total, len(extents)), index_dtype),
-        ("offsets", (total,), "int32"),
-    )
+    parameters = (("indices", (total, len(extents)), index_dtype), ("offsets", (total,), "int32"))
 
     def body(indices: Any, offsets: Any) -> None:
         given = flat(indices)
