@@ -29,14 +29,9 @@ INTERRUPTED: Final = 130
 class Check:
     """A command that checks something.
 
-    Attributes
-    ----------
-    name : str
-    command : tuple of str
-        The command, in the root of the checkout. ``$NAME`` is replaced by a variable of the
-        environment.
-    variable : str
-        The variable that the command needs; empty if it needs none.
+    - `command`: the command, in the root of the checkout. ``$NAME`` is replaced by a variable of
+      the environment.
+    - `variable`: the variable that the command needs; empty if it needs none.
     """
 
     name: str
@@ -69,12 +64,8 @@ CHECKS: Final = (
 class Result:
     """The outcome of a check.
 
-    Attributes
-    ----------
-    name : str
-    outcome : str
-        ``passed``, ``failed (status)``, ``interrupted``, ``not run``, or ``skipped: `` and why.
-    seconds : float
+    - `outcome`: ``passed``, ``failed (status)``, ``interrupted``, ``not run``, or ``skipped: `` and
+      why.
     """
 
     name: str
@@ -95,10 +86,7 @@ def run_all(
 ) -> list[Result]:
     """Run checks in order, and return what became of each.
 
-    Parameters
-    ----------
-    run : callable
-        Runs a command and returns its exit status.
+    - `run`: runs a command and returns its exit status.
     """
     results: list[Result] = []
     for number, check in enumerate(checks):

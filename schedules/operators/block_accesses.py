@@ -70,26 +70,18 @@ class Access:
 class Stage:
     """One block: a single store inside loops that each drive one of its variables.
 
-    Attributes
-    ----------
-    shared_loops : int
-        The number of loops around the stage that it shares with others; the fields below do not
-        count them.
-    variables, extents, reduced : tuple
-        The block's variable of each loop, outermost first (None if the loop has extent 1), the
-        loop's extent, and whether it is a reduction.
-    accesses : tuple of Access
-        The store, then the loads, except those of a reduction's own accumulator.
-    conditions : tuple
-        The conditions of ``if_then_else``: loops over variables in them cannot become vectors.
-    irregular : bool
-        Whether an index depends on data, or a value depends on an index.
-    leaves : int
-        The number of loads and constants in the value.
-    nesting : int
-        The number of calls, maxima and minima in the value that code generation binds to names,
-        some of them several times. For each one nested in another, TVM's analysis takes 2.5 times
-        as long.
+    - `shared_loops`: the number of loops around the stage that it shares with others; the fields
+      below do not count them.
+    - `variables`, `extents`, `reduced`: the block's variable of each loop, outermost first (None if
+      the loop has extent 1), the loop's extent, and whether it is a reduction.
+    - `accesses`: the store, then the loads, except those of a reduction's own accumulator.
+    - `conditions`: the conditions of ``if_then_else``: loops over variables in them cannot become
+      vectors.
+    - `irregular`: whether an index depends on data, or a value depends on an index.
+    - `leaves`: the number of loads and constants in the value.
+    - `nesting`: the number of calls, maxima and minima in the value that code generation binds to
+      names, some of them several times. For each one nested in another, TVM's analysis takes 2.5
+      times as long.
     """
 
     name: str

@@ -37,15 +37,11 @@ def lower_concat(
 ) -> Any:
     """Return the scheduled ``PrimFunc(*inputs, output)`` that concatenates tensors of one format.
 
-    Parameters
-    ----------
-    shapes : sequence of tuple of int
-        Logical shapes, of rank 4 in NCHW[x]c. In NCHW they are physical shapes of any rank. Rows of
-        memory are concatenated as they lie, so blocked tensors whose channels fill their blocks may
-        also be passed in this way.
-    axis : int
-        The logical axis, not negative. Channels in NCHW[x]c need not fill their blocks: lanes are
-        shifted if they do not, and the output's padded lanes are zero.
+    - `shapes`: logical shapes, of rank 4 in NCHW[x]c. In NCHW they are physical shapes of any rank.
+      Rows of memory are concatenated as they lie, so blocked tensors whose channels fill their
+      blocks may also be passed in this way.
+    - `axis`: the logical axis, not negative. Channels in NCHW[x]c need not fill their blocks: lanes
+      are shifted if they do not, and the output's padded lanes are zero.
     """
     total = sum(shape[axis] for shape in shapes)
     result = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])

@@ -52,12 +52,9 @@ def schedule_function(func: tirx.PrimFunc, target: CpuTarget) -> tirx.PrimFunc:
             for i in range(inner / lanes):             max[row], exp[...], sum[row]   # vectors
                 out[...] = vector(lanes)               out[row, ...] = vector(lanes)
 
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        The function, marked as scheduled. It is otherwise unchanged if no schedule applies
-        (data-dependent control flow, calls of runtime functions, dynamic shapes); `UNSCHEDULED`
-        then says why.
+    The function is marked as scheduled. It is otherwise unchanged if no schedule applies
+    (data-dependent control flow, calls of runtime functions, dynamic shapes); `UNSCHEDULED` then
+    says why.
     """
     if func.attrs is not None and func.attrs.get(SCHEDULED, False):
         return func
@@ -234,10 +231,7 @@ def _split_rows(sch: Schedule, target: CpuTarget) -> None:
 def _share_rows(sch: Schedule) -> tuple[int, Schedule]:
     """Compute all stages inside the deepest outer loops of the last that need no recomputation.
 
-    Returns
-    -------
-    shared : int
-        The number of outer loops that the stages share; 0 if they share none.
+    The number is that of the outer loops that they share, 0 if none.
     """
     stages = _stages(sch)
     if stages is None or len(stages) < 2 or not any(stage.is_reduction for stage in stages):

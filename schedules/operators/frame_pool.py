@@ -27,14 +27,10 @@ VECTORS = 4
 class FramePoolWorkload:
     """A pooling of volumes along their depth.
 
-    Attributes
-    ----------
-    kind : str
-        ``max`` or ``avg``.
-    image : tuple of int
-        ``(C, H, W)`` of a depth slice.
-    count_include_pad : bool
-        Whether an average divides by all slices under the window, including padding.
+    - `kind`: ``max`` or ``avg``.
+    - `image`: ``(C, H, W)`` of a depth slice.
+    - `count_include_pad`: whether an average divides by all slices under the window, including
+      padding.
     """
 
     kind: str

@@ -28,13 +28,10 @@ def lower_gather(
 ) -> Any:
     """Return the scheduled ``PrimFunc(*inputs, output)`` that concatenates slices of channels.
 
-    Parameters
-    ----------
-    shapes : sequence of tuple of int
-        Logical NCHW shapes; only their channels differ.
-    slices : sequence of (int, int)
-        The first channel and the one after the last, for each input. In NCHW[x]c neither needs to
-        be a multiple of the block: lanes are shifted, and the output's padded lanes are zero.
+    - `shapes`: logical NCHW shapes; only their channels differ.
+    - `slices`: the first channel and the one after the last, for each input. In NCHW[x]c neither
+      needs to be a multiple of the block: lanes are shifted, and the output's padded lanes are
+      zero.
     """
     n, _, h, w = shapes[0]
     channels = sum(end - first for first, end in slices)
@@ -123,14 +120,10 @@ def emit_row(
 ) -> None:
     """Emit the copies to a row of pixels of a blocked output.
 
-    Parameters
-    ----------
-    width : int
-        The number of pixels in the row.
-    read : callable
-        A function that returns lanes of a pixel, for the number of an input and one of its chunks.
-    place : callable
-        A function that returns where a chunk of a pixel begins in the output.
+    - `width`: the number of pixels in the row.
+    - `read`: a function that returns lanes of a pixel, for the number of an input and one of its
+      chunks.
+    - `place`: a function that returns where a chunk of a pixel begins in the output.
     """
     chunks, block = int(output.shape[1]), int(output.shape[4])
     for first, alike, pieces in _runs(slices, block, chunks):

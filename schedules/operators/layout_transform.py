@@ -41,13 +41,9 @@ def lower_transform(
 ) -> Any:
     """Return the scheduled ``PrimFunc(data, output)`` that changes the layout of a feature map.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        The logical NCHW shape. Padded lanes of ``destination`` become zeros or, between two blocked
-        layouts, the values of the padded lanes of ``source``.
-    source, destination : Format
-        Formats of the same element type: only their layouts differ.
+    - `shape`: the logical NCHW shape. Padded lanes of ``destination`` become zeros or, between two
+      blocked layouts, the values of the padded lanes of ``source``.
+    - `source`, `destination`: formats of the same element type: only their layouts differ.
     """
     assert source.dtype == destination.dtype, (source, destination)
     dtype, blocks = source.dtype, (source.layout.block, destination.layout.block)
@@ -119,16 +115,10 @@ def _tile_edge(block: int, pixels: int, lanes: int) -> int:
 class Tile:
     """Channels and pixels that are converted from one layout to the other in registers.
 
-    Attributes
-    ----------
-    image, chunk, pixel : expression
-        The position of the tile.
-    block : int
-        The number of channels of a chunk.
-    lane : expression
-        Its first channel within the chunk.
-    edge, valid : int
-        The number of its channels, and the number of those that exist.
+    - `image`, `chunk`, `pixel`: the position of the tile.
+    - `block`: the number of channels of a chunk.
+    - `lane`: its first channel within the chunk.
+    - `edge`, `valid`: the number of its channels, and the number of those that exist.
     """
 
     image: Any
@@ -165,12 +155,8 @@ def emit_tiles(
     The last tile is shifted back to end at the last pixel: it overlaps the one before it and
     writes the same values again, so no tile is partial.
 
-    Parameters
-    ----------
-    extents : tuple of int
-        The numbers of images, channels, and pixels of a channel.
-    tile : tuple of int
-        The numbers of channels and pixels that ``emit`` converts at once.
+    - `extents`: the numbers of images, channels, and pixels of a channel.
+    - `tile`: the numbers of channels and pixels that ``emit`` converts at once.
     """
     (n, c, pixels), (edge, width) = extents, tile
     chunks, tiles = ceil_div(c, block), ceil_div(pixels, width)

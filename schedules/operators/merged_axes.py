@@ -21,10 +21,7 @@ from neocpu.schedules.operators.block_accesses import Stage
 def merge_axes(sch: Schedule, stage: Stage, lanes: int) -> None:
     """Merge a stage's last axes in every tensor that has them, if they then fill vectors.
 
-    Raises
-    ------
-    tvm.s_tir.schedule.ScheduleError
-        TVM refuses it.
+    TVM's ``ScheduleError`` is passed on.
     """
     start = _first_merged(stage, lanes)
     if start is None:

@@ -38,21 +38,14 @@ class ShuffleWorkload:
     volumes, stored as depth slices, each slice of the coarser grid may be several of the finer one:
     then ``(a * rows + i) * columns + j`` is the part ``(i, j)`` of slice ``a`` among them.
 
-    Attributes
-    ----------
-    coarse : tuple of int
-        The logical NCHW shape of the coarser grid.
-    rows, columns : int
-        The numbers of pixels of the finer grid in one of the coarser.
-    spreads : bool
-        Whether channels become pixels, instead of pixels channels.
-    top, left : int
-        The rows and columns of the finer grid that are cropped before its first, if it is the
-        output.
-    size : tuple of int
-        The height and width of the finer grid after cropping.
-    frames : int
-        The number of slices of the finer grid in one of the coarser, if the coarser is the input.
+    - `coarse`: the logical NCHW shape of the coarser grid.
+    - `rows`, `columns`: the numbers of pixels of the finer grid in one of the coarser.
+    - `spreads`: whether channels become pixels, instead of pixels channels.
+    - `top`, `left`: the rows and columns of the finer grid that are cropped before its first, if it
+      is the output.
+    - `size`: the height and width of the finer grid after cropping.
+    - `frames`: the number of slices of the finer grid in one of the coarser, if the coarser is the
+      input.
     """
 
     coarse: Shape4

@@ -85,12 +85,9 @@ def lower_global_pool(
 ) -> Any:
     """Return the scheduled ``PrimFunc(data, output)`` of a pooling of NCHW ``shape`` to one pixel.
 
-    Parameters
-    ----------
-    kind : str
-        ``max``, ``avg``, ``sum``, or ``squares``: the sum of squares.
-    form : Format
-        The format of the output, and of the data except for the element type of ``stored`` data.
+    - `kind`: ``max``, ``avg``, ``sum``, or ``squares``: the sum of squares.
+    - `form`: the format of the output, and of the data except for the element type of ``stored``
+      data.
     """
     assert kind in ("max", "avg", "sum", "squares"), kind
     n, c, h, w = shape

@@ -53,22 +53,14 @@ class StoredHalves:
 class PoolWorkload:
     """A 2-D pooling over NCHW data.
 
-    Attributes
-    ----------
-    kind : str
-        ``max`` or ``avg``.
-    padding : tuple of int
-        ``(top, left, bottom, right)``, in pixels.
-    ceil_mode : bool
-        Whether the output size is rounded up; a window never starts after the data and its leading
-        padding.
-    count_include_pad : bool
-        Whether an average divides by padded pixels too, but never by those that only ceil mode
-        adds.
-    dtype : str
-        The element type of the output, and of the data unless ``stored`` is set.
-    stored : StoredData, StoredHalves or None
-        The meaning of the data if they have another type.
+    - `kind`: ``max`` or ``avg``.
+    - `padding`: ``(top, left, bottom, right)``, in pixels.
+    - `ceil_mode`: whether the output size is rounded up; a window never starts after the data and
+      its leading padding.
+    - `count_include_pad`: whether an average divides by padded pixels too, but never by those that
+      only ceil mode adds.
+    - `dtype`: the element type of the output, and of the data unless ``stored`` is set.
+    - `stored`: the meaning of the data if they have another type.
     """
 
     kind: str

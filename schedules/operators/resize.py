@@ -42,18 +42,12 @@ _CYCLES_PER_PIXEL: Final = 2.0
 class ResizeWorkload:
     """A resizing of height and width.
 
-    Attributes
-    ----------
-    shape : tuple of int
-        The NCHW shape of the input.
-    size : tuple of int
-        The height and width of the output.
-    method : str
-        A key of `TAPS`. With ``asymmetric`` coordinates, the nearest neighbour is the one before.
-    coordinates : str
-        The mapping of output points to input points: one of `COORDINATES`.
-    cubic : float
-        The coefficient of the cubic kernel.
+    - `shape`: the NCHW shape of the input.
+    - `size`: the height and width of the output.
+    - `method`: a key of `TAPS`. With ``asymmetric`` coordinates, the nearest neighbour is the one
+      before.
+    - `coordinates`: the mapping of output points to input points: one of `COORDINATES`.
+    - `cubic`: the coefficient of the cubic kernel.
     """
 
     shape: Shape4

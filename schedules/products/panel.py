@@ -81,12 +81,7 @@ def panels_of(columns: int, lanes: int) -> int:
 def each_panel(columns: int, lanes: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
     """Emit the body in a loop over full panels, and again for the last, shorter one.
 
-    Yields
-    ------
-    panel : Any
-        The number of the panel.
-    widths : tuple of int
-        The number of columns in each of its vectors.
+    It is given the number of the panel, and that of the columns in each of its vectors.
     """
     full, rest = divmod(columns, VECTORS * lanes)
     if full:

@@ -23,16 +23,12 @@ class RowSoftmax:
     A power is e to the score less the largest score so far. If all scores are -inf, zero is
     subtracted instead: the powers are then zeros, while those of later blocks need not be.
 
-    Attributes
-    ----------
-    scores : buffer
-        The scores ``(height, columns)``, replaced by the powers. Beyond the last column, up to
-        whole vectors, they must be -inf.
-    rescale : buffer
-        The factors ``(height,)`` by which sums of earlier blocks' powers must be multiplied.
-    factor : buffer
-        The reciprocals ``(height,)`` of the sums of a row's powers, after `finish`: positive or
-        NaN.
+    - `scores`: the scores ``(height, columns)``, replaced by the powers. Beyond the last column, up
+      to whole vectors, they must be -inf.
+    - `rescale`: the factors ``(height,)`` by which sums of earlier blocks' powers must be
+      multiplied.
+    - `factor`: the reciprocals ``(height,)`` of the sums of a row's powers, after `finish`:
+      positive or NaN.
     """
 
     def __init__(self, tile: RowTile, columns: int) -> None:

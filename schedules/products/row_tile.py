@@ -29,15 +29,10 @@ STORE_CYCLES: Final = 2
 class RowTile:
     """A number of rows that are multiplied together.
 
-    Attributes
-    ----------
-    rows : int
-        The number of rows of the matrix.
-    height : int
-        The number of rows of the tile. The last tile moves back if it would overhang, and computes
-        rows again.
-    unit : DotUnit
-        The unit for float32, or for pairs of bfloat16.
+    - `rows`: the number of rows of the matrix.
+    - `height`: the number of rows of the tile. The last tile moves back if it would overhang, and
+      computes rows again.
+    - `unit`: the unit for float32, or for pairs of bfloat16.
     """
 
     rows: int
@@ -90,19 +85,8 @@ class RowTile:
             sums[height, vectors] = 0                                   # registers
             for k: for row, v: sums[row, v] += broadcast(factor(row, k)) * panel(k, v)
 
-        Of bfloat16 a step has two products, and so have what `factor` and `panel` return.
-
-        Parameters
-        ----------
-        factor : callable
-            ``factor(row, k)`` returns a scalar; for bfloat16 a pair, as int32.
-        panel : callable
-            ``panel(k, v)`` returns a vector of them.
-
-        Returns
-        -------
-        buffer
-            The sums, ``(height, vectors, lanes)``.
+        ``factor`` returns a scalar, for bfloat16 a pair as int32, and ``panel`` a vector of them.
+        Sums are ``(height, vectors, lanes)``.
         """
         shape, every = (self.height, vectors, self.lanes), span(0, self.lanes)
         sums = T.alloc_buffer(shape, "float32", scope="local", layout=None)
@@ -129,10 +113,7 @@ def choose_tile(
 ) -> RowTile:
     """Return the tile that takes the fewest cycles for all rows.
 
-    Parameters
-    ----------
-    panel_bytes : int
-        The bytes of all panels, which each tile reads again.
+    - `panel_bytes`: the bytes of all panels, which each tile reads again.
     """
     unit = target.dot_unit(numerics)
     limit = max(1, min(rows, broadcast_limit(VECTORS, unit)))

@@ -25,12 +25,8 @@ class _Kind:
 class Activation:
     """A function of one number.
 
-    Attributes
-    ----------
-    name : str
-        One of `ACTIVATIONS`.
-    alpha, beta : float
-        The parameters; 0 if it has none.
+    - `name`: one of `ACTIVATIONS`.
+    - `alpha`, `beta`: the parameters; 0 if it has none.
     """
 
     name: str
@@ -75,10 +71,7 @@ def activations_named(
 ) -> tuple[Activation, ...]:
     """Return activations; those with an alpha or a beta take the next given one, or the default.
 
-    Raises
-    ------
-    ValueError
-        A name is not in `ACTIVATIONS`.
+    A name that is not in `ACTIVATIONS` is a ValueError.
     """
     known = {name.lower(): name for name in ACTIVATIONS}
     alpha, beta = iter(alphas), iter(betas)

@@ -17,20 +17,12 @@ from neocpu.schedules.recurrent.workload import RecurrentWorkload
 class Task:
     """The state of a task: one direction of the layer, for a few sequences, its rows.
 
-    Attributes
-    ----------
-    workload : RecurrentWorkload
-    buffers : mapping of str to buffer
-        The kernel's parameters.
-    direction : expression
-    first : expression
-        The first of its sequences.
-    h : buffer
-        The state ``(2, rows, units)``: after even steps and after odd ones.
-    c : buffer
-        The cell state ``(rows, units)`` of an LSTM.
-    update, reset : buffer
-        The update gate of a GRU and the factor of its candidate, each ``(rows, units)``.
+    - `buffers`: the kernel's parameters.
+    - `first`: the first of its sequences.
+    - `h`: the state ``(2, rows, units)``: after even steps and after odd ones.
+    - `c`: the cell state ``(rows, units)`` of an LSTM.
+    - `update`, `reset`: the update gate of a GRU and the factor of its candidate, each ``(rows,
+      units)``.
     """
 
     workload: RecurrentWorkload
@@ -47,18 +39,10 @@ class Task:
 class Unit:
     """A hidden unit of a row at a step.
 
-    Attributes
-    ----------
-    task : Task
-    old : expression
-        The index of the last step's state in `Task.h`.
-    row : expression
-    place : tuple of expression
-        The indices of the sequence and its time, in the order of the tensors' axes.
-    number : expression
-        The number of the unit.
-    sums : mapping of int to expression
-        The products of the last state and the recurrent weights, by gate.
+    - `old`: the index of the last step's state in `Task.h`.
+    - `place`: the indices of the sequence and its time, in the order of the tensors' axes.
+    - `number`: the number of the unit.
+    - `sums`: the products of the last state and the recurrent weights, by gate.
     """
 
     task: Task

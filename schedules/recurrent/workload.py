@@ -34,17 +34,11 @@ task."""
 class Product:
     """A product of a state and recurrent weights.
 
-    Attributes
-    ----------
-    name : str
-        The name of the packed weights.
-    first, gates : int
-        The first of its gates, and their number.
-    panel_gates : int
-        The number of gates in a panel.
-    vectors : int
-        The number of vectors of units in a block; the sums of all its gates are complete before the
-        next block's.
+    - `name`: the name of the packed weights.
+    - `first`, `gates`: the first of its gates, and their number.
+    - `panel_gates`: the number of gates in a panel.
+    - `vectors`: the number of vectors of units in a block; the sums of all its gates are complete
+      before the next block's.
     """
 
     name: str
@@ -58,29 +52,17 @@ class Product:
 class RecurrentWorkload:
     """A recurrent layer, without the product of its input and its input weights.
 
-    Attributes
-    ----------
-    cell : str
-        One of `GATES`.
-    steps, batch, hidden : int
-    reverse : tuple of bool
-        Whether each direction runs from the end.
-    activations : tuple of tuple of Activation
-        ONNX's f, g and h for each direction, or as many of them as the cell has.
-    clip : float or None
-        The bound on arguments of activations, except h.
-    coupled : bool
-        Whether an LSTM's forget gate is one minus the input gate.
-    reset_after : bool
-        Whether a GRU's reset gate is applied after the product and its bias.
-    batch_first : bool
-        Whether tensors are ``(batch, time, …)`` and states ``(batch, direction, …)``, instead of
-        ``(time, batch, …)`` and ``(direction, batch, …)``.
-    given : tuple of str
-        The optional inputs that exist, of ``lengths``, ``initial_h``, ``initial_c`` and
-        ``peepholes``.
-    written : tuple of str
-        The outputs that are needed, of ``y``, ``y_h`` and ``y_c``, in this order.
+    - `cell`: one of `GATES`.
+    - `reverse`: whether each direction runs from the end.
+    - `activations`: ONNX's f, g and h for each direction, or as many of them as the cell has.
+    - `clip`: the bound on arguments of activations, except h.
+    - `coupled`: whether an LSTM's forget gate is one minus the input gate.
+    - `reset_after`: whether a GRU's reset gate is applied after the product and its bias.
+    - `batch_first`: whether tensors are ``(batch, time, …)`` and states ``(batch, direction, …)``,
+      instead of ``(time, batch, …)`` and ``(direction, batch, …)``.
+    - `given`: the optional inputs that exist, of ``lengths``, ``initial_h``, ``initial_c`` and
+      ``peepholes``.
+    - `written`: the outputs that are needed, of ``y``, ``y_h`` and ``y_c``, in this order.
     """
 
     cell: str
@@ -160,11 +142,8 @@ class RecurrentWorkload:
     def unpacked(self) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]:
         """The conversion of packed recurrent weights to padded weights in ONNX's layout.
 
-        Returns
-        -------
-        tuple
-            The number of each product among the `parameters`, a shape to view it in, and the order
-            of that shape's axes.
+        Each product has its number among the `parameters`, a shape to view it in, and the order of
+        that shape's axes.
         """
         found = []
         for number, product in enumerate(self.products, 1):

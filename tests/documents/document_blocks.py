@@ -25,16 +25,10 @@ _PROMPT: Final = "$ "
 class Block:
     """Code that a document shows.
 
-    Parameters
-    ----------
-    document
-        The name of the document, relative to the root of the checkout.
-    line
-        The number of its first line of code, from 1.
-    language
-        The word after a fence; empty if there is none.
-    text
-        The code, without indentation, prompts and fences.
+    - `document`: the name of the document, relative to the root of the checkout.
+    - `line`: the number of its first line of code, from 1.
+    - `language`: the word after a fence; empty if there is none.
+    - `text`: the code, without indentation, prompts and fences.
     """
 
     document: str

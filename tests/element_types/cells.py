@@ -41,16 +41,10 @@ _UNTIED: Final = ("Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniform
 class Operator:
     """An operator, and one of the types that its inputs have independently of each other.
 
-    Attributes
-    ----------
-    model : onnx.ModelProto
-        A model of one node, from ONNX's own tests.
-    inputs : tuple of array
-        The inputs of that test.
-    places : tuple of int
-        The numbers of the inputs that have the type.
-    allowed : tuple of str
-        The names in `TYPES` that ONNX allows for it.
+    - `model`: a model of one node, from ONNX's own tests.
+    - `inputs`: the inputs of that test.
+    - `places`: the numbers of the inputs that have the type.
+    - `allowed`: the names in `TYPES` that ONNX allows for it.
     """
 
     name: str

@@ -20,12 +20,8 @@ new MutationObserver(() => {
 class PageTimes:
     """The size of a page in bytes, and milliseconds from the start of loading.
 
-    Attributes
-    ----------
-    paint : float
-        The time until something is visible.
-    interactive : float
-        The time until everything is drawn and can be used.
+    - `paint`: the time until something is visible.
+    - `interactive`: the time until everything is drawn and can be used.
     """
 
     name: str

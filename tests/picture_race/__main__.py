@@ -89,16 +89,10 @@ def contests(
 ) -> dict[str, tuple[Call, Call]]:
     """Return the pairs to race.
 
-    Parameters
-    ----------
-    alone, whole : callable
-        Prepare a picture in the artifact, and run the network on it too.
-    prepared : callable
-        Prepares a picture outside the artifact, and returns it.
-    plain : neocpu.Module
-        The network.
-    others : mapping of str to Session
-        The network in other engines, which read what ``prepared`` writes.
+    - `alone`, `whole`: prepare a picture in the artifact, and run the network on it too.
+    - `prepared`: prepares a picture outside the artifact, and returns it.
+    - `plain`: the network.
+    - `others`: the network in other engines, which read what ``prepared`` writes.
     """
 
     def after(run: Call) -> Call:

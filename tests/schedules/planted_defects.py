@@ -79,14 +79,10 @@ class Kernel:
 class Defect:
     """A defect of a kernel.
 
-    Attributes
-    ----------
-    argument : int
-        Number of the argument that is accessed wrongly, or `WORKSPACE`.
-    access : str
-        Whether the indices of loads or of stores are off, or the extent of the outermost loop.
-    shift : int
-        The number of elements by which they are off.
+    - `argument`: number of the argument that is accessed wrongly, or `WORKSPACE`.
+    - `access`: whether the indices of loads or of stores are off, or the extent of the outermost
+      loop.
+    - `shift`: the number of elements by which they are off.
     """
 
     argument: int

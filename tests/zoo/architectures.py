@@ -13,13 +13,9 @@ from dataclasses import dataclass
 class Architecture:
     """One network with random weights.
 
-    Attributes
-    ----------
-    name : str
-        The name, for example ``timm.resnet50``.
-    shape : tuple of int
-        The shape of its float32 input: smaller than usual where the network allows it, to save
-        time.
+    - `name`: the name, for example ``timm.resnet50``.
+    - `shape`: the shape of its float32 input: smaller than usual where the network allows it, to
+      save time.
     """
 
     name: str

@@ -33,22 +33,14 @@ BOUND = 0.1
 class Race:
     """The race of one model against other engines.
 
-    Attributes
-    ----------
-    name : str
-        The architecture's name.
-    milliseconds : float
-        The median of neocpu's calls; 0 if it was not raced.
-    peers : dict of str to float
-        Calls of others, in milliseconds.
-    ratio, low, high : float
-        The fastest peer's latency divided by ours, and the 95 % interval of that.
-    predicted : float
-        Milliseconds that the compiler predicted.
-    message : str
-        The reason if it was not raced.
-    skippable : float
-        The part of ``predicted`` that some data make needless.
+    - `name`: the architecture's name.
+    - `milliseconds`: the median of neocpu's calls; 0 if it was not raced.
+    - `peers`: calls of others, in milliseconds.
+    - `ratio`, `low`, `high`: the fastest peer's latency divided by ours, and the 95 % interval of
+      that.
+    - `predicted`: milliseconds that the compiler predicted.
+    - `message`: the reason if it was not raced.
+    - `skippable`: the part of ``predicted`` that some data make needless.
     """
 
     name: str

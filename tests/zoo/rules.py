@@ -48,13 +48,9 @@ PLAIN = 4
 class Gain:
     """The gain of one network by one rule.
 
-    Attributes
-    ----------
-    network, rule : str
-    applied : int
-        The number of times that the rule was applied.
-    ratio : float
-        The latency without the rule divided by that with it; 1 where both are the same program.
+    - `applied`: the number of times that the rule was applied.
+    - `ratio`: the latency without the rule divided by that with it; 1 where both are the same
+      program.
     """
 
     network: str

@@ -64,20 +64,12 @@ _TAPS: Final[Mapping[str, Mapping[int, _Weigh]]] = {
 class GridSampleWorkload:
     """The sampling of ``points`` points of each image.
 
-    Attributes
-    ----------
-    images, channels : int
-    extents : tuple of int
-        The extents of an image.
-    mode : str
-        ``nearest``, ``linear`` or ``cubic``.
-    padding : str
-        The values beside an image: ``zeros``, ``border`` or ``reflection``.
-    align_corners : bool
-        Whether -1 and 1 are the centres of the outermost pixels, instead of their outer borders.
-    channels_last : bool
-        Whether channels are the last axis of data and output, instead of the second.
-    dtype, grid_dtype : str
+    - `extents`: the extents of an image.
+    - `mode`: ``nearest``, ``linear`` or ``cubic``.
+    - `padding`: the values beside an image: ``zeros``, ``border`` or ``reflection``.
+    - `align_corners`: whether -1 and 1 are the centres of the outermost pixels, instead of their
+      outer borders.
+    - `channels_last`: whether channels are the last axis of data and output, instead of the second.
     """
 
     images: int

@@ -23,10 +23,7 @@ _LOWEST: Final = -3.4028234663852886e38
 class PeaksWorkload:
     """The peaks of ``(rows, maps, height, width)`` maps.
 
-    Attributes
-    ----------
-    cubic : float
-        The coefficient of the bicubic interpolation, ONNX's ``cubic_coeff_a``.
+    - `cubic`: the coefficient of the bicubic interpolation, ONNX's ``cubic_coeff_a``.
     """
 
     rows: int

@@ -37,25 +37,16 @@ SUMS: Final = 8192
 class RoiAlignWorkload:
     """A RoiAlign of ``regions`` regions.
 
-    Attributes
-    ----------
-    data : tuple of int
-        NCHW shape.
-    bins : tuple of int
-        The height and width of the output.
-    samples : int
-        The number of samples of a bin in each dimension; 0 for one per pixel.
-    scale, offset : float
-        The mapping of corners to pixels, ``scale * corner - offset``.
-    least : float
-        The smallest height and width of a region, in pixels.
-    counted : bool
-        Whether only a given number of regions count, which is then an argument of the kernel.
-    largest : bool
-        Whether a bin is the largest weighted pixel of its samples, instead of the mean of the
-        samples.
-    channels_last : bool
-        Whether the kernel takes data as NHWC.
+    - `data`: NCHW shape.
+    - `bins`: the height and width of the output.
+    - `samples`: the number of samples of a bin in each dimension; 0 for one per pixel.
+    - `scale`, `offset`: the mapping of corners to pixels, ``scale * corner - offset``.
+    - `least`: the smallest height and width of a region, in pixels.
+    - `counted`: whether only a given number of regions count, which is then an argument of the
+      kernel.
+    - `largest`: whether a bin is the largest weighted pixel of its samples, instead of the mean of
+      the samples.
+    - `channels_last`: whether the kernel takes data as NHWC.
     """
 
     data: tuple[int, ...]

@@ -46,11 +46,8 @@ REDUCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 class ElementsWorkload:
     """The shapes and the axis of a ScatterElements.
 
-    Attributes
-    ----------
-    data, indices : tuple of int
-        Shapes of one rank. Updates have the shape of ``indices``, which is no larger than ``data``
-        along all axes except ``axis``.
+    - `data`, `indices`: shapes of one rank. Updates have the shape of ``indices``, which is no
+      larger than ``data`` along all axes except ``axis``.
     """
 
     data: tuple[int, ...]
@@ -137,11 +134,8 @@ def lower_scatter_elements(workload: ElementsWorkload) -> Any:
 class RowsWorkload:
     """A ScatterND of ``rows`` updates of ``inner`` elements.
 
-    Attributes
-    ----------
-    extents : tuple of int
-        The extents of the indexed axes: data are ``(*extents, inner)``, indices are ``(rows,
-        len(extents))``.
+    - `extents`: the extents of the indexed axes: data are ``(*extents, inner)``, indices are
+      ``(rows, len(extents))``.
     """
 
     extents: tuple[int, ...]

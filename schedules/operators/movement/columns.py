@@ -27,14 +27,9 @@ MOST_WRITTEN = 8
 class ColumnsWorkload:
     """Columns of windows of ``images`` images of one channel.
 
-    Attributes
-    ----------
-    image, block : tuple of int
-        The extents of an image and of a window.
-    strides, dilations : tuple of int
-        The distances along each axis.
-    pads : tuple of int
-        The padding before each axis, then after each axis.
+    - `image`, `block`: the extents of an image and of a window.
+    - `strides`, `dilations`: the distances along each axis.
+    - `pads`: the padding before each axis, then after each axis.
     """
 
     images: int
@@ -169,15 +164,9 @@ def lower_image_to_columns(workload: ColumnsWorkload) -> Any:
 class _Row:
     """A row of windows and of the image, for one tap along all axes except the last.
 
-    Attributes
-    ----------
-    image : expression
-    taps : expression
-        The number of the tap among those along these axes.
-    places, pixels : tuple of expression
-        The position of the row among windows, and in the image.
-    tests : tuple of expression
-        Conditions that the row is in the image.
+    - `taps`: the number of the tap among those along these axes.
+    - `places`, `pixels`: the position of the row among windows, and in the image.
+    - `tests`: conditions that the row is in the image.
     """
 
     image: Any

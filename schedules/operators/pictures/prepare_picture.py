@@ -37,26 +37,15 @@ PIXEL: Final = 4
 class PictureWorkload:
     """The conversion of pictures of one size.
 
-    Attributes
-    ----------
-    images, height, width, colours : int
-        The extents of the pictures; colours are 1 or 3.
-    planar : bool
-        Whether pictures are stored as (N, C, H, W) instead of (N, H, W, C).
-    reversed : bool
-        Whether the network's first colour is the picture's last.
-    size : tuple of int
-        The height and width of the network's input.
-    planes : bool
-        Whether the network's input is (N, C, H, W) instead of (N, H, W, C).
-    region : tuple of int
-        Top, left, height and width of the part of the input that the picture fills.
-    columns : tuple of int
-        The first column of the picture that is read, and the one after the last.
-    taps : tuple of int
-        The number of rows, and of pixels in a row, that are summed for a pixel.
-    border : float
-        The value of the rest of the input, as a byte.
+    - `images`, `height`, `width`, `colours`: the extents of the pictures; colours are 1 or 3.
+    - `planar`: whether pictures are stored as (N, C, H, W) instead of (N, H, W, C).
+    - `reversed`: whether the network's first colour is the picture's last.
+    - `size`: the height and width of the network's input.
+    - `planes`: whether the network's input is (N, C, H, W) instead of (N, H, W, C).
+    - `region`: top, left, height and width of the part of the input that the picture fills.
+    - `columns`: the first column of the picture that is read, and the one after the last.
+    - `taps`: the number of rows, and of pixels in a row, that are summed for a pixel.
+    - `border`: the value of the rest of the input, as a byte.
     """
 
     images: int

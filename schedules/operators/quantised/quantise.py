@@ -13,14 +13,9 @@ from neocpu.schedules.tir.vector_terms import to_even
 def quantise(data: te.Tensor, scale: Any, zero: Any, axis: int, dtype: str) -> te.Tensor:
     """Return ``saturate(round(data / scale) + zero)``, halves to even.
 
-    Parameters
-    ----------
-    data : te.Tensor
-        A tensor of float32.
-    scale, zero : te.Tensor or number
-        One number for all elements, or a vector along ``axis``.
-    dtype : str
-        ``int8`` or ``uint8``.
+    - `data`: a tensor of float32.
+    - `scale`, `zero`: one number for all elements, or a vector along ``axis``.
+    - `dtype`: ``int8`` or ``uint8``.
     """
     limits = np.iinfo(dtype)
     low, high = (tirx.const(float(limit), "float32") for limit in (limits.min, limits.max))

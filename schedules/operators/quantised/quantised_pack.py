@@ -30,13 +30,9 @@ def lower_quantised_pack(
 ) -> tirx.PrimFunc:
     """Return the scheduled ``PrimFunc(data, output)`` from `SOURCE` to `DESTINATION`.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        The logical NCHW shape. Lanes that pad the channels are zero.
-    scale, zero : float, int
-        The stored values are ``saturate(round(data / scale) + zero)``, halves to even, as in
-        `quantise`.
+    - `shape`: the logical NCHW shape. Lanes that pad the channels are zero.
+    - `scale`, `zero`: the stored values are ``saturate(round(data / scale) + zero)``, halves to
+      even, as in `quantise`.
     """
     n, c, h, w = shape
     lanes = target.lanes("float32")

@@ -32,19 +32,15 @@ GROUP = 16
 class NonMaxSuppressionWorkload:
     """A NonMaxSuppression over ``(batch, boxes, 4)`` boxes and ``(batch, classes, boxes)`` scores.
 
-    Attributes
-    ----------
-    max_output : int
-        The most boxes selected per image and class; 0 selects none.
-    iou_threshold : float
-        The intersection over union with a better box above which a box is suppressed.
-    score_threshold : float or None
-        The score that selected boxes exceed; None takes all. A NaN score is never taken.
-    center_point_box : bool
-        Whether boxes are ``(x_center, y_center, width, height)`` instead of two opposite corners
-        ``(y1, x1, y2, x2)``.
-    counted : bool
-        Whether only a given number of boxes count, which is then an argument of the kernel.
+    - `max_output`: the most boxes selected per image and class; 0 selects none.
+    - `iou_threshold`: the intersection over union with a better box above which a box is
+      suppressed.
+    - `score_threshold`: the score that selected boxes exceed; None takes all. A NaN score is never
+      taken.
+    - `center_point_box`: whether boxes are ``(x_center, y_center, width, height)`` instead of two
+      opposite corners ``(y1, x1, y2, x2)``.
+    - `counted`: whether only a given number of boxes count, which is then an argument of the
+      kernel.
     """
 
     batch: int

@@ -31,10 +31,7 @@ VECTORS, TASKS = 4, 64
 class ChannelNormWorkload:
     """``(data - mean) / sqrt(variance + epsilon) * gamma + beta``, over the channels of a pixel.
 
-    Attributes
-    ----------
-    shape : tuple of int
-        ``(N, C, H, W)``.
+    - `shape`: ``(N, C, H, W)``.
     """
 
     shape: tuple[int, int, int, int]

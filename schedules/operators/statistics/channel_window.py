@@ -27,14 +27,9 @@ class ChannelWindowWorkload:
 
     Beyond the first and the last channel the means are zeros.
 
-    Attributes
-    ----------
-    shape : tuple of int
-        ``(N, C, H, W)`` of the data.
-    taps, before : int
-        The number of channels in a window, and the number of those before its own.
-    after : tuple of EpilogueOp
-        The steps that follow, with no operand or one per channel.
+    - `shape`: ``(N, C, H, W)`` of the data.
+    - `taps`, `before`: the number of channels in a window, and the number of those before its own.
+    - `after`: the steps that follow, with no operand or one per channel.
     """
 
     shape: tuple[int, int, int, int]

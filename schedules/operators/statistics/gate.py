@@ -43,14 +43,9 @@ PRODUCTS_PER_ELEMENT = 4
 class GateWorkload:
     """``after(outer @ before(inner @ means of the channels of data))``.
 
-    Attributes
-    ----------
-    shape : tuple of int
-        ``(N, C, H, W)`` of the data.
-    hidden, channels : int
-        The numbers of rows of ``inner`` and of ``outer``.
-    before, after : tuple of EpilogueOp
-        The steps after each layer, with no operand or one per channel.
+    - `shape`: ``(N, C, H, W)`` of the data.
+    - `hidden`, `channels`: the numbers of rows of ``inner`` and of ``outer``.
+    - `before`, `after`: the steps after each layer, with no operand or one per channel.
     """
 
     shape: tuple[int, int, int, int]
@@ -166,10 +161,8 @@ def lower_gate(workload: GateWorkload, form: Format, target: CpuTarget) -> Any:
 class _Layer:
     """A layer of one pixel: ``steps(source @ weights)``.
 
-    Attributes
-    ----------
-    length, existing : int
-        The number of lanes that it writes, and the number of those that are not padding.
+    - `length`, `existing`: the number of lanes that it writes, and the number of those that are not
+      padding.
     """
 
     images: int

@@ -39,12 +39,8 @@ TASKS_PER_THREAD = 2
 class GroupNormWorkload:
     """``steps((data - mean) / sqrt(variance + epsilon) * gamma + beta)``, by groups of channels.
 
-    Attributes
-    ----------
-    shape : tuple of int
-        ``(N, C, H, W)``.
-    steps : tuple of EpilogueOp
-        The steps that follow, without operands.
+    - `shape`: ``(N, C, H, W)``.
+    - `steps`: the steps that follow, without operands.
     """
 
     shape: tuple[int, int, int, int]
@@ -61,12 +57,8 @@ class GroupNormWorkload:
 class _Units:
     """The units of chunks of a feature map that contain whole groups.
 
-    Attributes
-    ----------
-    size : int
-        The number of chunks in a unit.
-    alone : bool
-        Whether each unit is a task that computes its own statistics.
+    - `size`: the number of chunks in a unit.
+    - `alone`: whether each unit is a task that computes its own statistics.
     """
 
     chunks: int

@@ -20,12 +20,8 @@ from neocpu.schedules.tir.vector_math import LOG2_E, power_of_two
 class Root:
     """The divisor of rows: ``max(sqrt(factor * sum(x * x) + epsilon), least) + added``.
 
-    Attributes
-    ----------
-    factor : float
-        A positive factor.
-    epsilon, least, added : float
-        Numbers that are not negative.
+    - `factor`: a positive factor.
+    - `epsilon`, `least`, `added`: numbers that are not negative.
     """
 
     factor: float = 1.0
@@ -39,12 +35,8 @@ def layer_norm(
 ) -> te.Tensor:
     """(data - mean) / sqrt(variance + epsilon) * gamma + beta, over ``axes``.
 
-    Parameters
-    ----------
-    data : te.Tensor
-        A floating-point tensor of any shape.
-    gamma, beta : te.Tensor
-        Tensors with the extents of ``axes``.
+    - `data`: a floating-point tensor of any shape.
+    - `gamma`, `beta`: tensors with the extents of ``axes``.
     """
     axes = [int(axis) % len(data.shape) for axis in axes]
     mean, factor = _statistics(data, axes, epsilon)
@@ -62,12 +54,8 @@ def group_norm(
 ) -> te.Tensor:
     """Return the same over the channels of a group and all axes after them.
 
-    Parameters
-    ----------
-    data : te.Tensor
-        A floating-point tensor ``(N, C, ...)``.
-    gamma, beta : te.Tensor
-        ``(C,)``.
+    - `data`: a floating-point tensor ``(N, C, ...)``.
+    - `gamma`, `beta`: ``(C,)``.
     """
     count, channels, *rest = data.shape
     width = int(channels) // int(groups)
@@ -97,15 +85,9 @@ def divide_by_root(
 ) -> te.Tensor:
     """Return data / root * gamma + beta over ``axes``: RMS and L2 normalisation and the like.
 
-    Parameters
-    ----------
-    data : te.Tensor
-        A floating-point tensor of any shape.
-    gamma, beta : te.Tensor
-        Tensors with the extents of ``axes``.
-    root : Root
-    centred : bool
-        Whether the mean is first subtracted from the data.
+    - `data`: a floating-point tensor of any shape.
+    - `gamma`, `beta`: tensors with the extents of ``axes``.
+    - `centred`: whether the mean is first subtracted from the data.
     """
     axes = [int(axis) % len(data.shape) for axis in axes]
     if centred:
@@ -141,10 +123,7 @@ def _statistics(data: te.Tensor, axes: list[int], epsilon: float) -> tuple[te.Te
 def softmax(data: te.Tensor, axis: int) -> te.Tensor:
     """Return ``exp(x - largest) / sum`` as a product with the reciprocal, which is faster.
 
-    Parameters
-    ----------
-    data : te.Tensor
-        A floating-point tensor of any shape.
+    - `data`: a floating-point tensor of any shape.
     """
     axis %= len(data.shape)
     kept = [extent for place, extent in enumerate(data.shape) if place != axis]
