@@ -22,10 +22,15 @@ from tvm.sym import detect_linear_equation
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.estimates.shortcomings import UNSCHEDULED
-from neocpu.schedules.operators import reduction
 from neocpu.schedules.operators.block_accesses import Stage, read_stage
-from neocpu.schedules.operators.merged_axes import merge_axes
 from neocpu.schedules.operators.movement.permutation import lower_permutation, permutation_of
+from neocpu.schedules.operators.stage_schedules import (
+    VECTORS,
+    merge_axes,
+    schedule_reduction,
+    split_contiguous,
+    vector_factor,
+)
 from neocpu.schedules.tir.bfloat16 import round_casts
 from neocpu.schedules.tir.builder import ENOUGH_TASKS, PARALLEL_ELEMENTS
 from neocpu.schedules.tir.infinities import begin_with_infinities
@@ -123,7 +128,8 @@ def _schedule(sch: Schedule, target: CpuTarget) -> Schedule:
     stages = _stages(sch) or []
     if len(stages) == 1:
         sch = _attempt(
-            sch, lambda trial: merge_axes(trial, stages[0], target.lanes(stages[0].dtype))
+            sch,
+            lambda trial: merge_axes(trial, stages[0], target.lanes(stages[0].dtype)),
         )
     sch = _attempt(sch, lambda trial: _split_rows(trial, target))
     names = [stage.name for stage in _stages(sch) or []]
@@ -225,7 +231,7 @@ def _split_rows(sch: Schedule, target: CpuTarget) -> None:
     """Give every reduction along contiguous memory a vector of partial results."""
     for stage in _stages(sch) or []:
         if stage.is_reduction:
-            reduction.split_contiguous(sch, stage, target.lanes(stage.dtype))
+            split_contiguous(sch, stage, target.lanes(stage.dtype))
 
 
 def _share_rows(sch: Schedule) -> tuple[int, Schedule]:
@@ -279,7 +285,7 @@ def _schedule_stage(sch: Schedule, name: str, shared: int, target: CpuTarget) ->
     if stage is None:
         return
     if stage.is_reduction:
-        reduction.schedule_stage(sch, stage, target.lanes(stage.dtype), parallel=not shared)
+        schedule_reduction(sch, stage, target.lanes(stage.dtype), parallel=not shared)
     else:
         _schedule_spatial(sch, stage, target.lanes(stage.dtype), parallel=not shared)
 
@@ -298,27 +304,27 @@ def _schedule_spatial(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -
     parallel = parallel and stage.volume >= PARALLEL_ELEMENTS
     if not loops:
         return
-    start = _inner_start(stage, reduction.VECTORS * lanes)
+    start = _inner_start(stage, VECTORS * lanes)
     if start is not None and stage.dtype == BFLOAT16 and stage.is_constant_from(start):
         # TVM (0.27) cannot broadcast a number to a vector whose bits stand for bfloat16.
         _parallel_outer(sch, loops, stage.extents, parallel)
         return
     if start is None:
-        if stage.vectorizable_last and stage.extents[-1] <= reduction.VECTORS * lanes:
+        if stage.vectorizable_last and stage.extents[-1] <= VECTORS * lanes:
             sch.vectorize(loops[-1])
         _parallel_outer(sch, loops[:-1], stage.extents, parallel)
         return
     extent = math.prod(stage.extents[start:])
     inner = sch.fuse(*loops[start:])
     outer = loops[:start]
-    if extent <= reduction.VECTORS * lanes:
+    if extent <= VECTORS * lanes:
         if extent > 1:
             sch.vectorize(inner)
         _parallel_outer(sch, outer, stage.extents, parallel)
         return
-    full = [count * lanes for count in range(1, reduction.VECTORS + 1)]
+    full = [count * lanes for count in range(1, VECTORS + 1)]
     width = max((each for each in full if extent % each == 0), default=0)
-    width = width or reduction.vector_factor(extent, lanes)
+    width = width or vector_factor(extent, lanes)
     vectors, vector = sch.split(inner, [None, max(width, lanes)])
     sch.vectorize(vector)
     if width == 1:

@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
-from neocpu.schedules.operators.gather import emit_row
+from neocpu.schedules.operators.concat import emit_row
 from neocpu.schedules.operators.join_template import SHIFT_FACTOR
 from neocpu.schedules.tir.builder import build_kernel, for_vectors, loop_nest, span, task_loop
 from neocpu.schedules.vocabulary.format import Format

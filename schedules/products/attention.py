@@ -30,8 +30,13 @@ from neocpu.schedules.products.panel import (
     pack_cycles,
     reader,
 )
-from neocpu.schedules.products.row_softmax import RowSoftmax
-from neocpu.schedules.products.row_tile import RowTile, busiest_seconds, choose_tile, parts_of
+from neocpu.schedules.products.row_tile import (
+    RowSoftmax,
+    RowTile,
+    busiest_seconds,
+    choose_tile,
+    parts_of,
+)
 from neocpu.schedules.products.workloads import AttentionWorkload
 from neocpu.schedules.tir.bfloat16 import BITS, dot_products, rounded_bits, roundings
 from neocpu.schedules.tir.builder import build_kernel, digits, for_vectors, span, splat, task_loop

@@ -9,8 +9,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.recurrent.activations import Activation
-from neocpu.schedules.recurrent.workload import RecurrentWorkload
+from neocpu.schedules.recurrent.workload import Activation, RecurrentWorkload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

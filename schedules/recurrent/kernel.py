@@ -12,9 +12,8 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.recurrent.activations import Activation
 from neocpu.schedules.recurrent.cells import Cell, Task, Unit, cells
-from neocpu.schedules.recurrent.workload import LANES, Product, RecurrentWorkload
+from neocpu.schedules.recurrent.workload import LANES, Activation, Product, RecurrentWorkload
 from neocpu.schedules.tir.builder import build_kernel, for_vectors, span, splat, task_loop
 from neocpu.schedules.tir.vector_math import vectorize_calls
 

@@ -187,7 +187,7 @@ BUGS = (
     ),
     Bug(
         "gather: slices begin at channel 0",
-        "schedules/operators/gather.py",
+        "schedules/operators/concat.py",
         "divmod(first + low - offset, block)",
         "divmod(low - offset, block)",
         (f"{_OPERATORS}gather.py",),

@@ -25,7 +25,7 @@ from tvm.ir import TensorLoad, Var
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import kernel_arguments, random_operands
-from neocpu.schedules.operators.concat import lower_concat
+from neocpu.schedules.operators.concat import lower_concat, lower_gather
 from neocpu.schedules.operators.dense import (
     DenseWorkload,
     argument_shapes,
@@ -33,7 +33,6 @@ from neocpu.schedules.operators.dense import (
     pack_weights,
 )
 from neocpu.schedules.operators.elementwise import schedule_function
-from neocpu.schedules.operators.gather import lower_gather
 from neocpu.schedules.operators.layout_transform import lower_transform
 from neocpu.schedules.operators.pool import lower_global_pool, lower_pool
 from neocpu.schedules.operators.pool_workload import PoolWorkload

@@ -17,7 +17,6 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
-from neocpu.schedules.operators.statistics.sums import emit_sum
 from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -196,3 +195,19 @@ class _Emitter:
             T.buffer_store(acc, both, [span(0, half)])
             half //= 2
         return T.Bind(acc[0])
+
+
+def emit_sum(first: Any, width: int, start: int, stop: int, term: Callable[[Any], Any]) -> Any:
+    """Emit a loop, and return ``first`` and all its terms added up, in ``width`` lanes.
+
+    ::
+
+        acc[width] = first
+        for i in range(start, stop): acc += term(i)
+    """
+    acc = T.alloc_buffer((width,), str(first.ty.dtype).partition("x")[0], layout=None)
+    every = span(0, width)
+    T.buffer_store(acc, first, [every])
+    with T.serial(start, stop) as i:
+        T.buffer_store(acc, acc[every] + term(i), [every])
+    return T.Bind(acc[every])

@@ -21,7 +21,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.operators.epilogue import apply_steps
-from neocpu.schedules.operators.statistics.sums import emit_sum
+from neocpu.schedules.operators.statistics.channel_norm import emit_sum
 from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.format import Format

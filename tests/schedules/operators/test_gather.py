@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from kernel_harness import FOREIGN, HOST, compile_for, float32, normal, run
 
-from neocpu.schedules.operators.gather import lower_gather
+from neocpu.schedules.operators.concat import lower_gather
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 
-from neocpu.schedules.operators.concat import lower_concat
-from neocpu.schedules.operators.gather import lower_gather
+from neocpu.schedules.operators.concat import lower_concat, lower_gather
 from neocpu.schedules.operators.pool import lower_global_pool, lower_pool
 from neocpu.schedules.operators.pool_workload import PoolWorkload, StoredHalves
 from neocpu.schedules.operators.resize import ResizeWorkload, lower_resize

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from kernel_harness import FOREIGN, build, call, compile_for, unwritten
 
-from neocpu.schedules.recurrent.activations import activations_named
 from neocpu.schedules.recurrent.kernel import lower_recurrent
-from neocpu.schedules.recurrent.workload import Product, RecurrentWorkload
+from neocpu.schedules.recurrent.workload import Product, RecurrentWorkload, activations_named
 
 USUAL = activations_named(["Sigmoid", "Tanh", "Tanh"], [], [])
 OTHER = activations_named(["HardSigmoid", "Relu", "Softsign"], [], [])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from kernel_harness import FOREIGN, HOST, compile_for, float32, normal, run
 
-from neocpu.schedules.operators.statistics.channel_window import (
+from neocpu.schedules.operators.statistics.gate import (
     ChannelWindowWorkload,
     lower_channel_window,
 )
