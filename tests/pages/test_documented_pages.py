@@ -6,8 +6,7 @@ from pathlib import Path
 import browser
 
 from tests.pages.__main__ import NETWORKS, PAGES
-from tests.pages.page_times import PageTimes, page_times
-from tests.pages.redrawn import redrawn
+from tests.pages.page_times import PageTimes, page_times, redrawn
 
 ROOT = Path(__file__).parents[2]
 REPORTS = {f"{name}.html" for name in NETWORKS}

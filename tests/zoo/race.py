@@ -20,8 +20,7 @@ from pathlib import Path
 
 from neocpu.foundation.machine.cpu_identity import host_cpu
 from tests.zoo.architectures import ARCHITECTURES
-from tests.zoo.exports import exports
-from tests.zoo.kept_results import keep, kept
+from tests.zoo.exports import exports, keep, kept
 
 PEERS = ("onnxruntime", "openvino")
 RACE_SECONDS = 600

@@ -34,7 +34,7 @@ from neocpu.frontend.shapes.input_shapes import NO_SHAPES
 from neocpu.graph.simplify import simplify
 from neocpu.graph.table import RULES
 from neocpu.runtime.module import Module
-from tests.zoo.kept_results import keep, kept
+from tests.zoo.exports import keep, kept
 
 LEAST = 0.99
 """The least ratio that equal programs may have in a measurement."""

@@ -3,7 +3,7 @@
 import needs
 import numpy as np
 import pytest
-from kernel_harness import FOREIGN, HOST, compile_for, float32, normal, run
+from kernel_harness import HOST, float32, normal, run
 
 from neocpu.schedules.operators.pixel_shuffle import ShuffleWorkload, estimate, lower_shuffle
 
@@ -111,13 +111,7 @@ def test_frames_of_volumes(block):
     np.testing.assert_array_equal(form.unpack(got, 5), parts[:, :, 1:])
 
 
-@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
-def test_compiles_for_other_cpus(target):
-    w = whole((1, 64, 28, 28), 2, 2, True)
-    for form in (float32(1), float32(8)):
-        func = lower_shuffle(w, form, target)
-        assert "T.parallel" in func.script()
-        assert compile_for(func, target)
-    shifted = whole((1, 76, 28, 28), 2, 2, True)
-    costs = [estimate(each, float32(8), target, 2) for each in (w, shifted)]
+def test_shifted_lanes_cost_more():
+    sizes = (whole((1, channels, 28, 28), 2, 2, True) for channels in (64, 76))
+    costs = [estimate(each, float32(8), HOST, 2) for each in sizes]
     assert 0 < costs[0] < costs[1]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernel_harness import FOREIGN, HOST, compile_for, normal, run
+from kernel_harness import HOST, normal, run
 
 from neocpu.schedules.products.mixed_attention import lower_mixed_attention, mix_size
 from tests.schedules.products.test_attention import array_of, contiguous, inputs_of
@@ -51,9 +51,3 @@ def test_matches_numpy(batch, queries, keys, depth, width, biases, where):
     flat = run(lower_mixed_attention(w, HOST, 2), arguments, (w.output.size,))
     got = array_of(w.output, flat)
     np.testing.assert_allclose(got, expected(w, *arguments), rtol=2e-5, atol=2e-5)
-
-
-@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
-def test_compiles_for_other_cpus(target):
-    w = replace(contiguous((1, 4), 49, 49, 24), mixed_before=True, mixed_after=True)
-    assert "main" in compile_for(lower_mixed_attention(w, target, 4), target)

@@ -5,11 +5,9 @@ import pytest
 
 from neocpu.schedules.operators.indexing.roi_align import RoiAlignWorkload, lower_roi_align
 from neocpu.schedules.operators.ranking.compact import lower_compact
-from neocpu.schedules.operators.ranking.non_max_suppression import (
-    NonMaxSuppressionWorkload,
-    lower_non_max_suppression,
-)
+from neocpu.schedules.operators.ranking.non_max_suppression import lower_non_max_suppression
 from neocpu.schedules.operators.ranking.top_k import lower_top_k
+from tests.conv_workloads import suppression
 from tests.schedules.kernel_harness import build, call, unwritten
 
 
@@ -45,19 +43,14 @@ def test_boxes_that_do_not_count_are_not_selected():
     rng = np.random.default_rng(3)
     boxes = rng.uniform(size=(1, 20, 4)).astype(np.float32)
     scores = rng.uniform(size=(1, 2, 20)).astype(np.float32)
-    counted = NonMaxSuppressionWorkload(
-        batch=1, classes=2, boxes=20, max_output=5, iou_threshold=0.5, counted=True
-    )
-    kernel = build(lower_non_max_suppression(counted))
+    kernel = build(lower_non_max_suppression(suppression(1, 2, 20, 5, counted=True)))
     for count in (0, 1, 11, 20):
         outputs = [unwritten((10, 3), "int64"), unwritten((1,), "int64")]
         rows, (found,) = call(kernel, [boxes, scores, np.array([count])], outputs)
         if not count:
             assert not found
             continue
-        alone = NonMaxSuppressionWorkload(
-            batch=1, classes=2, boxes=count, max_output=5, iou_threshold=0.5
-        )
+        alone = suppression(1, 2, count, 5)
         outputs = [unwritten((alone.rows, 3), "int64"), unwritten((1,), "int64")]
         given = [boxes[:, :count], scores[..., :count]]
         given = [np.ascontiguousarray(each) for each in given]
