@@ -156,16 +156,16 @@ class Stage:
         return spatial[-1] if store == 1 and all(s in (0, 1) for s in loads) else None
 
 
+def nodes_of(expr: Any, kinds: Any) -> list[Any]:
+    """Return the nodes of a kind, or of several, in an expression or a statement."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expr, (kinds, found.append))
+    return found
+
+
 def uses(expr: Any, var: Any) -> bool:
     """Return whether ``expr`` depends on ``var``."""
-    found = False
-
-    def visit(node: Any) -> None:
-        nonlocal found
-        found = found or node.same_as(var)
-
-    tvm_ffi.structural_walk(expr, (Var, visit))
-    return found
+    return any(node.same_as(var) for node in nodes_of(expr, Var))
 
 
 def read_stage(sch: Schedule, block: Any, shared_loops: int = 0) -> Stage | None:
@@ -177,7 +177,8 @@ def read_stage(sch: Schedule, block: Any, shared_loops: int = 0) -> Stage | None
     if not all(isinstance(loop.extent, tirx.IntImm) for loop in loops):
         return None
     extents = [int(loop.extent) for loop in loops]
-    realize = _realize(sch, block)
+    realizes = nodes_of(sch.mod["main"].body, SBlockRealize)
+    (realize,) = (each for each in realizes if each.block.same_as(node))
     kinds = {0: False, 2: True}  # IterVar.DataPar, IterVar.CommReduce
     if any(int(v.iter_type) not in kinds for v in node.iter_vars):
         return None
@@ -213,19 +214,6 @@ def read_stage(sch: Schedule, block: Any, shared_loops: int = 0) -> Stage | None
         leaves=scan.leaves,
         nesting=scan.nesting,
     )
-
-
-def _realize(sch: Schedule, block: Any) -> Any:
-    found: list[Any] = []
-    target = sch.get(block)
-
-    def visit(node: Any) -> None:
-        if node.block.same_as(target):
-            found.append(node)
-
-    tvm_ffi.structural_walk(sch.mod["main"].body, (SBlockRealize, visit))
-    (realize,) = found
-    return realize
 
 
 def _access(buffer: Any, indices: Any) -> Access:

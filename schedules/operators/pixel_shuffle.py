@@ -233,7 +233,6 @@ def _mixed(vectors: list[Any], lanes: list[int]) -> Any:
 
 @contextmanager
 def _inside(w: ShuffleWorkload, row: Any) -> Iterator[None]:
-    """Emit the body where the finer grid has such a row."""
     if not w.is_cropped:
         yield
         return

@@ -42,8 +42,6 @@ _CYCLES_PER_PIXEL: Final = 2.0
 class ResizeWorkload:
     """A resizing of height and width.
 
-    - `shape`: the NCHW shape of the input.
-    - `size`: the height and width of the output.
     - `method`: a key of `TAPS`. With ``asymmetric`` coordinates, the nearest neighbour is the one
       before.
     - `coordinates`: the mapping of output points to input points: one of `COORDINATES`.

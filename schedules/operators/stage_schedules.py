@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import tvm_ffi
 from tvm.ir import TensorLoad
 from tvm.s_tir import Schedule
 from tvm.tirx import IndexMap
 
-from neocpu.schedules.operators.block_accesses import Stage
+from neocpu.schedules.operators.block_accesses import Stage, nodes_of
 from neocpu.schedules.tir.builder import PARALLEL_ELEMENTS
 from neocpu.schedules.vocabulary.layout import ceil_div
 
@@ -148,23 +147,17 @@ def _first_merged(stage: Stage, lanes: int) -> int | None:
 
 def _places(node: Any, first: Any) -> dict[Any, int]:
     """Return the dimension that ``first`` indexes, for each buffer that it indexes."""
-    places = {}
-
-    def visit(access: Any) -> None:
-        for place, index in enumerate(access.indices):
-            if index.same_as(first):
-                places[access.source] = place
-
-    tvm_ffi.structural_walk(node.body.value, (TensorLoad, visit))
-    for place, index in enumerate(node.body.indices):
-        if index.same_as(first):
-            places[node.body.buffer] = place
-    return places
+    loads = nodes_of(node.body.value, TensorLoad)
+    accesses = [(load.source, load.indices) for load in loads]
+    return {
+        buffer: place
+        for buffer, indices in (*accesses, (node.body.buffer, node.body.indices))
+        for place, index in enumerate(indices)
+        if index.same_as(first)
+    }
 
 
 def _flattened(shape: tuple[int, ...], first: int, dtype: str) -> IndexMap:
-    """Return the index map that merges all dimensions from ``first`` on."""
-
     def flattened(*indices: Any) -> list[Any]:
         flat: Any = 0
         for index, extent in zip(indices[first:], shape[first:], strict=True):

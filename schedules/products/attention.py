@@ -74,7 +74,6 @@ def estimate(workload: AttentionWorkload, target: CpuTarget, threads: int = 1) -
 
 
 def _transposed(view: StridedView) -> StridedView:
-    """Return a view with rows and columns exchanged."""
     *batch, row, column = range(len(view.axes))
     return view.permuted((*batch, column, row))
 
@@ -189,7 +188,6 @@ class _Task:
             self._store(row, panel, widths, self._sums, panel * VECTORS)
 
     def _emit_block(self, row: Any, first: Any, keys: int) -> None:
-        """Emit the contribution of a block of keys to a tile's sums."""
         self._emit_powers(row, first, keys)
         for panel, widths in each_panel(self._workload.width, self._lanes):
             sums = self._weighted_values(panel, len(widths), first, keys)

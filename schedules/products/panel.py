@@ -181,7 +181,6 @@ def _words(width: int) -> str:
 
 
 def _times(value: Any, scale: float, lanes: int = 1) -> Any:
-    """Return a number, or a vector of ``lanes`` numbers, times ``scale``."""
     if scale == 1:
         return value
     factor = tirx.const(scale, "float32")

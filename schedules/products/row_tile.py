@@ -31,7 +31,6 @@ STORE_CYCLES: Final = 2
 class RowTile:
     """A number of rows that are multiplied together.
 
-    - `rows`: the number of rows of the matrix.
     - `height`: the number of rows of the tile. The last tile moves back if it would overhang, and
       computes rows again.
     - `unit`: the unit for float32, or for pairs of bfloat16.

@@ -16,7 +16,6 @@ from neocpu.schedules.recurrent.workload import Activation, RecurrentWorkload
 class Task:
     """The state of a task: one direction of the layer, for a few sequences, its rows.
 
-    - `buffers`: the kernel's parameters.
     - `first`: the first of its sequences.
     - `h`: the state ``(2, rows, units)``: after even steps and after odd ones.
     - `c`: the cell state ``(rows, units)`` of an LSTM.
@@ -40,7 +39,6 @@ class Unit:
 
     - `old`: the index of the last step's state in `Task.h`.
     - `place`: the indices of the sequence and its time, in the order of the tensors' axes.
-    - `number`: the number of the unit.
     - `sums`: the products of the last state and the recurrent weights, by gate.
     """
 

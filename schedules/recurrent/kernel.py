@@ -206,7 +206,6 @@ def _place(task: Task, sequence: Any, step: Any) -> tuple[tuple[Any, Any], Any]:
 
 
 def _begin(task: Task, row: Any) -> None:
-    """Emit a row's initial state."""
     w, sequence = task.workload, _sequence(task, row)
     h, c = (task.h, [0, row]), (task.c, [row])
     for buffer, lead in (h, c) if task.c is not None else (h,):
@@ -226,7 +225,6 @@ def _begin(task: Task, row: Any) -> None:
 
 
 def _write(task: Task, row: Any, step: Any) -> None:
-    """Emit a row's output of a step."""
     w = task.workload
     if "y" not in w.written:
         return
@@ -244,7 +242,6 @@ def _write(task: Task, row: Any, step: Any) -> None:
 
 
 def _end(task: Task, row: Any) -> None:
-    """Emit a row's last state."""
     w, sequence = task.workload, _sequence(task, row)
     for name, state in (("y_h", (task.h, [w.steps % 2, row])), ("y_c", (task.c, [row]))):
         if name in w.written:

@@ -36,8 +36,6 @@ task."""
 class Product:
     """A product of a state and recurrent weights.
 
-    - `name`: the name of the packed weights.
-    - `first`, `gates`: the first of its gates, and their number.
     - `panel_gates`: the number of gates in a panel.
     - `vectors`: the number of vectors of units in a block; the sums of all its gates are complete
       before the next block's.

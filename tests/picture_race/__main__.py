@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
 
 import neocpu
 from neocpu.bench.engines.engine_session import Session
@@ -30,6 +29,7 @@ from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.peers import ONNXRUNTIME, OPENVINO, install_hint, installed
 from neocpu.frontend.models import build
 from neocpu.frontend.processing.processing import Processing
+from tests.text_models import text_model
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FACTORS = (1 / (255 * np.array(STD))).astype(np.float32)
@@ -110,13 +110,8 @@ def contests(
 
 def passing(name: str, shape: tuple[int, ...]) -> onnx.ModelProto:
     """Return a model that returns its input, so that only the preparation takes time."""
-    values = [
-        helper.make_tensor_value_info(each, TensorProto.FLOAT, shape) for each in (name, "same")
-    ]
-    graph = helper.make_graph(
-        [helper.make_node("Identity", [name], ["same"])], "passing", values[:1], values[1:]
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    kind = f"float{[*shape]}"
+    return text_model(f"passing ({kind} {name}) => ({kind} same) {{ same = Identity ({name}) }}")
 
 
 def race(first: Call, second: Call, rounds: int) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -64,7 +64,6 @@ _TAPS: Final[Mapping[str, Mapping[int, _Weigh]]] = {
 class GridSampleWorkload:
     """The sampling of ``points`` points of each image.
 
-    - `extents`: the extents of an image.
     - `mode`: ``nearest``, ``linear`` or ``cubic``.
     - `padding`: the values beside an image: ``zeros``, ``border`` or ``reflection``.
     - `align_corners`: whether -1 and 1 are the centres of the outermost pixels, instead of their

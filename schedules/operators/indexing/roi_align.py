@@ -146,7 +146,6 @@ class _Share:
 
 
 def _emit_region(share: _Share, inputs: tuple[Any, Any, Any], output: Any) -> None:
-    """Write the bins of a region."""
     workload = share.workload
     data, corners, images = inputs
     image = T.Bind(images[share.region])

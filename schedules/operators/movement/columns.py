@@ -28,7 +28,6 @@ class ColumnsWorkload:
     """Columns of windows of ``images`` images of one channel.
 
     - `image`, `block`: the extents of an image and of a window.
-    - `strides`, `dilations`: the distances along each axis.
     - `pads`: the padding before each axis, then after each axis.
     """
 

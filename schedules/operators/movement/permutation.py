@@ -54,7 +54,6 @@ def permutation_of(block: Any) -> tuple[int, ...] | None:
 
 
 def _constant(extent: Any) -> int | None:
-    """Return a constant extent, or None for a dynamic one."""
     return int(extent) if isinstance(extent, tirx.IntImm) else None
 
 

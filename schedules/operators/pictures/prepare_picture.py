@@ -150,8 +150,6 @@ def lanes_of(colours: int) -> int:
 
 
 class _Row:
-    """An emitter of one row of the output."""
-
     def __init__(
         self,
         workload: PictureWorkload,
@@ -200,7 +198,6 @@ class _Row:
     def _add_rows(
         self, lines: list[Any], weights: list[Any], begin: int, begun: bool, at: Any, width: int
     ) -> None:
-        """Emit the weighted sum of some rows from a column on."""
         kind = "float32" if width == 1 else f"float32x{width}"
         total = self._sums[span(at, width)] if begun else None
         for line, weight in zip(lines, weights, strict=True):
@@ -231,7 +228,6 @@ class _Row:
         return sums[span(0, lanes)]
 
     def _store(self, y: Any, x: Any, value: Any) -> None:
-        """Normalise a pixel and store its colours."""
         w = self._w
         if w.interleaved == 1:
             own = 0 if w.colours == 1 else self._colour

@@ -43,7 +43,6 @@ DESTINATION: Final = Format(DataLayout(WORD), "uint8")
 def quantise(data: te.Tensor, scale: Any, zero: Any, axis: int, dtype: str) -> te.Tensor:
     """Return ``saturate(round(data / scale) + zero)``, halves to even.
 
-    - `data`: a tensor of float32.
     - `scale`, `zero`: one number for all elements, or a vector along ``axis``.
     - `dtype`: ``int8`` or ``uint8``.
     """

@@ -143,7 +143,6 @@ class _Emitter:
                 self._pixel(T.Bind((start + i) * self._block), chunks)
 
     def _pixel(self, start: Any, chunks: int) -> None:
-        """Emit one pixel, whose first chunk is at ``start``."""
         mean = T.Bind(self._summed(start, chunks, lambda value, _: value) * self._share)
 
         def square(value: Any, width: int) -> Any:

@@ -157,14 +157,12 @@ class _Emitter:
             self._normalise(held, task // units.chunks, task % units.chunks, task)
 
     def _lanes(self, chunks: int) -> Any:
-        """Allocate a number for each lane of some chunks."""
         return T.alloc_buffer((chunks * self._block,), self._dtype, layout=None)
 
     def _const(self, value: float, width: int = 1) -> Any:
         return splat(tirx.const(value, self._dtype), width)
 
     def _base(self, image: Any, chunk: Any) -> Any:
-        """Return the first element of a chunk."""
         return T.Bind((image * self._units.chunks + chunk) * (self._pixels * self._block))
 
     def _statistics(self, held: tuple[Any, Any], image: Any, chunk: Any, at: Any) -> None:
@@ -240,7 +238,6 @@ class _Emitter:
                     T.buffer_store(buffer, self._const(0.0), [start + channels + i])
 
     def _normalise(self, held: tuple[Any, Any], image: Any, chunk: Any, at: Any) -> None:
-        """Emit a chunk's output."""
         means, scales = held
         base = self._base(image, chunk)
 

@@ -35,7 +35,6 @@ def layer_norm(
 ) -> te.Tensor:
     """(data - mean) / sqrt(variance + epsilon) * gamma + beta, over ``axes``.
 
-    - `data`: a floating-point tensor of any shape.
     - `gamma`, `beta`: tensors with the extents of ``axes``.
     """
     axes = [int(axis) % len(data.shape) for axis in axes]
@@ -85,7 +84,6 @@ def divide_by_root(
 ) -> te.Tensor:
     """Return data / root * gamma + beta over ``axes``: RMS and L2 normalisation and the like.
 
-    - `data`: a floating-point tensor of any shape.
     - `gamma`, `beta`: tensors with the extents of ``axes``.
     - `centred`: whether the mean is first subtracted from the data.
     """
@@ -121,10 +119,7 @@ def _statistics(data: te.Tensor, axes: list[int], epsilon: float) -> tuple[te.Te
 
 
 def softmax(data: te.Tensor, axis: int) -> te.Tensor:
-    """Return ``exp(x - largest) / sum`` as a product with the reciprocal, which is faster.
-
-    - `data`: a floating-point tensor of any shape.
-    """
+    """Return ``exp(x - largest) / sum`` as a product with the reciprocal, which is faster."""
     axis %= len(data.shape)
     kept = [extent for place, extent in enumerate(data.shape) if place != axis]
 

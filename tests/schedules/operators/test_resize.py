@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from kernel_harness import HOST, float32, normal, run
-from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
+from text_models import text_model
 
 from neocpu.schedules.operators.resize import ResizeWorkload, estimate, lower_resize
 from neocpu.schedules.vocabulary.format import Format
@@ -14,18 +14,10 @@ MODES = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}
 
 
 def reference(x, workload):
-    attributes = {
-        "mode": MODES[workload.method],
-        "coordinate_transformation_mode": workload.coordinates,
-        "nearest_mode": "floor",
-    }
-    node = helper.make_node("Resize", ["x", "", "", "size"], ["y"], **attributes)
-    specs = [
-        helper.make_tensor_value_info("x", TensorProto.DOUBLE, None),
-        helper.make_tensor_value_info("size", TensorProto.INT64, [4]),
-    ]
-    y = helper.make_tensor_value_info("y", TensorProto.DOUBLE, None)
-    model = helper.make_model(helper.make_graph([node], "resize", specs, [y]))
+    how = f'mode = "{MODES[workload.method]}", nearest_mode = "floor"'
+    how += f', coordinate_transformation_mode = "{workload.coordinates}"'
+    graph = "resize (double[a, b, c, d] x, int64[4] size) => (double[a, b, e, f] y)"
+    model = text_model(f"{graph} {{ y = Resize <{how}> (x, , , size) }}")
     size = np.array(workload.output_shape, np.int64)
     return ReferenceEvaluator(model).run(None, {"x": x.astype("float64"), "size": size})[0]
 

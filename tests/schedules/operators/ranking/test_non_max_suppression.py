@@ -6,7 +6,7 @@ import needs
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from text_models import text_model
 
 from neocpu.schedules.operators.ranking.non_max_suppression import lower_non_max_suppression
 from tests.conv_workloads import suppression
@@ -24,29 +24,22 @@ def run(workload, boxes, scores):
 
 
 def run_onnxruntime(workload, boxes, scores):
-    limits = {
-        "most": np.array([workload.max_output], np.int64),
-        "iou": np.array([workload.iou_threshold], np.float32),
-    }
+    limits = {"most": np.array([workload.max_output])}
+    limits["iou"] = np.array([workload.iou_threshold], np.float32)
     if workload.score_threshold is not None:
         limits["score"] = np.array([workload.score_threshold], np.float32)
-    node = helper.make_node(
-        "NonMaxSuppression",
-        ["boxes", "scores", *limits],
-        ["selected"],
-        center_point_box=int(workload.center_point_box),
+    given = (
+        f"float{[*each.shape]} {name}" for each, name in ((boxes, "boxes"), (scores, "scores"))
     )
-    graph = helper.make_graph(
-        [node],
-        "suppression",
-        [
-            helper.make_tensor_value_info("boxes", TensorProto.FLOAT, boxes.shape),
-            helper.make_tensor_value_info("scores", TensorProto.FLOAT, scores.shape),
-        ],
-        [helper.make_tensor_value_info("selected", TensorProto.INT64, [None, 3])],
-        [numpy_helper.from_array(array, name) for name, array in limits.items()],
+    center = f"center_point_box = {int(workload.center_point_box)}"
+    names = ", ".join(("boxes", "scores", *limits))
+    model = text_model(
+        f"""suppression ({", ".join(given)}) => (int64[n, 3] selected) {{
+            selected = NonMaxSuppression <{center}> ({names})
+        }}""",
+        limits,
+        opset=11,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     return session.run(None, {"boxes": boxes, "scores": scores})[0]
 
