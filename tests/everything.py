@@ -84,10 +84,7 @@ def run_all(
     run: Callable[[Sequence[str]], int],
     clock: Callable[[], float] = time.monotonic,
 ) -> list[Result]:
-    """Run checks in order, and return what became of each.
-
-    - `run`: runs a command and returns its exit status.
-    """
+    """Run checks in order by ``run``, which returns an exit status; return each one's outcome."""
     results: list[Result] = []
     for number, check in enumerate(checks):
         if check.variable and not environment.get(check.variable):

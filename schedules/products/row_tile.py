@@ -112,10 +112,7 @@ class RowTile:
 def choose_tile(
     rows: int, panel_bytes: int, target: CpuTarget, numerics: Numerics = FLOAT32
 ) -> RowTile:
-    """Return the tile that takes the fewest cycles for all rows.
-
-    - `panel_bytes`: the bytes of all panels, which each tile reads again.
-    """
+    """Return the tile of the fewest cycles for all rows; each reads all panels again."""
     unit = target.dot_unit(numerics)
     limit = max(1, min(rows, broadcast_limit(VECTORS, unit)))
 

@@ -67,10 +67,7 @@ def run_on_a_new_one(
 
 
 def find_bootstrap(more: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the beginning of the command that makes a Debian; exit if there is none.
-
-    - `more`: packages besides the README's.
-    """
+    """Return the beginning of the command that makes a Debian with ``more`` packages, or exit."""
     if os.geteuid() != 0:
         sys.exit("fresh: only root can make a machine of its own: sudo make fresh")
     for tool, options in BOOTSTRAPS.items():

@@ -84,30 +84,6 @@ def prepare(pixels: np.ndarray, resize: Resizing, out: np.ndarray) -> np.ndarray
     return out
 
 
-def contests(
-    alone: Call, whole: Call, prepared: Call, plain: neocpu.Module, others: Mapping[str, Session]
-) -> dict[str, tuple[Call, Call]]:
-    """Return the pairs to race.
-
-    - `alone`, `whole`: prepare a picture in the artifact, and run the network on it too.
-    - `prepared`: prepares a picture outside the artifact, and returns it.
-    - `plain`: the network.
-    - `others`: the network in other engines, which read what ``prepared`` writes.
-    """
-
-    def after(run: Call) -> Call:
-        return lambda: (prepared(), run())
-
-    return {
-        "preparation": (alone, prepared),
-        "the whole": (whole, lambda: plain(prepared())),
-        **{
-            f"the whole, {engine} in float32": (whole, after(peer.run))
-            for engine, peer in others.items()
-        },
-    }
-
-
 def passing(name: str, shape: tuple[int, ...]) -> onnx.ModelProto:
     """Return a model that returns its input, so that only the preparation takes time."""
     kind = f"float{[*shape]}"
@@ -126,6 +102,11 @@ def race(first: Call, second: Call, rounds: int) -> tuple[tuple[float, float], t
             seconds.append(time.perf_counter() - start)
     ours, theirs = (sorted(seconds[5:]) for seconds in times)
     return _milliseconds(ours), _milliseconds(theirs)
+
+
+def _both(before: Call, run: Call) -> None:
+    before()
+    run()
 
 
 def _milliseconds(seconds: list[float]) -> tuple[float, float]:
@@ -172,13 +153,12 @@ def main() -> None:
             whole = compiled(model, processing=processing)
             seen = alone.run({name: pixels[None]})["same"]
             steps = np.abs(seen - prepare(pixels, resize, image)) / FACTORS[:, None, None]
-            pairs = contests(
-                partial(alone, pixels[None]),
-                partial(whole, pixels[None]),
-                partial(prepare, pixels, resize, image),
-                plain,
-                others,
-            )
+            entire = partial(whole, pixels[None])
+            before = partial(prepare, pixels, resize, image)
+            runs = {"the whole": lambda: plain(image)}
+            runs |= {f"the whole, {each} in float32": peer.run for each, peer in others.items()}
+            pairs = {"preparation": (partial(alone, pixels[None]), before)}
+            pairs |= {what: (entire, partial(_both, before, run)) for what, run in runs.items()}
             for what, pair in pairs.items():
                 ours, theirs = race(*pair, asked.rounds)
                 ratios = [b / a for a, b in zip(ours, theirs, strict=True)]

@@ -74,29 +74,19 @@ def raced(name: str, path: Path, rounds: int) -> Race:
     except subprocess.TimeoutExpired:
         return Race(name=name, message=f"not done after {RACE_SECONDS} s")
     except (ValueError, IndexError, KeyError):
-        return Race(
-            name=name, message=f"exit status {done.returncode}: {done.stderr.strip()[-200:]}"
-        )
-    medians = {each["label"]: 1e3 * each["median"] for each in result["latency"]["results"]}
-    wrong = [
-        f"{each['label']} {each['mismatch']}"
-        for each in result["latency"]["results"]
-        if not each["agrees"]
-    ]
+        why = f"exit status {done.returncode}: {done.stderr.strip()[-200:]}"
+        return Race(name=name, message=why)
+    latencies = result["latency"]["results"]
+    medians = {each["label"]: 1e3 * each["median"] for each in latencies}
+    wrong = [f"{each['label']} {each['mismatch']}" for each in latencies if not each["agrees"]]
     ours = medians.pop("neocpu")
     if result["ratio"] is None:
         return Race(name=name, milliseconds=ours, message="no other engine runs it")
-    return Race(
-        name=name,
-        milliseconds=ours,
-        peers=medians,
-        ratio=result["ratio"]["value"],
-        low=result["ratio"]["low"],
-        high=result["ratio"]["high"],
-        predicted=1e3 * result["planned"]["predicted"],
-        message="; ".join(wrong),
-        skippable=1e3 * result["planned"]["skippable"],
-    )
+    found, planned = result["ratio"], result["planned"]
+    times = {name: 1e3 * planned[name] for name in ("predicted", "skippable")}
+    ratio = {"ratio": found["value"], "low": found["low"], "high": found["high"]}
+    message = "; ".join(wrong)
+    return Race(name=name, milliseconds=ours, peers=medians, message=message, **ratio, **times)
 
 
 def summary(races: list[Race]) -> list[str]:

@@ -21,10 +21,7 @@ _LOWEST: Final = -3.4028234663852886e38
 
 @dataclass(frozen=True, slots=True)
 class PeaksWorkload:
-    """The peaks of ``(rows, maps, height, width)`` maps.
-
-    - `cubic`: the coefficient of the bicubic interpolation, ONNX's ``cubic_coeff_a``.
-    """
+    """The peaks of ``(rows, maps, height, width)`` maps; `cubic` is ONNX's ``cubic_coeff_a``."""
 
     rows: int
     maps: int

@@ -28,10 +28,7 @@ VECTORS, TASKS = 4, 64
 
 @dataclass(frozen=True, slots=True)
 class ChannelNormWorkload:
-    """``(data - mean) / sqrt(variance + epsilon) * gamma + beta``, over the channels of a pixel.
-
-    - `shape`: ``(N, C, H, W)``.
-    """
+    """``(data - mean) / sqrt(variance + epsilon) * gamma + beta``, over C of ``(N, C, H, W)``."""
 
     shape: tuple[int, int, int, int]
     epsilon: float

@@ -33,10 +33,7 @@ class Root:
 def layer_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, axes: Sequence[Any], epsilon: float
 ) -> te.Tensor:
-    """(data - mean) / sqrt(variance + epsilon) * gamma + beta, over ``axes``.
-
-    - `gamma`, `beta`: tensors with the extents of ``axes``.
-    """
+    """(data - mean) / sqrt(variance + epsilon) * gamma + beta, over gamma's ``axes`` of data."""
     axes = [int(axis) % len(data.shape) for axis in axes]
     mean, factor = _statistics(data, axes, epsilon)
 
