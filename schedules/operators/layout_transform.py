@@ -67,20 +67,13 @@ def lower_transform(
     return build_kernel(parameters, body)
 
 
-def applies(workload: TransformWorkload, target: CpuTarget) -> bool:
-    """Return whether only the layouts differ, and the data are float32."""
-    return workload.source.dtype == workload.destination.dtype == "float32"
-
-
-def space(workload: TransformWorkload, target: CpuTarget) -> tuple[TransformScheme, ...]:
-    """Return the only scheme."""
-    return (TransformScheme(),)
+def _ends(workload: TransformWorkload) -> tuple[Format, Format]:
+    return workload.source, workload.destination
 
 
 def argument_shapes(workload: TransformWorkload, scheme: TransformScheme) -> Arguments:
     """Return the physical ``(shape, dtype)`` of data and output."""
-    ends = (workload.source, workload.destination)
-    return tuple((end.shape(workload.shape), end.dtype) for end in ends)
+    return tuple((end.shape(workload.shape), end.dtype) for end in _ends(workload))
 
 
 def lower(
@@ -94,7 +87,7 @@ def estimate(
     workload: TransformWorkload, scheme: TransformScheme, target: CpuTarget, threads: int = 1
 ) -> float:
     """Return analytic seconds: every byte is read or written once."""
-    size = sum(end.bytes(workload.shape) for end in (workload.source, workload.destination))
+    size = sum(end.bytes(workload.shape) for end in _ends(workload))
     return fork_seconds(threads, target) + SHUFFLE_FACTOR * stream_seconds(size, target, threads)
 
 
@@ -169,39 +162,25 @@ def emit_tiles(
         first = task % ranges * per_range
         with T.serial(T.min(per_range, tiles - first)) as step:
             pixel = T.min((first + step) * width, pixels - width)
+            place = {"image": image, "chunk": chunk, "block": block, "pixel": pixel, "edge": edge}
 
             def made(lane: Any, valid: int) -> None:
-                emit(
-                    data,
-                    output,
-                    Tile(
-                        image=image,
-                        chunk=chunk,
-                        block=block,
-                        pixel=pixel,
-                        lane=lane,
-                        edge=edge,
-                        valid=valid,
-                    ),
-                )
+                emit(data, output, Tile(lane=lane, valid=valid, **place))
 
-            def whole(group: Any) -> None:
-                made(group * edge, edge)
+            def whole() -> None:
+                with T.serial(block // edge) as group:
+                    made(group * edge, edge)
 
             def last() -> None:
                 for lane in range(0, block, edge):
-                    valid = min(max(tail - lane, 0), edge)
-                    made(lane, valid)
+                    made(lane, min(max(tail - lane, 0), edge))
 
-            if tail == block:
-                with T.serial(block // edge) as group:
-                    whole(group)
-            elif chunks == 1:
-                last()
+            if tail == block or chunks == 1:
+                (whole if tail == block else last)()
             else:
                 with T.If(chunk < chunks - 1):
-                    with T.Then(), T.serial(block // edge) as group:
-                        whole(group)
+                    with T.Then():
+                        whole()
                     with T.Else():
                         last()
 
@@ -276,8 +255,8 @@ TEMPLATE = Template(
     workload=TransformWorkload,
     scheme=TransformScheme,
     version=1,
-    applies=applies,
-    space=space,
+    applies=lambda workload, target: {end.dtype for end in _ends(workload)} == {"float32"},
+    space=lambda workload, target: (TransformScheme(),),
     lower=lower,
     argument_shapes=argument_shapes,
     estimate=estimate,
