@@ -211,7 +211,7 @@ def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) ->
               acc = max | + over the window's columns of row
     """
     n, c, oh, ow = pool.output_shape
-    lanes = target.lanes(pool.computes)
+    lanes, stride = target.lanes(pool.computes), pool.stride[1]
     rows, columns = pool.axis(0), pool.axis(1)
     length = max(columns.reach, columns.before + pool.width)
     with task_loop(n * c, n * c * oh * ow * WORK_PER_ELEMENT) as task:
@@ -219,13 +219,11 @@ def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) ->
         row = T.alloc_buffer((length,), pool.computes, layout=None)
 
         def fill(start: int, stop: int) -> None:
-            for_vectors(
-                stop - start,
-                lanes,
-                lambda at, width: T.buffer_store(
-                    row, _identity(pool.kind, pool.computes, width), [span(start + at, width)]
-                ),
-            )
+            def store(at: Any, width: int) -> None:
+                none = _identity(pool.kind, pool.computes, width)
+                T.buffer_store(row, none, [span(start + at, width)])
+
+            for_vectors(stop - start, lanes, store)
 
         fill(0, columns.before)
         fill(columns.before + pool.width, length)
@@ -255,13 +253,19 @@ def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) ->
 
             for_vectors(pool.width, lanes, combine_rows)
             down = _scale(rows, y, pool) if pool.kind == "avg" else None
-            for_vectors(
-                ow,
-                lanes,
-                lambda at, width: _emit_columns(
-                    pool, row, output, (image, channel, y), (down, across), at, width
-                ),
-            )
+
+            def combine_columns(at: Any, width: int) -> None:
+                def taps_of(j: Any) -> Any:
+                    first = at * stride + j * pool.dilation[1]
+                    return row[first if width == 1 else T.ramp(first, stride, width)]
+
+                value = _folded(pool, pool.kernel[1], width, taps_of)
+                if pool.kind == "avg":
+                    value = value * splat(down, width) * across[span(at, width)]
+                place = [image, channel, y, span(at, width)]
+                T.buffer_store(output, _written(pool, value, width), place)
+
+            for_vectors(ow, lanes, combine_columns)
 
 
 def _folded(pool: PoolWorkload, taps: int, width: int, read: Callable[[Any], Any]) -> Any:
@@ -277,28 +281,6 @@ def _folded(pool: PoolWorkload, taps: int, width: int, read: Callable[[Any], Any
     with T.serial(taps) as tap:
         T.buffer_store(acc, _combine(pool.kind, acc[everything], read(tap)), [everything])
     return acc[everything]
-
-
-def _emit_columns(
-    pool: PoolWorkload,
-    row: Any,
-    output: Any,
-    place: tuple[Any, Any, Any],
-    scales: tuple[Any, Any],
-    at: Any,
-    width: int,
-) -> None:
-    stride, dilation = pool.stride[1], pool.dilation[1]
-
-    def taps_of(j: Any) -> Any:
-        first = at * stride + j * dilation
-        return row[first if width == 1 else T.ramp(first, stride, width)]
-
-    value = _folded(pool, pool.kernel[1], width, taps_of)
-    if pool.kind == "avg":
-        down, across = scales
-        value = value * splat(down, width) * across[span(at, width)]
-    T.buffer_store(output, _written(pool, value, width), [*place, span(at, width)])
 
 
 def emit_global_pool(

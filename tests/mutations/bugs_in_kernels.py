@@ -190,7 +190,7 @@ BUGS = (
         "schedules/operators/concat.py",
         "divmod(first + low - offset, block)",
         "divmod(low - offset, block)",
-        (f"{_OPERATORS}gather.py",),
+        (f"{_OPERATORS}concat.py",),
     ),
     Bug(
         "transform: a tail one lane too long",
@@ -211,7 +211,7 @@ BUGS = (
         "schedules/operators/ranking/radix_sort.py",
         "key = tirx.Select(negative, raw, ",
         "key = tirx.Select(negative, T.bitwise_not(raw), ",
-        (f"{_RANKING}top_k.py", f"{_RANKING}non_max_suppression.py"),
+        (f"{_RANKING}ranking.py", f"{_RANKING}non_max_suppression.py"),
     ),
     Bug(
         "integers: division by zero traps",

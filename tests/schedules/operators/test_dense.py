@@ -81,14 +81,3 @@ def test_blocks_leave_every_thread_work():
     workload = DenseWorkload(1, 1000, 2048)
     assert -(-1000 // block_width(workload, HOST, 8)) >= 32
     assert block_width(workload, HOST, 1) >= block_width(workload, HOST, 8)
-
-
-def test_key_depends_on_everything():
-    plain = DenseWorkload(1, 10, 64)
-    others = [
-        DenseWorkload(2, 10, 64),
-        DenseWorkload(1, 10, 64, epilogue=(EpilogueOp("relu"),)),
-        DenseWorkload(1, 10, 64, epilogue=(EpilogueOp("clip", (0.0, 6.0)),)),
-    ]
-    assert len({w.key() for w in (plain, *others)}) == 4
-    assert plain.key() == DenseWorkload(1, 10, 64).key()

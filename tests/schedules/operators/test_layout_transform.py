@@ -9,7 +9,6 @@ from neocpu.schedules.operators.layout_transform import lower_transform
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
-from neocpu.schedules.vocabulary.scheme import TransformScheme
 
 SHAPES = [(1, 1, 1, 1), (2, 3, 1, 2), (1, 17, 5, 7), (3, 31, 4, 4), (1, 64, 23, 29), (2, 33, 3, 5)]
 
@@ -60,18 +59,3 @@ def test_the_template_computes_its_workload():
     assert packed == DataLayout(16).shape(workload.shape)
     got = run(registry.lower(workload, scheme, HOST), [DataLayout(16).pack(x)], out)
     np.testing.assert_array_equal(got, DataLayout(8).pack(x))
-
-
-def test_larger_feature_maps_cost_more():
-    small, large = (
-        registry.estimate(
-            TransformWorkload(
-                batch=1, channels=64, height=side, width=side, in_block=1, out_block=16
-            ),
-            TransformScheme(),
-            HOST,
-            2,
-        )
-        for side in (8, 80)
-    )
-    assert 0 < small < large

@@ -128,7 +128,7 @@ def test_few_or_no_boxes_per_class(most, least):
     assert workload.rows == max(1, 6 * most)
 
 
-def apart(count):
+def disjoint(count):
     return [[i, i, i + 1, i + 1] for i in range(count)]
 
 
@@ -138,16 +138,16 @@ FLIPPED = [[1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 1, 0], [0.5] * 4, [0, 0, 0, 1], [0
 #: Boxes, scores, both thresholds, and the boxes that are selected.
 BY_HAND = {
     "the score threshold is exclusive": (
-        *(apart(3), [0.5, np.nextafter(np.float32(0.5), np.float32(1)), 0.4], 0.5, 0.5, [1]),
+        *(disjoint(3), [0.5, np.nextafter(np.float32(0.5), np.float32(1)), 0.4], 0.5, 0.5, [1]),
     ),
     "without a threshold all scores count": (
-        *(apart(4), [-1.0, 0.0, -7.5, 3.0], 0.5, None, [3, 1, 0, 2]),
+        *(disjoint(4), [-1.0, 0.0, -7.5, 3.0], 0.5, None, [3, 1, 0, 2]),
     ),
     "one box suppresses all others": (
         *([[0, 0, 1, 1]] * 100, np.linspace(0.1, 0.9, 100), 0.5, 0.0, [99]),
     ),
     "equal scores go by index, and zeros have no sign": (
-        *(apart(40), np.where(np.arange(40) % 2, 0.0, -0.0), 0.5, None, [*range(40)]),
+        *(disjoint(40), np.where(np.arange(40) % 2, 0.0, -0.0), 0.5, None, [*range(40)]),
     ),
     "a third of the union is the threshold": (SHARED, [0.9, 0.8], float(THIRD), 0.0, [0, 1]),
     "a third of the union is above the threshold": (
@@ -157,7 +157,7 @@ BY_HAND = {
         *(FLIPPED, np.linspace(0.9, 0.4, 6), 0.5, 0.0, [0, 3, 4, 5]),
     ),
     "scores that are no numbers": (
-        *(apart(5), [np.nan, 0.5, -np.nan, np.inf, -np.inf], 0.5, 0.1, [3, 1]),
+        *(disjoint(5), [np.nan, 0.5, -np.nan, np.inf, -np.inf], 0.5, 0.1, [3, 1]),
     ),
 }
 
@@ -171,7 +171,10 @@ def test_selections_by_hand(case):
 
 
 def test_scores_that_are_no_numbers_are_never_selected_without_a_threshold():
-    boxes, scores = np.array([apart(4)], np.float32), np.array([[[np.nan, 0.5, np.inf, -np.inf]]])
+    boxes, scores = (
+        np.array([disjoint(4)], np.float32),
+        np.array([[[np.nan, 0.5, np.inf, -np.inf]]]),
+    )
     found = run(suppression(1, 1, 4, 4), boxes, scores.astype(np.float32))
     assert found[:, 2].tolist() == [2, 1, 3]
 

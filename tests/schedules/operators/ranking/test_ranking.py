@@ -1,14 +1,82 @@
-"""The positions of true elements agree with numpy, and kernels read only counted rows."""
+"""TopK, ArgMax and NonZero against numpy, and kernels that read only counted rows.
+
+TopK goes by value, and equal ones by index, as in ONNX Runtime.
+"""
+
+import itertools
 
 import numpy as np
 import pytest
 
 from neocpu.schedules.operators.indexing.roi_align import RoiAlignWorkload, lower_roi_align
+from neocpu.schedules.operators.ranking.arg_extremum import lower_arg_extremum
 from neocpu.schedules.operators.ranking.compact import lower_compact
 from neocpu.schedules.operators.ranking.non_max_suppression import lower_non_max_suppression
 from neocpu.schedules.operators.ranking.top_k import lower_top_k
 from tests.conv_workloads import suppression
-from tests.schedules.kernel_harness import build, call, unwritten
+from tests.schedules.kernel_harness import build, call, run, unwritten
+
+
+def top_k(data, k, largest):
+    kernel = build(lower_top_k(data.shape, k, largest=largest))
+    shape = (data.shape[0], k, data.shape[2])
+    return call(kernel, [data], [unwritten(shape), unwritten(shape, "int64")])
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "k"),
+    [((1, 1, 1), 1), ((3, 50, 1), 7), ((2, 9, 5), 9), ((4, 1000, 3), 100), ((3, 1003, 1), 5)],
+)
+@pytest.mark.parametrize("step", [0.0, 0.5])
+def test_top_k(shape, k, largest, step):
+    data = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    if step:
+        data = np.round(data / step).astype(np.float32) * step  # ties, and zeros of both signs
+    data[0, 0, 0] = -np.inf
+    expected = np.argsort(-data if largest else data, axis=1, kind="stable")[:, :k]
+    values, indices = top_k(data, k, largest)
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_array_equal(values, np.take_along_axis(data, expected, 1))
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("value", [0, 255])
+def test_elements_that_are_all_the_worst(value, largest):
+    """No element is better than the initial value of the kept ones."""
+    data = np.full((2, 300, 1), value, np.uint8)
+    data[1, 250] = 7
+    shape = (2, 5, 1)
+    kernel = build(lower_top_k(data.shape, 5, largest=largest, dtype="uint8"))
+    values, indices = call(kernel, [data], [unwritten(shape, "uint8"), unwritten(shape, "int64")])
+    key = data.astype(int)
+    expected = np.argsort(-key if largest else key, axis=1, kind="stable")[:, :5]
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_array_equal(values, np.take_along_axis(data, expected, 1))
+
+
+SHAPES = [(1, 1, 1), (3, 7, 1), (2, 50, 1), (4, 33, 3), (2, 9, 16), (1, 21, 100)]
+
+
+@pytest.mark.parametrize(("largest", "last"), list(itertools.product([True, False], repeat=2)))
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int64", "uint8"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_place_of_the_extremum(shape, dtype, largest, last):
+    rng = np.random.default_rng(0)
+    data = rng.integers(0, 5, shape).astype(dtype)  # most occur several times
+    if dtype[0] == "f":
+        data = rng.choice(
+            np.array([-1, -0.0, 0.0, 1, np.inf, -np.inf, np.nan, -np.nan], dtype), shape
+        )
+    best = np.inf if largest else -np.inf
+    key = np.where(np.isnan(data), best, data).astype(np.float64) * (1 if largest else -1)
+    turned = key[:, ::-1] if last else key
+    expected = turned.argmax(1)
+    if last:
+        expected = shape[1] - 1 - expected
+    kernel = lower_arg_extremum(shape, dtype, largest=largest, last=last)
+    found = run(kernel, [data], (shape[0], shape[2]), "int64")
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("shape", [(1,), (37,), (5, 1, 7)])
