@@ -171,11 +171,8 @@ def test_selections_by_hand(case):
 
 
 def test_scores_that_are_no_numbers_are_never_selected_without_a_threshold():
-    boxes, scores = (
-        np.array([disjoint(4)], np.float32),
-        np.array([[[np.nan, 0.5, np.inf, -np.inf]]]),
-    )
-    found = run(suppression(1, 1, 4, 4), boxes, scores.astype(np.float32))
+    scores = np.array([[[np.nan, 0.5, np.inf, -np.inf]]], np.float32)
+    found = run(suppression(1, 1, 4, 4), np.array([disjoint(4)], np.float32), scores)
     assert found[:, 2].tolist() == [2, 1, 3]
 
 
