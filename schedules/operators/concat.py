@@ -105,12 +105,10 @@ def _is_shifted(shapes: Sequence[tuple[int, ...]], axis: int, form: Format) -> b
 
 
 def _emit_runs(axis: int, lanes: int, inputs: Sequence[Any], output: Any) -> None:
-    """Emit the copies of contiguous runs, one per input and index of the axes before ``axis``.
+    """Emit the copies of contiguous runs, one per input and index of the axes before ``axis``::
 
-    ::
-
-        parallel outer (or shares of every run, where there is little outside ``axis``)
-          for each input: vectors of its run
+    parallel outer (or shares of every run, where there is little outside ``axis``)
+      for each input: vectors of its run
     """
     outer = math.prod(int(extent) for extent in output.shape[:axis])
     runs = [math.prod(int(extent) for extent in buffer.shape[axis:]) for buffer in inputs]
@@ -170,12 +168,10 @@ def slice_offset(shape: Shape4, part: Slice, form: Format) -> int | None:
 
 
 def _emit_rows(slices: Sequence[Slice], lanes: int, inputs: Sequence[Any], output: Any) -> None:
-    """Emit the copies in NCHW.
+    """Emit the copies in NCHW::
 
-    ::
-
-        parallel n · row
-          for each input: for each channel of its slice: vectors of the row
+    parallel n · row
+      for each input: for each channel of its slice: vectors of the row
     """
     n, channels, height, width = (int(extent) for extent in output.shape)
     with task_loop(n * height, n * channels * height * width) as task:
@@ -193,13 +189,11 @@ def _emit_rows(slices: Sequence[Slice], lanes: int, inputs: Sequence[Any], outpu
 
 
 def _emit_blocked(slices: Sequence[Slice], inputs: Sequence[Any], output: Any) -> None:
-    """Emit the copies in NCHW[x]c.
+    """Emit the copies in NCHW[x]c::
 
-    ::
-
-        parallel n · row
-          for each run of output chunks that are made alike: for chunk: for pixel:
-            for each piece that stays within one input chunk: copy
+    parallel n · row
+      for each run of output chunks that are made alike: for chunk: for pixel:
+        for each piece that stays within one input chunk: copy
     """
     n, chunks, height, width, block = (int(extent) for extent in output.shape)
     with task_loop(n * height, n * chunks * height * width * block) as task:

@@ -261,14 +261,12 @@ def _schedule_stage(sch: Schedule, name: str, shared: int, target: CpuTarget) ->
 
 
 def _schedule_spatial(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -> None:
-    """Schedule a stage without a reduction.
+    """Schedule a stage without a reduction::
 
-    ::
-
-        for outer in parallel:                 # leading loops, enough for the threads
-            for rest:
-                for i in range(inner / width): # trailing loops that every access walks in order
-                    vector(width)
+    for outer in parallel:                 # leading loops, enough for the threads
+        for rest:
+            for i in range(inner / width): # trailing loops that every access walks in order
+                vector(width)
     """
     loops = list(sch.get_loops(sch.get_sblock(stage.name)))[stage.shared_loops :]
     parallel = parallel and stage.volume >= PARALLEL_ELEMENTS

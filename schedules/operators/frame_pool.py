@@ -66,13 +66,11 @@ def lower_frame_pool(workload: FramePoolWorkload, form: Format, target: CpuTarge
 
 
 def _emit(pool: FramePoolWorkload, data: Any, output: Any, target: CpuTarget) -> None:
-    """Emit the loop nest.
+    """Emit the loop nest::
 
-    ::
-
-        parallel v · d · chunk
-          pixels and lanes                          several vectors, in registers
-            acc = max | + over the window's frames
+    parallel v · d · chunk
+      pixels and lanes                          several vectors, in registers
+        acc = max | + over the window's frames
     """
     dtype, frames = str(output.dtype), pool.frames
     images, chunks, *rest = (int(extent) for extent in output.shape)

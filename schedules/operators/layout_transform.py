@@ -136,9 +136,7 @@ def emit_tiles(
     data: Any,
     output: Any,
 ) -> None:
-    """Emit the loop nest of NCHW to or from NCHW[block]c.
-
-    ::
+    """Emit the loop nest of NCHW to or from NCHW[block]c::
 
         parallel n · chunk · pixel range
           pixel tile
@@ -211,14 +209,12 @@ def _emit_unpack(data: Any, output: Any, tile: Tile) -> None:
 
 
 def _emit_regroup(n: int, pixels: int, x: int, y: int, data: Any, output: Any) -> None:
-    """Emit the loop nest of NCHW[x]c to NCHW[y]c: copies of ``gcd(x, y)`` consecutive channels.
+    """Emit the loop nest of NCHW[x]c to NCHW[y]c: copies of ``gcd(x, y)`` consecutive channels::
 
-    ::
-
-        parallel n · output chunk · pixel range
-          pixel
-            group of the output chunk      (unrolled)
-              run[gcd(x, y)]               zeros beyond the source's chunks
+    parallel n · output chunk · pixel range
+      pixel
+        group of the output chunk      (unrolled)
+          run[gcd(x, y)]               zeros beyond the source's chunks
     """
     run = math.gcd(x, y)
     source_runs = int(data.shape[1]) * x // run

@@ -125,14 +125,12 @@ def _combine(kind: str, a: Any, b: Any) -> Any:
 
 
 def _emit_blocked(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) -> None:
-    """Emit the loop nest in NCHW[x]c.
+    """Emit the loop nest in NCHW[x]c::
 
-    ::
-
-        parallel n · chunk · oh
-          ow                          three loops: at the left border, inside, at the right one
-            window rows, columns      (unrolled up to 8 x 8)
-              acc[x] = max | +        one vector of channels, in a register
+    parallel n · chunk · oh
+      ow                          three loops: at the left border, inside, at the right one
+        window rows, columns      (unrolled up to 8 x 8)
+          acc[x] = max | +        one vector of channels, in a register
     """
     n, chunks, oh, ow, block = (int(extent) for extent in output.shape)
     loop = T.unroll if pool.kernel[0] * pool.kernel[1] <= UNROLL_WINDOW else T.serial
@@ -200,15 +198,13 @@ def _scale(axis: PoolAxis, out: Any, pool: PoolWorkload) -> Any:
 
 
 def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) -> None:
-    """Emit the loop nest in NCHW.
+    """Emit the loop nest in NCHW::
 
-    ::
-
-        parallel n · c
-          oh
-            row[left + w + right] = max | + over the window's rows    (vectors along w)
-            ow                                                        (vectors along ow)
-              acc = max | + over the window's columns of row
+    parallel n · c
+      oh
+        row[left + w + right] = max | + over the window's rows    (vectors along w)
+        ow                                                        (vectors along ow)
+          acc = max | + over the window's columns of row
     """
     n, c, oh, ow = pool.output_shape
     lanes, stride = target.lanes(pool.computes), pool.stride[1]
@@ -291,13 +287,11 @@ def emit_global_pool(
     target: CpuTarget,
     stored: StoredData | StoredHalves | None = None,
 ) -> None:
-    """Emit a reduction over all pixels of each (image, chunk), which are contiguous.
+    """Emit a reduction over all pixels of each (image, chunk), which are contiguous::
 
-    ::
-
-        parallel n · chunk
-          acc[wide] = max | +      several pixels of x lanes each: four vectors, to hide latency
-          halve acc down to the x lanes of one pixel
+    parallel n · chunk
+      acc[wide] = max | +      several pixels of x lanes each: four vectors, to hide latency
+      halve acc down to the x lanes of one pixel
     """
     dtype = str(output.dtype)
     n, chunks = (int(extent) for extent in output.shape[:2])

@@ -162,11 +162,9 @@ class _Sums:
 
 
 def _emit_blocks(sums: _Sums, data: Any, output: Any, lanes: int) -> None:
-    """Emit the loop nest in NCHW[x]c.
+    """Emit the loop nest in NCHW[x]c::
 
-    ::
-
-        parallel n · chunk · row: for pixel: vectors of x: the sum of rows of sums of columns
+    parallel n · chunk · row: for pixel: vectors of x: the sum of rows of sums of columns
     """
     n, chunks, height, width, block = (int(extent) for extent in output.shape)
     with loop_nest((n, chunks, height), math.prod(map(int, output.shape))) as (image, chunk, y):
@@ -189,13 +187,11 @@ def _emit_blocks(sums: _Sums, data: Any, output: Any, lanes: int) -> None:
 
 
 def _emit_rows(workload: ResizeWorkload, sums: _Sums, data: Any, output: Any, lanes: int) -> None:
-    """Emit the loop nest in NCHW.
+    """Emit the loop nest in NCHW::
 
-    ::
-
-        parallel n · c · row
-          line[w] = the sum of rows                 vectors along w
-          for pixel: the sum of columns of line
+    parallel n · c · row
+      line[w] = the sum of rows                 vectors along w
+      for pixel: the sum of columns of line
     """
     n, channels, height, width = (int(extent) for extent in output.shape)
     before = workload.shape[3]

@@ -43,15 +43,13 @@ def partial_lanes(extent: int, lanes: int) -> int:
 
 
 def split_contiguous(sch: Schedule, stage: Stage, lanes: int) -> None:
-    """Split a reduction along contiguous memory into a vector of partial results.
+    """Split a reduction along contiguous memory into a vector of partial results::
 
-    ::
+    for row: for k: sum[row] += x[row, k]
 
-        for row: for k: sum[row] += x[row, k]
-
-        for row:
-            for ko: for ki in lanes: part[row, ki] += x[row, ko * lanes + ki]
-            for ki: sum[row] += part[row, ki]
+    for row:
+        for ko: for ki in lanes: part[row, ki] += x[row, ko * lanes + ki]
+        for ki: sum[row] += part[row, ki]
     """
     first = stage.reduced.index(True)
     if not all(stage.reduced[first:]) or not _reduces_contiguously(stage):
@@ -76,14 +74,12 @@ def _reduces_contiguously(stage: Stage) -> bool:
 
 
 def schedule_reduction(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -> None:
-    """Schedule the loops of a reduction.
+    """Schedule the loops of a reduction::
 
-    ::
-
-        for outer in parallel:
-            for vectors of the innermost spatial loop:
-                sum[lanes] = 0
-                for k: sum[lanes] += ...        # the vector innermost, where memory allows
+    for outer in parallel:
+        for vectors of the innermost spatial loop:
+            sum[lanes] = 0
+            for k: sum[lanes] += ...        # the vector innermost, where memory allows
     """
     block = sch.get_sblock(stage.name)
     loops = list(sch.get_loops(block))[stage.shared_loops :]

@@ -79,9 +79,7 @@ def _transposed(view: StridedView) -> StridedView:
 
 
 def lower_attention(workload: AttentionWorkload, target: CpuTarget, threads: int = 1) -> Any:
-    """Return the scheduled ``PrimFunc(q, k, v, *biases, output)`` of flat float32 tensors.
-
-    ::
+    """Return the scheduled ``PrimFunc(q, k, v, *biases, output)`` of flat float32 tensors::
 
         parallel batch · part of the queries
           pack scale * k, and v

@@ -119,9 +119,7 @@ def pack(
 ) -> None:
     """Copy a matrix, scaled, to its panels, which begin with number ``first``.
 
-    Lanes beyond the columns are left unchanged.
-
-    ::
+    Lanes beyond the columns are left unchanged::
 
         for vector of columns:
             for row: panels[..., row, vector] = source[row, vector]       # neighbours in memory

@@ -79,9 +79,7 @@ class RowTile:
         factor: Callable[[int, Any], Any],
         panel: Callable[[Any, int], Any],
     ) -> Any:
-        """Emit the products of all rows and the vectors of a panel.
-
-        ::
+        """Emit the products of all rows and the vectors of a panel::
 
             sums[height, vectors] = 0                                   # registers
             for k: for row, v: sums[row, v] += broadcast(factor(row, k)) * panel(k, v)

@@ -22,9 +22,7 @@ def lower_recurrent(workload: RecurrentWorkload) -> Any:
     """Return the scheduled ``PrimFunc`` of a recurrent layer, on `RecurrentWorkload.parameters`.
 
     A length beyond the tensor counts as the tensor's, one below zero as zero; the last state of a
-    sequence of no step is zeros, as in ONNX Runtime.
-
-    ::
+    sequence of no step is zeros, as in ONNX Runtime::
 
         parallel direction · tile of a few sequences
           h, c = initial state

@@ -112,9 +112,7 @@ def lower_grid_sample(workload: GridSampleWorkload) -> Any:
 
     ``data`` and ``output`` are ``(images, channels, pixels)`` or ``(images, pixels, channels)``,
     ``grid`` is ``(images, points, rank)``, the last axis of an image first, from -1 to 1. Of a
-    coordinate that is no number -1 is taken, and nothing is farther than int32 reaches.
-
-    ::
+    coordinate that is no number -1 is taken, and nothing is farther than int32 reaches::
 
         parallel image · points · part of the channels     # the last points overlap others
           for vectors of points: offsets and weights of their pixels

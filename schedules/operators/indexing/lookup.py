@@ -60,9 +60,7 @@ def lower_take(shape: tuple[int, int, int], count: int, dtype: str, index_dtype:
     """Return the scheduled ``PrimFunc(data, indices, output)``: rows of ``data``, in any order.
 
     ``data`` is ``shape``, ``(outer, extent, inner)``, ``indices`` ``(count,)`` and ``output``
-    ``(outer, count, inner)``, all flat. An index outside counts as the nearest one.
-
-    ::
+    ``(outer, count, inner)``, all flat. An index outside counts as the nearest one::
 
         parallel outer · count
           for vectors of inner: output[outer, i] = data[outer, indices[i]]

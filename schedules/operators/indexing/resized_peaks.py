@@ -37,9 +37,7 @@ def lower_resized_peaks(workload: PeaksWorkload) -> Any:
     resized to, bicubically, by the centres of pixels, and pixels outside are those of the border:
     at least 1 and at most `LONGEST`. ``values``, ``(rows, maps)`` float32, are their maxima, and
     ``places``, ``(2, rows, maps)`` int64, the row and the column of each, the first of equal ones.
-    Rows after ``count``, ``(1,)`` int64, are zeros.
-
-    ::
+    Rows after ``count``, ``(1,)`` int64, are zeros::
 
         parallel row · map
           for y in height: line = four rows of data, weighted

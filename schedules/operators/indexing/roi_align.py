@@ -77,9 +77,7 @@ def lower_roi_align(workload: RoiAlignWorkload) -> Any:
 
     Corners ``(x1, y1, x2, y2)`` are finite and images exist: what else data holds is cleaned
     before. A region without extent, and samples outside the image, are zeros, as are all regions
-    after ``count``, ``(1,)`` int64.
-
-    ::
+    after ``count``, ``(1,)`` int64::
 
         parallel region · part of the channels
           for bin: for row of samples: for sample:

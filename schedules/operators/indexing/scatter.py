@@ -72,9 +72,7 @@ class ElementsWorkload:
 
 
 def lower_scatter_elements(workload: ElementsWorkload) -> Any:
-    """Return the scheduled ``PrimFunc(data, indices, updates, output)``, on flat buffers.
-
-    ::
+    """Return the scheduled ``PrimFunc(data, indices, updates, output)``, on flat buffers::
 
         parallel part: output = data
         parallel axes in front of the indexed one · part of the last one
@@ -163,9 +161,7 @@ class RowsWorkload:
 
 
 def lower_scatter_nd(workload: RowsWorkload) -> Any:
-    """Return the scheduled ``PrimFunc(data, indices, updates, output)``, on flat buffers.
-
-    ::
+    """Return the scheduled ``PrimFunc(data, indices, updates, output)``, on flat buffers::
 
         parallel part: output = data
         parallel part of the elements after the indexed axes

@@ -75,14 +75,12 @@ class ColumnsWorkload:
 
 
 def lower_columns_to_image(workload: ColumnsWorkload) -> Any:
-    """Return the scheduled ``PrimFunc(columns, output)``, with the output ``(images, *image)``.
+    """Return the scheduled ``PrimFunc(columns, output)``, with the output ``(images, *image)``::
 
-    ::
-
-        parallel image
-          output[image] = 0
-          for tap: for row of windows, if it is in the image:
-            for vectors of the row: output[...] += columns[...]
+    parallel image
+      output[image] = 0
+      for tap: for row of windows, if it is in the image:
+        for vectors of the row: output[...] += columns[...]
     """
     w = workload
     size = math.prod(w.image)
@@ -113,13 +111,11 @@ def lower_columns_to_image(workload: ColumnsWorkload) -> Any:
 
 
 def lower_image_to_columns(workload: ColumnsWorkload) -> Any:
-    """Return the scheduled ``PrimFunc(data, columns)``, with the data ``(images, *image)``.
+    """Return the scheduled ``PrimFunc(data, columns)``, with the data ``(images, *image)``::
 
-    ::
-
-        parallel image
-          for tap: for row of windows: for vectors of the row: columns[...] = data[...]
-          what lies outside the image is zeros
+    parallel image
+      for tap: for row of windows: for vectors of the row: columns[...] = data[...]
+      what lies outside the image is zeros
     """
     w = workload
     width, stride = w.places[-1], w.strides[-1]

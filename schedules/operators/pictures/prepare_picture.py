@@ -87,9 +87,7 @@ def lower_prepare_picture(w: PictureWorkload) -> Any:
     Its arguments are the picture (uint8), for each row of the region its first row of the picture
     (int32) and the weights of that and the next ones (float32), the same for columns, whose place
     is counted in bytes from the first column that is read, factors and offsets of the picture's
-    colours (float32, `PIXEL` or one a colour), and the output (float32).
-
-    ::
+    colours (float32, `PIXEL` or one a colour), and the output (float32)::
 
         parallel images · planes · parts of the rows
           for row:                                   # of the part

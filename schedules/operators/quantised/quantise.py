@@ -80,9 +80,7 @@ def lower_dynamic_quantise(shape: Sequence[int]) -> Any:
 
     ``data`` and ``quantised`` are ``shape``, float32 and uint8; ``scale`` and ``zero`` are
     ``(1,)``, float32 and uint8. Data that are all 0 have a scale of 0. What is
-    no number becomes 0, and the scale none.
-
-    ::
+    no number becomes 0, and the scale none::
 
         parallel part: the least and the largest of vectors of elements
         scale, zero of the least and the largest of all, and of 0

@@ -72,9 +72,7 @@ def lower_non_max_suppression(workload: NonMaxSuppressionWorkload) -> Any:
     """Return the scheduled ``PrimFunc(boxes, scores, [boxes that count,] selected, count)``.
 
     ``selected`` is ``(rows, 3)`` int64 of ``(image, class, box)``, ordered by image, class and
-    falling score, equal scores by box, zeros after ``count[0]`` rows. ``count`` is ``(1,)`` int64.
-
-    ::
+    falling score, equal scores by box, zeros after ``count[0]`` rows. ``count`` is ``(1,)`` int64::
 
         parallel image · class
           for each box that counts: keep (score, box) if above the threshold   # without a branch

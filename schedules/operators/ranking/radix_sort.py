@@ -78,9 +78,7 @@ def index_of(value: Any) -> Any:
 
 
 def emit_sort(entries: Any, half: int, count: Any) -> Any:
-    """Emit the sort of the first ``count`` entries by their upper 32 bits, least digit first.
-
-    ::
+    """Emit the sort of the first ``count`` entries by their upper 32 bits, least digit first::
 
         for each entry: count its four digits
         for digit in 4 (skipped where all entries share it):

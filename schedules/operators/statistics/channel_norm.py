@@ -194,12 +194,10 @@ class _Emitter:
 
 
 def emit_sum(first: Any, width: int, start: int, stop: int, term: Callable[[Any], Any]) -> Any:
-    """Emit a loop, and return ``first`` and all its terms added up, in ``width`` lanes.
+    """Emit a loop, and return ``first`` and all its terms added up, in ``width`` lanes::
 
-    ::
-
-        acc[width] = first
-        for i in range(start, stop): acc += term(i)
+    acc[width] = first
+    for i in range(start, stop): acc += term(i)
     """
     acc = T.alloc_buffer((width,), str(first.ty.dtype).partition("x")[0], layout=None)
     every = span(0, width)
