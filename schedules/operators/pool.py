@@ -134,59 +134,40 @@ def _emit_blocked(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget)
     """
     n, chunks, oh, ow, block = (int(extent) for extent in output.shape)
     loop = T.unroll if pool.kernel[0] * pool.kernel[1] <= UNROLL_WINDOW else T.serial
+    rows, columns = pool.axis(0), pool.axis(1)
     with task_loop(n * chunks * oh, n * chunks * oh * ow * block * WORK_PER_ELEMENT) as task:
         image, chunk, y = task // (chunks * oh), task // oh % chunks, task % oh
-        first, last = pool.axis(1).interior
+
+        def window(x: Any, columns_inside: bool, lane: Any, width: int) -> None:
+            none, every = _identity(pool.kind, pool.computes, width), span(0, width)
+            acc = T.alloc_buffer((width,), pool.computes, layout=None)
+            T.buffer_store(acc, none, [every])
+            with loop(pool.kernel[0]) as i, loop(pool.kernel[1]) as j:
+                iy, ix = rows.position(y, i), columns.position(x, j)
+                near = ix if columns_inside else columns.clamp(ix)
+                value = _read(pool, data[image, chunk, rows.clamp(iy), near, span(lane, width)])
+                # A clamped pixel of an undilated window is in the window: a maximum may see it
+                # twice.
+                if pool.kind == "avg" or pool.dilation != (1, 1):
+                    checked = [(rows, iy)] if columns_inside else [(rows, iy), (columns, ix)]
+                    inside = [axis.is_inside(at) for axis, at in checked if not axis.inside]
+                    if inside:
+                        value = tirx.Select(splat(tirx.all(*inside), width), value, none)
+                T.buffer_store(acc, _combine(pool.kind, acc[every], value), [every])
+            result = acc[every]
+            if pool.kind == "avg":
+                whole = tirx.const(1.0 / columns.kernel, pool.computes)
+                across = whole if columns_inside else _scale(columns, x, pool)
+                result = result * splat(_scale(rows, y, pool) * across, width)
+            place = [image, chunk, y, x, span(lane, width)]
+            T.buffer_store(output, _written(pool, result, width), place)
+
+        first, last = columns.interior
         for start, stop in pairwise((0, first, last, ow)):
-            if start == stop:
-                continue
-            inside = (start, stop) == (first, last)
-            with T.serial(start, stop) as x:
-                place = (image, chunk, y, x)
-                for_vectors(
-                    block,
-                    4 * target.lanes(pool.computes),
-                    partial(_emit_window, pool, data, output, place, inside, loop),
-                )
-
-
-def _emit_window(
-    pool: PoolWorkload,
-    data: Any,
-    output: Any,
-    place: tuple[Any, Any, Any, Any],
-    columns_inside: bool,
-    loop: Any,
-    lane: Any,
-    width: int,
-) -> None:
-    image, chunk, y, x = place
-    rows, columns = pool.axis(0), pool.axis(1)
-    acc = T.alloc_buffer((width,), pool.computes, layout=None)
-    everything = span(0, width)
-    T.buffer_store(acc, _identity(pool.kind, pool.computes, width), [everything])
-    with loop(pool.kernel[0]) as i, loop(pool.kernel[1]) as j:
-        iy, ix = rows.position(y, i), columns.position(x, j)
-        near = ix if columns_inside else columns.clamp(ix)
-        value = data[image, chunk, rows.clamp(iy), near, span(lane, width)]
-        value = _read(pool, value)
-        # A clamped pixel of an undilated window is in the window: a maximum may see it twice.
-        if pool.kind == "avg" or pool.dilation != (1, 1):
-            checked = [(rows, iy)] if columns_inside else [(rows, iy), (columns, ix)]
-            inside = [axis.is_inside(at) for axis, at in checked if not axis.inside]
-            if inside:
-                value = tirx.Select(
-                    splat(tirx.all(*inside), width),
-                    value,
-                    _identity(pool.kind, pool.computes, width),
-                )
-        T.buffer_store(acc, _combine(pool.kind, acc[everything], value), [everything])
-    result = acc[everything]
-    if pool.kind == "avg":
-        whole = tirx.const(1.0 / columns.kernel, pool.computes)
-        across = whole if columns_inside else _scale(columns, x, pool)
-        result = result * splat(_scale(rows, y, pool) * across, width)
-    T.buffer_store(output, _written(pool, result, width), [image, chunk, y, x, span(lane, width)])
+            if start < stop:
+                inside = (start, stop) == (first, last)
+                with T.serial(start, stop) as x:
+                    for_vectors(block, 4 * target.lanes(pool.computes), partial(window, x, inside))
 
 
 def _scale(axis: PoolAxis, out: Any, pool: PoolWorkload) -> Any:
