@@ -50,17 +50,28 @@ def array_of(view, flat):
     return flat[np.broadcast_to(places, view.shape)]
 
 
-def expected(w, q, k, v, *biases):
+def mixed(array, mix):
+    heads = array.shape[-3]
+    weights, biases = mix[: heads * heads].reshape(heads, heads), mix[heads * heads :]
+    made = np.einsum("gh,...hqk->...gqk", weights.astype(np.float64), array)
+    return made + biases[:, None, None]
+
+
+def expected(w, q, k, v, *rest):
     q, k, v = (
         array_of(view, flat).astype(np.float64)
         for view, flat in zip((w.q, w.k, w.v), (q, k, v), strict=True)
     )
+    mixes = list(rest[len(w.biases) :])
     scores = q @ np.swapaxes(k, -1, -2) * w.scale
-    for view, flat in zip(w.biases, biases, strict=True):
+    for view, flat in zip(w.biases, rest, strict=False):
         scores = scores + array_of(view, flat)
+    if w.mixed_before:
+        scores = mixed(scores, mixes.pop(0))
     with np.errstate(invalid="ignore"):
         powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True) @ v
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    return (mixed(weights, mixes.pop(0)) if w.mixed_after else weights) @ v
 
 
 def inputs_of(w):
