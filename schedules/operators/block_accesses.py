@@ -70,13 +70,11 @@ class Access:
 class Stage:
     """One block: a single store inside loops that each drive one of its variables.
 
-    - `shared_loops`: the number of loops around the stage that it shares with others; the fields
-      below do not count them.
+    - `shared_loops`: the loops around the stage that others share; no field below has them.
     - `variables`, `extents`, `reduced`: the block's variable of each loop, outermost first (None if
       the loop has extent 1), the loop's extent, and whether it is a reduction.
     - `accesses`: the store, then the loads, except those of a reduction's own accumulator.
-    - `conditions`: the conditions of ``if_then_else``: loops over variables in them cannot become
-      vectors.
+    - `conditions`: those of ``if_then_else``; loops over their variables cannot become vectors.
     - `irregular`: whether an index depends on data, or a value depends on an index.
     - `leaves`: the number of loads and constants in the value.
     - `nesting`: the number of calls, maxima and minima in the value that code generation binds to

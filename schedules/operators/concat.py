@@ -215,9 +215,8 @@ def emit_row(
     """Emit the copies to a row of pixels of a blocked output.
 
     - `width`: the number of pixels in the row.
-    - `read`: a function that returns lanes of a pixel, for the number of an input and one of its
-      chunks.
-    - `place`: a function that returns where a chunk of a pixel begins in the output.
+    - `read`: returns lanes of a pixel, for the number of an input and one of its chunks.
+    - `place`: returns where a chunk of a pixel begins in the output.
     """
     chunks, block = int(output.shape[1]), int(output.shape[4])
     for first, alike, pieces in _runs(slices, block, chunks):

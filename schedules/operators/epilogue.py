@@ -116,8 +116,7 @@ def epilogue_value(
 ) -> Any:
     """Return one element of the convolution's sum, ``value``, with the epilogue applied.
 
-    - `readers`: one function per step: ``reader(*index)`` returns the element of its operand, and
-      None stands for no operand.
+    - `readers`: ``reader(*index)`` returns the element of a step's operand; None if it has none.
     - `index`: the element's physical index in the output.
     """
     return apply_steps(value, workload.epilogue, readers, index)

@@ -29,8 +29,7 @@ class FramePoolWorkload:
 
     - `kind`: ``max`` or ``avg``.
     - `image`: ``(C, H, W)`` of a depth slice.
-    - `count_include_pad`: whether an average divides by all slices under the window, including
-      padding.
+    - `count_include_pad`: whether an average divides by slices of padding, too.
     """
 
     kind: str

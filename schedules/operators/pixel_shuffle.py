@@ -41,11 +41,9 @@ class ShuffleWorkload:
     - `coarse`: the logical NCHW shape of the coarser grid.
     - `rows`, `columns`: the numbers of pixels of the finer grid in one of the coarser.
     - `spreads`: whether channels become pixels, instead of pixels channels.
-    - `top`, `left`: the rows and columns of the finer grid that are cropped before its first, if it
-      is the output.
+    - `top`, `left`: the rows and columns that are cropped before a finer grid that is the output.
     - `size`: the height and width of the finer grid after cropping.
-    - `frames`: the number of slices of the finer grid in one of the coarser, if the coarser is the
-      input.
+    - `frames`: the slices of the finer grid in one of a coarser grid that is the input.
     """
 
     coarse: Shape4

@@ -86,8 +86,7 @@ def lower_global_pool(
     """Return the scheduled ``PrimFunc(data, output)`` of a pooling of NCHW ``shape`` to one pixel.
 
     - `kind`: ``max``, ``avg``, ``sum``, or ``squares``: the sum of squares.
-    - `form`: the format of the output, and of the data except for the element type of ``stored``
-      data.
+    - `form`: the format of the output, and of the data except for the type of ``stored`` data.
     """
     assert kind in ("max", "avg", "sum", "squares"), kind
     n, c, h, w = shape

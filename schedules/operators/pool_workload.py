@@ -57,8 +57,7 @@ class PoolWorkload:
     - `padding`: ``(top, left, bottom, right)``, in pixels.
     - `ceil_mode`: whether the output size is rounded up; a window never starts after the data and
       its leading padding.
-    - `count_include_pad`: whether an average divides by padded pixels too, but never by those that
-      only ceil mode adds.
+    - `count_include_pad`: whether an average divides by padded pixels, too, except ceil mode's.
     - `dtype`: the element type of the output, and of the data unless ``stored`` is set.
     - `stored`: the meaning of the data if they have another type.
     """

@@ -15,8 +15,7 @@ def select(condition: te.Tensor, then: te.Tensor, other: te.Tensor) -> te.Tensor
     """Return ``then`` if the condition is true, otherwise ``other``.
 
     - `condition`: a bool without dimensions.
-    - `then`, `other`: tensors of one shape and type. Both are loaded, and the one that was not
-      computed is ignored.
+    - `then`, `other`: tensors of one shape and type; both are loaded, and one is ignored.
     """
     return te.compute(
         then.shape,

@@ -66,8 +66,7 @@ class GridSampleWorkload:
 
     - `mode`: ``nearest``, ``linear`` or ``cubic``.
     - `padding`: the values beside an image: ``zeros``, ``border`` or ``reflection``.
-    - `align_corners`: whether -1 and 1 are the centres of the outermost pixels, instead of their
-      outer borders.
+    - `align_corners`: whether -1 and 1 are centres of the outermost pixels, not their borders.
     - `channels_last`: whether channels are the last axis of data and output, instead of the second.
     """
 

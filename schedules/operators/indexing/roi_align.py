@@ -42,10 +42,8 @@ class RoiAlignWorkload:
     - `samples`: the number of samples of a bin in each dimension; 0 for one per pixel.
     - `scale`, `offset`: the mapping of corners to pixels, ``scale * corner - offset``.
     - `least`: the smallest height and width of a region, in pixels.
-    - `counted`: whether only a given number of regions count, which is then an argument of the
-      kernel.
-    - `largest`: whether a bin is the largest weighted pixel of its samples, instead of the mean of
-      the samples.
+    - `counted`: whether a number of regions is given, and no others count.
+    - `largest`: whether a bin is the largest weighted pixel of its samples, not their mean.
     - `channels_last`: whether the kernel takes data as NHWC.
     """
 

@@ -132,8 +132,7 @@ def lower_scatter_elements(workload: ElementsWorkload) -> Any:
 class RowsWorkload:
     """A ScatterND of ``rows`` updates of ``inner`` elements.
 
-    - `extents`: the extents of the indexed axes: data are ``(*extents, inner)``, indices are
-      ``(rows, len(extents))``.
+    - `extents`: data are ``(*extents, inner)``, indices are ``(rows, len(extents))``.
     """
 
     extents: tuple[int, ...]

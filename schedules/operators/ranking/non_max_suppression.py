@@ -33,14 +33,11 @@ class NonMaxSuppressionWorkload:
     """A NonMaxSuppression over ``(batch, boxes, 4)`` boxes and ``(batch, classes, boxes)`` scores.
 
     - `max_output`: the most boxes selected per image and class; 0 selects none.
-    - `iou_threshold`: the intersection over union with a better box above which a box is
-      suppressed.
-    - `score_threshold`: the score that selected boxes exceed; None takes all. A NaN score is never
-      taken.
+    - `iou_threshold`: the intersection over union with a better box that suppresses, if exceeded.
+    - `score_threshold`: the score that selected boxes exceed; None takes all, but never NaN.
     - `center_point_box`: whether boxes are ``(x_center, y_center, width, height)`` instead of two
       opposite corners ``(y1, x1, y2, x2)``.
-    - `counted`: whether only a given number of boxes count, which is then an argument of the
-      kernel.
+    - `counted`: whether a number of boxes is given, and no others count.
     """
 
     batch: int

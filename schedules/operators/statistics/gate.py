@@ -173,8 +173,7 @@ def lower_gate(workload: GateWorkload, form: Format, target: CpuTarget) -> Any:
 class _Layer:
     """A layer of one pixel: ``steps(source @ weights)``.
 
-    - `length`, `existing`: the number of lanes that it writes, and the number of those that are not
-      padding.
+    - `length`, `existing`: the lanes that it writes, and those that are not padding.
     """
 
     images: int
