@@ -31,8 +31,7 @@ STORE_CYCLES: Final = 2
 class RowTile:
     """A number of rows that are multiplied together.
 
-    - `height`: the number of rows of the tile. The last tile moves back if it would overhang, and
-      computes rows again.
+    - `height`: the rows of the tile; the last tile moves back where it would overhang.
     - `unit`: the unit for float32, or for pairs of bfloat16.
     """
 
@@ -152,10 +151,8 @@ class RowSoftmax:
 
     - `scores`: the scores ``(height, columns)``, replaced by the powers. Beyond the last column, up
       to whole vectors, they must be -inf.
-    - `rescale`: the factors ``(height,)`` by which sums of earlier blocks' powers must be
-      multiplied.
-    - `factor`: the reciprocals ``(height,)`` of the sums of a row's powers, after `finish`:
-      positive or NaN.
+    - `rescale`: the factors ``(height,)`` of the sums of earlier blocks' powers.
+    - `factor`: the reciprocals ``(height,)`` of sums of powers, after `finish`: positive or NaN.
     """
 
     def __init__(self, tile: RowTile, columns: int) -> None:

@@ -19,8 +19,7 @@ class Task:
     - `first`: the first of its sequences.
     - `h`: the state ``(2, rows, units)``: after even steps and after odd ones.
     - `c`: the cell state ``(rows, units)`` of an LSTM.
-    - `update`, `reset`: the update gate of a GRU and the factor of its candidate, each ``(rows,
-      units)``.
+    - `update`, `reset`: ``(rows, units)``, a GRU's update gate and the factor of its candidate.
     """
 
     workload: RecurrentWorkload

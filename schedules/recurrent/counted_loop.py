@@ -96,8 +96,7 @@ def lower_loop_end(
     It writes one row of each output and leaves the others unchanged.
 
     - `limit`: the largest number of iterations.
-    - `rows`: the row that a step adds to each output of ``limit`` rows, and whether the last row
-      comes first.
+    - `rows`: the row that a step adds to each output, and whether the last row comes first.
     - `condition`: one bool, if a tensor decides whether the body runs once more.
     """
     deciding = [] if condition is None else [condition]

@@ -60,8 +60,7 @@ class RecurrentWorkload:
     - `reset_after`: whether a GRU's reset gate is applied after the product and its bias.
     - `batch_first`: whether tensors are ``(batch, time, …)`` and states ``(batch, direction, …)``,
       instead of ``(time, batch, …)`` and ``(direction, batch, …)``.
-    - `given`: the optional inputs that exist, of ``lengths``, ``initial_h``, ``initial_c`` and
-      ``peepholes``.
+    - `given`: the optional inputs: ``lengths``, ``initial_h``, ``initial_c`` and ``peepholes``.
     - `written`: the outputs that are needed, of ``y``, ``y_h`` and ``y_c``, in this order.
     """
 
