@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -18,6 +19,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
+from neocpu.schedules.operators.either import either
 from neocpu.schedules.tir.bfloat16 import BITS
 from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
 from neocpu.schedules.tir.transposition import transpose
@@ -176,11 +178,7 @@ def emit_tiles(
             if tail == block or chunks == 1:
                 (whole if tail == block else last)()
             else:
-                with T.If(chunk < chunks - 1):
-                    with T.Then():
-                        whole()
-                    with T.Else():
-                        last()
+                either(chunk < chunks - 1, whole, last)
 
 
 def _emit_pack(data: Any, output: Any, tile: Tile) -> None:
@@ -237,14 +235,10 @@ def _emit_regroup(n: int, pixels: int, x: int, y: int, data: Any, output: Any) -
                     value = data[image, index // (x // run), pixel, span(lane, run)]
                     T.buffer_store(output, value, place)
 
-                if (chunks - 1) * (y // run) + k < source_runs:
-                    copy()
-                else:
-                    with T.If(index < source_runs):
-                        with T.Then():
-                            copy()
-                        with T.Else():
-                            T.buffer_store(output, zero, place)
+                exists = (
+                    None if (chunks - 1) * (y // run) + k < source_runs else index < source_runs
+                )
+                either(exists, copy, partial(T.buffer_store, output, zero, place))
 
 
 TEMPLATE = Template(

@@ -10,6 +10,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.operators.either import either
 from neocpu.schedules.operators.ranking.compact import clipped
 from neocpu.schedules.tir.builder import (
     ENOUGH_TASKS,
@@ -102,20 +103,18 @@ def lower_roi_align(workload: RoiAlignWorkload) -> Any:
             width = min(channels, ceil_div(channels, parts * LANES) * LANES)
             first = T.Bind(T.min(task % parts * width, channels - width))
             share = _Share(workload, region, first, width)
-            if number is None:
-                _emit_region(share, (data, corners, images), output)
-            else:
-                with T.If(region < number):
-                    with T.Then():
-                        _emit_region(share, (data, corners, images), output)
-                    with T.Else():
-                        begin = T.Bind((region * channels + first) * bins)
 
-                        def clear(i: Any, lanes: int) -> None:
-                            nothing = splat(_float(0.0), lanes)
-                            T.buffer_store(flat(output), nothing, [span(begin + i, lanes)])
+            def clear() -> None:
+                begin = T.Bind((region * channels + first) * bins)
 
-                        for_vectors(width * bins, LANES, clear)
+                def store(i: Any, lanes: int) -> None:
+                    nothing = splat(_float(0.0), lanes)
+                    T.buffer_store(flat(output), nothing, [span(begin + i, lanes)])
+
+                for_vectors(width * bins, LANES, store)
+
+            counts = None if number is None else region < number
+            either(counts, lambda: _emit_region(share, (data, corners, images), output), clear)
 
     return build_kernel(parameters, body)
 

@@ -16,6 +16,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.operators.either import either
 from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
 
 LANES = 16
@@ -98,12 +99,16 @@ def lower_columns_to_image(workload: ColumnsWorkload) -> Any:
             value = columns[row.column(w, tap, first + x, lanes)]
             T.buffer_store(output, output[there] + value, list(there))
 
-        with task_loop(w.images, w.images * size) as image:
-            for_vectors(size, LANES, partial(clear, image))
-            with _rows(w, image) as row, row.inside(), _taps(w) as taps:
+        def add_up(row: _Row) -> None:
+            with _taps(w) as taps:
                 for tap in taps:
                     first, count = w.bounds(tap)
                     _for_count(count, LANES if stride == 1 else 1, partial(add, row, tap, first))
+
+        with task_loop(w.images, w.images * size) as image:
+            for_vectors(size, LANES, partial(clear, image))
+            with _rows(w, image) as row:
+                either(row.is_inside, partial(add_up, row))
 
     return build_kernel(
         (("columns", w.shape, w.dtype), ("output", (w.images, *w.image), w.dtype)), body
@@ -139,16 +144,13 @@ def lower_image_to_columns(workload: ColumnsWorkload) -> Any:
                     end = first + count
                     _for_count(width - end, LANES, partial(clear, row, tap, end))
 
+        def beside(row: _Row) -> None:
+            with _taps(w) as taps:
+                for tap in taps:
+                    for_vectors(width, LANES, partial(clear, row, tap, 0))
+
         with task_loop(w.images, math.prod(w.shape)) as image, _rows(w, image) as row:
-            if not row.tests:
-                whole(row)
-                return
-            with T.If(tirx.all(*row.tests)):
-                with T.Then():
-                    whole(row)
-                with T.Else(), _taps(w) as taps:
-                    for tap in taps:
-                        for_vectors(width, LANES, partial(clear, row, tap, 0))
+            either(row.is_inside, partial(whole, row), partial(beside, row))
 
     return build_kernel(
         (("data", (w.images, *w.image), w.dtype), ("columns", w.shape, w.dtype)), body
@@ -170,14 +172,10 @@ class _Row:
     pixels: tuple[Any, ...]
     tests: tuple[Any, ...]
 
-    @contextmanager
-    def inside(self) -> Iterator[None]:
-        """Emit the body where the row is in the image."""
-        with ExitStack() as nest:
-            if self.tests:
-                nest.enter_context(T.If(tirx.all(*self.tests)))
-                nest.enter_context(T.Then())
-            yield
+    @property
+    def is_inside(self) -> Any:
+        """The condition that the row is in the image; None if there is none."""
+        return tirx.all(*self.tests) if self.tests else None
 
     def column(self, w: ColumnsWorkload, tap: Any, x: Any, lanes: int) -> tuple[Any, ...]:
         """Return the index of a tap along the last axis, for windows from ``x`` on."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.operators.either import either
 from neocpu.schedules.tir.builder import (
     ENOUGH_TASKS,
     build_kernel,
@@ -130,14 +131,8 @@ def lower_prepare_picture(w: PictureWorkload) -> Any:
             )
             with T.serial(part_start(part + 1, rows, parts) - start) as step:
                 y = T.Bind(start + step)
-                if height == rows:
-                    row.emit(y)
-                else:
-                    with T.If(tirx.all(y >= top, y < top + height)):
-                        with T.Then():
-                            row.emit(y)
-                        with T.Else():
-                            row.fill(y, 0, w.size[1])
+                filled = None if height == rows else tirx.all(y >= top, y < top + height)
+                either(filled, partial(row.emit, y), partial(row.fill, y, 0, w.size[1]))
 
     return build_kernel(parameters, body)
 

@@ -18,6 +18,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
+from neocpu.schedules.operators.either import either
 from neocpu.schedules.operators.epilogue import apply_steps
 from neocpu.schedules.operators.pool import emit_global_pool
 from neocpu.schedules.tir.builder import (
@@ -215,14 +216,8 @@ class _Layer:
                     at = image * self.length + block * width + o
                     T.buffer_store(output, value, [at])
 
-            if self.length % width == 0:
-                store(width)
-                return
-            with T.If(block < blocks - 1):
-                with T.Then():
-                    store(width)
-                with T.Else():
-                    store(self.length % width)
+            rest = self.length % width
+            either(block < blocks - 1 if rest else None, lambda: store(width), lambda: store(rest))
 
     def _stepped(self, value: Any, readers: list[Any], at: Any) -> Any:
         value = apply_steps(value, self.steps, readers, (at,))
