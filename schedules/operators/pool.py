@@ -59,7 +59,7 @@ def estimate(
     lanes = target.lanes(workload.computes)
     if layout.block == 1:
         taps = workload.kernel[0] * workload.stride[1] + workload.kernel[1]
-        pixels += pixels // workload.out_width * lanes
+        pixels += pixels // workload.axis(1).outputs * lanes
     window = CYCLES_PER_TAP * taps * pixels / lanes / (target.frequency * threads)
     return fork_seconds(threads, target) + stream_seconds(size, target, threads) + window
 
