@@ -208,7 +208,9 @@ class _Task:
             for r, (v, width) in product(range(self._tile.height), enumerate(widths)):
                 column = panel * VECTORS * lanes + v * lanes
                 with T.vectorized(width) as o:
-                    score = self._biased(sums[r, v, o], row + r, first + column + o)
+                    score = sums[r, v, o]
+                    for bias in self._biases:
+                        score = score + bias.element(row + r, first + column + o)
                     T.buffer_store(scores, score, [r, column + o])
                 if width < lanes:
                     lowest = splat(tirx.const(-math.inf, "float32"), lanes - width)
@@ -232,11 +234,6 @@ class _Task:
             for_vectors(depth, self._lanes, copy)
             if depth % self._group:
                 T.buffer_store(rounded, tirx.const(0, BITS), [r, depth])
-
-    def _biased(self, score: Any, query: Any, key: Any) -> Any:
-        for bias in self._biases:
-            score = score + bias.element(query, key)
-        return score
 
     def _weighted_values(self, panel: Any, vectors: int, first: Any, keys: int) -> Any:
         scores = self._softmax.scores

@@ -96,14 +96,11 @@ class RowTile:
             for row in range(self.height):
                 own = T.Bind(splat(factor(row, k), self.lanes))
                 for v, vector in enumerate(loaded):
-                    total = self._added(sums[row, v, every], own, vector)
+                    total = sums[row, v, every]
+                    pairs = self.unit.group > 1
+                    total = add_dot(total, vector, own) if pairs else total + own * vector
                     T.buffer_store(sums, total, [row, v, every])
         return sums
-
-    def _added(self, sums: Any, factors: Any, vector: Any) -> Any:
-        if self.unit.group == 1:
-            return sums + factors * vector
-        return add_dot(sums, vector, factors)
 
 
 def choose_tile(
