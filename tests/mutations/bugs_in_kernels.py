@@ -195,8 +195,8 @@ BUGS = (
     Bug(
         "transform: a tail one lane too long",
         "schedules/operators/layout_transform.py",
-        "valid = min(max(tail - lane, 0), edge)",
-        "valid = min(max(tail - lane + 1, 0), edge)",
+        "min(max(tail - lane, 0), edge)",
+        "min(max(tail - lane + 1, 0), edge)",
         (f"{_OPERATORS}layout_transform.py",),
     ),
     Bug(
