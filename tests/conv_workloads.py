@@ -4,6 +4,7 @@ from typing import Any
 
 from neocpu.schedules.operators.pool_workload import PoolWorkload
 from neocpu.schedules.operators.ranking.non_max_suppression import NonMaxSuppressionWorkload
+from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
@@ -44,3 +45,10 @@ def suppression(
     return NonMaxSuppressionWorkload(
         batch=batch, classes=classes, boxes=boxes, max_output=most, iou_threshold=iou, **more
     )
+
+
+def join(operator: str, channels: tuple[int, ...], size: tuple[int, int, int], block: int = 8):
+    """Return a sum or a concatenation of feature maps of N, H and W."""
+    batch, height, width = size
+    extents = {"batch": batch, "height": height, "width": width}
+    return JoinWorkload(operator=operator, channels=channels, block=block, **extents)

@@ -39,8 +39,8 @@ from neocpu.schedules.operators.ranking.non_max_suppression import lower_non_max
 from neocpu.schedules.operators.ranking.top_k import lower_top_k
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
-from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from tests import conv_workloads
 from tests.conv_workloads import conv_workload, pool_workload, suppression
 from tests.schedules.kernel_harness import (
     HOST,
@@ -145,8 +145,7 @@ def gather() -> Kernel:
 
 
 def join() -> Kernel:
-    size = {"batch": 1, "channels": (40, 40), "height": 7, "width": 9, "block": 8}
-    workload = JoinWorkload(operator="elementwise", **size)
+    workload = conv_workloads.join("elementwise", (40, 40), (1, 7, 9))
     (scheme,) = registry.schemes(workload, HOST)
     *inputs, output = registry.argument_shapes(workload, scheme)
     func = registry.lower(workload, scheme, HOST, 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conv_reference import EPILOGUES
-from conv_workloads import pool_workload
+from conv_workloads import join, pool_workload
 from kernel_harness import FOREIGN, compile_for, float32
 
 from neocpu.schedules import registry
@@ -34,7 +34,6 @@ from neocpu.schedules.products.attention import lower_attention
 from neocpu.schedules.products.mixed_attention import lower_mixed_attention
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
-from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload
 from neocpu.schedules.vocabulary.scheme import JoinScheme
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 from tests.schedules.operators.pictures.test_prepare_picture import CASES, prepared
@@ -53,9 +52,8 @@ GATE = GateWorkload((1, 480, 14, 14), 120, 480, (BIAS, RELU), (BIAS, SIGMOID))
 MIXED = replace(contiguous((1, 4), 49, 49, 24), mixed_before=True, mixed_after=True)
 
 
-def join(operator: str, target: Any) -> Any:
-    size = {"batch": 1, "channels": (64, 64), "height": 28, "width": 28, "block": 8}
-    return registry.lower(JoinWorkload(operator=operator, **size), JoinScheme(), target, 2)
+def joined(operator: str, target: Any) -> Any:
+    return registry.lower(join(operator, (64, 64), (1, 28, 28)), JoinScheme(), target, 2)
 
 
 #: The number of parallel loops of each kernel, and a function that returns it for a CPU.
@@ -75,8 +73,8 @@ KERNELS: Mapping[str, tuple[int, Callable[[Any], Any]]] = {
     "group norm": (
         *(2, lambda cpu: lower_group_norm(GroupNormWorkload(MAP, 1, 1e-5), float32(8), cpu, 4)),
     ),
-    "join of sums": (1, lambda cpu: join("elementwise", cpu)),
-    "join of channels": (1, lambda cpu: join("concat", cpu)),
+    "join of sums": (1, lambda cpu: joined("elementwise", cpu)),
+    "join of channels": (1, lambda cpu: joined("concat", cpu)),
     "layer norm": (
         *(1, lambda cpu: lower_channel_norm(ChannelNormWorkload(MAP, 1e-6), float32(8), cpu)),
     ),
