@@ -37,7 +37,7 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.scheme import JoinScheme
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 from tests.schedules.operators.pictures.test_prepare_picture import CASES, prepared
-from tests.schedules.operators.test_pixel_shuffle import whole
+from tests.schedules.operators.test_pixel_shuffle import shuffle
 from tests.schedules.products.test_attention import contiguous
 
 MAP = (1, 64, 28, 28)
@@ -86,8 +86,8 @@ KERNELS: Mapping[str, tuple[int, Callable[[Any], Any]]] = {
     "pool of bfloat16": (0, lambda cpu: lower_pool(MAXIMUM, HALVES.layout, cpu)),
     "regroup": (1, lambda cpu: lower_transform((1, 65, 30, 30), float32(4), float32(8), cpu)),
     "resize": (1, lambda cpu: lower_resize(RESIZE, float32(8), cpu)),
-    "shuffle": (1, lambda cpu: lower_shuffle(whole(MAP, 2, 2, True), float32(8), cpu)),
-    "shuffle of NCHW": (1, lambda cpu: lower_shuffle(whole(MAP, 2, 2, True), float32(1), cpu)),
+    "shuffle": (1, lambda cpu: lower_shuffle(shuffle(MAP, 2, 2), float32(8), cpu)),
+    "shuffle of NCHW": (1, lambda cpu: lower_shuffle(shuffle(MAP, 2, 2), float32(1), cpu)),
     "window": (1, lambda cpu: lower_channel_window(WINDOW, float32(8), cpu)),
 }
 

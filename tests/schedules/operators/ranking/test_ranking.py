@@ -132,20 +132,13 @@ def test_regions_that_do_not_count_are_zeros():
     corners = np.sort(rng.uniform(0, 5, (4, 2, 2)), 1).reshape(4, 4).astype(np.float32)
     given = [data, corners, np.zeros(4, np.int32)]
     shape = (4, 3, 2, 2)
-    whole, part = (
-        RoiAlignWorkload(
-            data=data.shape,
-            regions=4,
-            bins=(2, 2),
-            samples=2,
-            scale=1.0,
-            offset=0.5,
-            least=None,
-            counted=counted,
-        )
+    size = {"data": data.shape, "regions": 4, "bins": (2, 2), "samples": 2, "scale": 1.0}
+    workloads = (
+        RoiAlignWorkload(offset=0.5, least=None, counted=counted, **size)
         for counted in (False, True)
     )
-    (every,) = call(build(lower_roi_align(whole)), given, [unwritten(shape)])
-    (some,) = call(build(lower_roi_align(part)), [*given, np.array([3])], [unwritten(shape)])
+    whole, part = (build(lower_roi_align(each)) for each in workloads)
+    (every,) = call(whole, given, [unwritten(shape)])
+    (some,) = call(part, [*given, np.array([3])], [unwritten(shape)])
     np.testing.assert_array_equal(some[:3], every[:3])
     assert not some[3].any()
