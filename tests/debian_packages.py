@@ -11,13 +11,9 @@ def unpack(
 ) -> None:
     """Unpack packages and their dependencies into a folder.
 
-    Parameters
-    ----------
-    apt : Path
-        A folder for apt's own files. Its ``status`` lists the installed packages; without that
-        file none is installed.
-    settings : mapping of str to object
-        Further settings of apt.
+    - `apt`: a folder for apt's own files. Its ``status`` lists the installed packages; without that
+      file none is installed.
+    - `settings`: further settings of apt.
     """
     for inner in ("lists/partial", "cache/archives/partial"):
         (apt / inner).mkdir(parents=True, exist_ok=True)

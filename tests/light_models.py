@@ -35,12 +35,8 @@ def light_model_path(name: str) -> Path:
 def light_model(name: str, seed: int = 0) -> onnx.ModelProto:
     """Return a network with random weights that keep its activations finite and varied.
 
-    Parameters
-    ----------
-    name : str
-        One of `LIGHT_MODELS`.
-    seed : int
-        Seed of the weights.
+    - `name`: one of `LIGHT_MODELS`.
+    - `seed`: seed of the weights.
     """
     model = onnx.load(light_model_path(name))
     graph = model.graph

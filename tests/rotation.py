@@ -40,11 +40,5 @@ def _of_commit(checkout: Path) -> int:
 
 
 def runs(case: int, cases: int, count: int, offset: int) -> bool:
-    """Return whether to run a case: one of every ``count``, and at least one of each test.
-
-    Parameters
-    ----------
-    case : int
-        The number of the case among the ``cases`` of its test.
-    """
+    """Return whether to run a case of a test: one of every ``count``, and at least one of all."""
     return (case + offset) % min(count, cases) == 0

@@ -5,45 +5,37 @@ import sys
 import pytest
 
 from tests import everything
-from tests.everything import CHECKS, Check, Result, run_all, table
+from tests.everything import CHECKS, Result, run_all, table
 
-CHECKS_OF_THREE = (Check("one", ("1",)), Check("two", ("2",)), Check("three", ("3",)))
-
-
-def ticking():
-    return iter(range(0, 6000, 90)).__next__
+THREE = {name: ((number,), "") for number, name in (("1", "one"), ("2", "two"), ("3", "three"))}
 
 
-def test_a_check_that_fails_does_not_stop_the_others():
-    ran = []
-    results = run_all(
-        CHECKS_OF_THREE, {}, lambda command: ran.append(command) or int(command == ["2"]), ticking()
-    )
-    assert ran == [["1"], ["2"], ["3"]]
-    assert [(each.outcome, each.seconds, each.is_good) for each in results] == [
-        ("passed", 90, True),
-        ("failed (1)", 90, False),
-        ("passed", 90, True),
-    ]
+def interrupted(command):
+    if command == ["2"]:
+        raise KeyboardInterrupt
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("run", "outcomes"),
+    [
+        (lambda command: int(command == ["2"]), ["passed", "failed (1)", "passed"]),
+        (interrupted, ["passed", "interrupted", "not run"]),
+    ],
+    ids=["failure", "interrupt"],
+)
+def test_a_check_that_fails_does_not_stop_the_others_but_an_interrupt_does(run, outcomes):
+    results = run_all(THREE, {}, run, iter(range(0, 6000, 90)).__next__)
+    assert [each.outcome for each in results] == outcomes
+    assert results[1].seconds == 90
 
 
 def test_a_check_is_skipped_where_the_variable_that_it_needs_is_not_set():
-    check = Check("zoo", ("zoo", "$WHERE"), "WHERE")
-    ran = []
-    (skipped,) = run_all([check], {"WHERE": ""}, ran.append)
-    assert (skipped.outcome, skipped.is_good, ran) == ("skipped: WHERE is not set", True, [])
-    run_all([check], {"WHERE": "/there"}, lambda command: ran.append(command) or 0)
+    checks, ran = {"zoo": (("zoo", "$WHERE"), "WHERE")}, []
+    (skipped,) = run_all(checks, {"WHERE": ""}, ran.append)
+    assert (skipped.outcome, ran) == ("skipped: WHERE is not set", [])
+    run_all(checks, {"WHERE": "/there"}, lambda command: ran.append(command) or 0)
     assert ran == [["zoo", "/there"]]
-
-
-def test_the_table_comes_after_an_interrupt_too():
-    def run(command):
-        if command == ["2"]:
-            raise KeyboardInterrupt
-        return 0
-
-    outcomes = [each.outcome for each in run_all(CHECKS_OF_THREE, {}, run)]
-    assert outcomes == ["passed", "interrupted", "not run"]
 
 
 def test_the_table_has_names_outcomes_and_minutes():
@@ -58,7 +50,7 @@ def test_the_table_has_names_outcomes_and_minutes():
 @pytest.mark.parametrize(("status", "expected"), [(0, 0), (3, 1)])
 def test_the_exit_status_says_whether_all_passed(monkeypatch, capfd, status, expected):
     command = (sys.executable, "-c", f"print('done'); raise SystemExit({status})")
-    monkeypatch.setattr(everything, "CHECKS", (Check("one", command), Check("two", command)))
+    monkeypatch.setattr(everything, "CHECKS", dict.fromkeys(("one", "two"), (command, "")))
     assert everything.main(["two"]) == expected
     out = capfd.readouterr().out
     assert out.count("done") == 1
@@ -73,6 +65,6 @@ def test_an_unknown_check_is_refused_with_the_list_of_checks(capsys):
 
 def test_every_check_is_a_target_of_make():
     makefile = (everything.ROOT / "Makefile").read_text()
-    targets = [check.command[1] for check in CHECKS if check.command[0] == "make"]
+    targets = [command[1] for command, _ in CHECKS.values() if command[0] == "make"]
     assert targets
     assert all(f"\n{target}: " in makefile for target in targets)

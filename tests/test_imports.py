@@ -105,7 +105,7 @@ def circle(graph: Graph) -> list[str]:
 
 def test_every_module_has_a_place_in_the_order():
     assert {name for name in NAMES if rank(name) is None} == {
-        *("neocpu", "neocpu.schedules", "neocpu.verification"),
+        *("neocpu", "neocpu.schedules", "neocpu.verification")
     }
     assert [room for room in ORDER if room not in NAMES] == []
 

@@ -35,11 +35,7 @@ def glibc_of(path: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    "machine",
-    [
-        MACHINE,
-        pytest.param("aarch64", marks=needs.programs("aarch64-linux-gnu-gcc")),
-    ],
+    "machine", [MACHINE, pytest.param("aarch64", marks=needs.programs("aarch64-linux-gnu-gcc"))]
 )
 @needs.one_in(2)
 def test_the_systems_compiler_makes_a_wheel_for_a_machine(machine, tmp_path):

@@ -16,9 +16,8 @@ from tvm.ir import Call, Op
 from neocpu.ir.constants import make_const
 from neocpu.ir.expressions import OPAQUE, Expr, static_shape
 from neocpu.ir.own_operators import register_operator
-from neocpu.schedules.recurrent.activations import activations_named
 from neocpu.schedules.recurrent.kernel import lower_recurrent
-from neocpu.schedules.recurrent.workload import GATES, RecurrentWorkload
+from neocpu.schedules.recurrent.workload import GATES, RecurrentWorkload, activations_named
 
 Emit: TypeAlias = Callable[[Any], Expr]
 """A function that gives an expression its type, and may bind it to a variable."""

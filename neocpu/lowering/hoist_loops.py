@@ -22,7 +22,7 @@ from tvm.s_tir.stmt import SBlockRealize
 from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
 from neocpu.ir.uses import bindings, used_vars
 from neocpu.lowering.memory.tensor_uses import mark_of, replace_vars
-from neocpu.schedules.operators.gather import VIEW
+from neocpu.schedules.operators.concat import VIEW
 from neocpu.schedules.recurrent.counted_loop import (
     LOOP_BEGIN,
     LOOP_END,

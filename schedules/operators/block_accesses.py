@@ -70,26 +70,16 @@ class Access:
 class Stage:
     """One block: a single store inside loops that each drive one of its variables.
 
-    Attributes
-    ----------
-    shared_loops : int
-        The number of loops around the stage that it shares with others; the fields below do not
-        count them.
-    variables, extents, reduced : tuple
-        The block's variable of each loop, outermost first (None if the loop has extent 1), the
-        loop's extent, and whether it is a reduction.
-    accesses : tuple of Access
-        The store, then the loads, except those of a reduction's own accumulator.
-    conditions : tuple
-        The conditions of ``if_then_else``: loops over variables in them cannot become vectors.
-    irregular : bool
-        Whether an index depends on data, or a value depends on an index.
-    leaves : int
-        The number of loads and constants in the value.
-    nesting : int
-        The number of calls, maxima and minima in the value that code generation binds to names,
-        some of them several times. For each one nested in another, TVM's analysis takes 2.5 times
-        as long.
+    - `shared_loops`: the loops around the stage that others share; no field below has them.
+    - `variables`, `extents`, `reduced`: the block's variable of each loop, outermost first (None if
+      the loop has extent 1), the loop's extent, and whether it is a reduction.
+    - `accesses`: the store, then the loads, except those of a reduction's own accumulator.
+    - `conditions`: those of ``if_then_else``; loops over their variables cannot become vectors.
+    - `irregular`: whether an index depends on data, or a value depends on an index.
+    - `leaves`: the number of loads and constants in the value.
+    - `nesting`: the number of calls, maxima and minima in the value that code generation binds to
+      names, some of them several times. For each one nested in another, TVM's analysis takes 2.5
+      times as long.
     """
 
     name: str
@@ -164,16 +154,16 @@ class Stage:
         return spatial[-1] if store == 1 and all(s in (0, 1) for s in loads) else None
 
 
+def nodes_of(expr: Any, kinds: Any) -> list[Any]:
+    """Return the nodes of a kind, or of several, in an expression or a statement."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expr, (kinds, found.append))
+    return found
+
+
 def uses(expr: Any, var: Any) -> bool:
     """Return whether ``expr`` depends on ``var``."""
-    found = False
-
-    def visit(node: Any) -> None:
-        nonlocal found
-        found = found or node.same_as(var)
-
-    tvm_ffi.structural_walk(expr, (Var, visit))
-    return found
+    return any(node.same_as(var) for node in nodes_of(expr, Var))
 
 
 def read_stage(sch: Schedule, block: Any, shared_loops: int = 0) -> Stage | None:
@@ -185,7 +175,8 @@ def read_stage(sch: Schedule, block: Any, shared_loops: int = 0) -> Stage | None
     if not all(isinstance(loop.extent, tirx.IntImm) for loop in loops):
         return None
     extents = [int(loop.extent) for loop in loops]
-    realize = _realize(sch, block)
+    realizes = nodes_of(sch.mod["main"].body, SBlockRealize)
+    (realize,) = (each for each in realizes if each.block.same_as(node))
     kinds = {0: False, 2: True}  # IterVar.DataPar, IterVar.CommReduce
     if any(int(v.iter_type) not in kinds for v in node.iter_vars):
         return None
@@ -221,19 +212,6 @@ def read_stage(sch: Schedule, block: Any, shared_loops: int = 0) -> Stage | None
         leaves=scan.leaves,
         nesting=scan.nesting,
     )
-
-
-def _realize(sch: Schedule, block: Any) -> Any:
-    found: list[Any] = []
-    target = sch.get(block)
-
-    def visit(node: Any) -> None:
-        if node.block.same_as(target):
-            found.append(node)
-
-    tvm_ffi.structural_walk(sch.mod["main"].body, (SBlockRealize, visit))
-    (realize,) = found
-    return realize
 
 
 def _access(buffer: Any, indices: Any) -> Access:

@@ -208,18 +208,16 @@ def strips_of(
 
 
 def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> tirx.PrimFunc:
-    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
+    """Return the scheduled kernel; its arguments are those of `argument_shapes`::
 
-    ::
-
-        for strip, block in parallel(strips, N/nb):
-            for i in range(M/reg_m/strips):
-                acc[reg_m, nb] = 0                       # registers
-                for k:
-                    prefetch(weights[block + 1, …])      # if M > reg_m
-                    for r, v in unrolled(reg_m, nb/lanes):
-                        acc[r, v] += broadcast(data[i, k]) * weights[block, k, v]
-                output[...] = epilogue(acc)
+    for strip, block in parallel(strips, N/nb):
+        for i in range(M/reg_m/strips):
+            acc[reg_m, nb] = 0                       # registers
+            for k:
+                prefetch(weights[block + 1, …])      # if M > reg_m
+                for r, v in unrolled(reg_m, nb/lanes):
+                    acc[r, v] += broadcast(data[i, k]) * weights[block, k, v]
+            output[...] = epilogue(acc)
     """
     unit = _unit(workload, target)
     lanes = unit.lanes
@@ -290,8 +288,7 @@ def _prefetch_weights(
     fetches = [
         tirx.Evaluate(
             prefetch_to_l2(
-                func.params[1],
-                [following, 0, step * width // count + line * (LINE // element)],
+                func.params[1], [following, 0, step * width // count + line * (LINE // element)]
             )
         )
         for line in range(lines)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import tvm_ffi
 from tvm import IRModule, tirx
 from tvm.error import InternalError
 from tvm.ir import TensorLoad
@@ -22,10 +21,15 @@ from tvm.sym import detect_linear_equation
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.estimates.shortcomings import UNSCHEDULED
-from neocpu.schedules.operators import reduction
-from neocpu.schedules.operators.block_accesses import Stage, read_stage
-from neocpu.schedules.operators.merged_axes import merge_axes
+from neocpu.schedules.operators.block_accesses import Stage, nodes_of, read_stage
 from neocpu.schedules.operators.movement.permutation import lower_permutation, permutation_of
+from neocpu.schedules.operators.stage_schedules import (
+    VECTORS,
+    merge_axes,
+    schedule_reduction,
+    split_contiguous,
+    vector_factor,
+)
 from neocpu.schedules.tir.bfloat16 import round_casts
 from neocpu.schedules.tir.builder import ENOUGH_TASKS, PARALLEL_ELEMENTS
 from neocpu.schedules.tir.infinities import begin_with_infinities
@@ -52,12 +56,9 @@ def schedule_function(func: tirx.PrimFunc, target: CpuTarget) -> tirx.PrimFunc:
             for i in range(inner / lanes):             max[row], exp[...], sum[row]   # vectors
                 out[...] = vector(lanes)               out[row, ...] = vector(lanes)
 
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        The function, marked as scheduled. It is otherwise unchanged if no schedule applies
-        (data-dependent control flow, calls of runtime functions, dynamic shapes); `UNSCHEDULED`
-        then says why.
+    The function is marked as scheduled. It is otherwise unchanged if no schedule applies
+    (data-dependent control flow, calls of runtime functions, dynamic shapes); `UNSCHEDULED` then
+    says why.
     """
     if func.attrs is not None and func.attrs.get(SCHEDULED, False):
         return func
@@ -110,26 +111,23 @@ def _obstacle(sch: Schedule) -> str:
     return "" if blocks else "it has no stages"
 
 
-def _stages(sch: Schedule) -> list[Stage] | None:
-    """Return all stages in program order; None if one of them is not a plain computation."""
-    stages = []
-    for block in sch.get_child_blocks(sch.get_sblock("root")):
-        stage = read_stage(sch, block)
-        if stage is None:
-            return None
-        stages.append(stage)
-    return stages or None
+def _stages(sch: Schedule) -> list[Stage]:
+    """Return all stages in program order; none if one of them is not a plain computation."""
+    blocks = sch.get_child_blocks(sch.get_sblock("root"))
+    stages = [read_stage(sch, block) for block in blocks]
+    return [] if None in stages else [stage for stage in stages if stage is not None]
 
 
 def _schedule(sch: Schedule, target: CpuTarget) -> Schedule:
     _inline_producers(sch)
-    stages = _stages(sch) or []
+    stages = _stages(sch)
     if len(stages) == 1:
         sch = _attempt(
-            sch, lambda trial: merge_axes(trial, stages[0], target.lanes(stages[0].dtype))
+            sch,
+            lambda trial: merge_axes(trial, stages[0], target.lanes(stages[0].dtype)),
         )
     sch = _attempt(sch, lambda trial: _split_rows(trial, target))
-    names = [stage.name for stage in _stages(sch) or []]
+    names = [stage.name for stage in _stages(sch)]
     shared, sch = _share_rows(sch)
     if shared:
         shared, sch = _fuse_rows(sch, names, shared)
@@ -177,27 +175,16 @@ def _inline_producers(sch: Schedule) -> None:
 
 def _too_complex(sch: Schedule, block: Any, stage: Stage, reader: Any, consumer: Stage) -> bool:
     """Return whether ``reader`` with ``block`` inlined would keep TVM busy for minutes."""
-    buffer, copies = sch.get(block).body.buffer, 0
-
-    def count(load: Any) -> None:
-        nonlocal copies
-        copies += load.source.same_as(buffer)
-
-    tvm_ffi.structural_walk(sch.get(reader).body.value, (TensorLoad, count))
+    buffer = sch.get(block).body.buffer
+    loads = nodes_of(sch.get(reader).body.value, TensorLoad)
+    copies = sum(load.source.same_as(buffer) for load in loads)
     leaves = consumer.leaves + copies * stage.leaves
     return leaves > MAX_LEAVES or consumer.nesting + copies * stage.nesting > MAX_NESTING
 
 
 def _reads_digits(sch: Schedule, block: Any) -> bool:
     """Return whether ``block`` reads at quotients and remainders, as a reshape does."""
-    found = False
-
-    def visit(_: Any) -> None:
-        nonlocal found
-        found = True
-
-    tvm_ffi.structural_walk(sch.get(block).body.value, ((tirx.FloorDiv, tirx.FloorMod), visit))
-    return found
+    return bool(nodes_of(sch.get(block).body.value, (tirx.FloorDiv, tirx.FloorMod)))
 
 
 def _counts_down(sch: Schedule, block: Any, reader: Any) -> bool:
@@ -208,39 +195,26 @@ def _counts_down(sch: Schedule, block: Any, reader: Any) -> bool:
     72.
     """
     buffer, variables = sch.get(block).body.buffer, [v.var for v in sch.get(reader).iter_vars]
-    found = False
-
-    def visit(load: Any) -> None:
-        nonlocal found
-        if load.source.same_as(buffer):
-            linear = [detect_linear_equation(index, variables) for index in load.indices]
-            found = found or any(
-                isinstance(factor, tirx.IntImm) and int(factor) < 0
-                for factors in linear
-                for factor in factors[:-1]
-            )
-
-    tvm_ffi.structural_walk(sch.get(reader).body.value, (TensorLoad, visit))
-    return found
+    loads = nodes_of(sch.get(reader).body.value, TensorLoad)
+    read = (index for load in loads if load.source.same_as(buffer) for index in load.indices)
+    factors = (each for index in read for each in detect_linear_equation(index, variables)[:-1])
+    return any(isinstance(factor, tirx.IntImm) and int(factor) < 0 for factor in factors)
 
 
 def _split_rows(sch: Schedule, target: CpuTarget) -> None:
     """Give every reduction along contiguous memory a vector of partial results."""
-    for stage in _stages(sch) or []:
+    for stage in _stages(sch):
         if stage.is_reduction:
-            reduction.split_contiguous(sch, stage, target.lanes(stage.dtype))
+            split_contiguous(sch, stage, target.lanes(stage.dtype))
 
 
 def _share_rows(sch: Schedule) -> tuple[int, Schedule]:
     """Compute all stages inside the deepest outer loops of the last that need no recomputation.
 
-    Returns
-    -------
-    shared : int
-        The number of outer loops that the stages share; 0 if they share none.
+    The number is that of the outer loops that they share, 0 if none.
     """
     stages = _stages(sch)
-    if stages is None or len(stages) < 2 or not any(stage.is_reduction for stage in stages):
+    if len(stages) < 2 or not any(stage.is_reduction for stage in stages):
         return 0, sch
     last = stages[-1]
     largest = max(stage.volume for stage in stages)
@@ -271,60 +245,54 @@ def _fuse_rows(sch: Schedule, names: list[str], shared: int) -> tuple[int, Sched
     )
     if volume < PARALLEL_ELEMENTS:
         return shared, sch
-    trial = sch.copy()
-    try:
-        rows = trial.fuse(*trial.get_loops(trial.get_sblock(names[-1]))[:shared])
-        trial.parallel(rows)
-    except ScheduleError:
-        return shared, sch
-    return 1, trial
+
+    def fuse(trial: Schedule) -> None:
+        trial.parallel(trial.fuse(*trial.get_loops(trial.get_sblock(names[-1]))[:shared]))
+
+    fused = _attempt(sch, fuse)
+    return (shared, sch) if fused is sch else (1, fused)
 
 
 def _schedule_stage(sch: Schedule, name: str, shared: int, target: CpuTarget) -> None:
     stage = read_stage(sch, sch.get_sblock(name), shared)
-    if stage is None:
-        return
-    if stage.is_reduction:
-        reduction.schedule_stage(sch, stage, target.lanes(stage.dtype), parallel=not shared)
-    else:
-        _schedule_spatial(sch, stage, target.lanes(stage.dtype), parallel=not shared)
+    if stage is not None:
+        schedule = schedule_reduction if stage.is_reduction else _schedule_spatial
+        schedule(sch, stage, target.lanes(stage.dtype), parallel=not shared)
 
 
 def _schedule_spatial(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -> None:
-    """Schedule a stage without a reduction.
+    """Schedule a stage without a reduction::
 
-    ::
-
-        for outer in parallel:                 # leading loops, enough for the threads
-            for rest:
-                for i in range(inner / width): # trailing loops that every access walks in order
-                    vector(width)
+    for outer in parallel:                 # leading loops, enough for the threads
+        for rest:
+            for i in range(inner / width): # trailing loops that every access walks in order
+                vector(width)
     """
     loops = list(sch.get_loops(sch.get_sblock(stage.name)))[stage.shared_loops :]
     parallel = parallel and stage.volume >= PARALLEL_ELEMENTS
     if not loops:
         return
-    start = _inner_start(stage, reduction.VECTORS * lanes)
+    start = _inner_start(stage, VECTORS * lanes)
     if start is not None and stage.dtype == BFLOAT16 and stage.is_constant_from(start):
         # TVM (0.27) cannot broadcast a number to a vector whose bits stand for bfloat16.
         _parallel_outer(sch, loops, stage.extents, parallel)
         return
     if start is None:
-        if stage.vectorizable_last and stage.extents[-1] <= reduction.VECTORS * lanes:
+        if stage.vectorizable_last and stage.extents[-1] <= VECTORS * lanes:
             sch.vectorize(loops[-1])
         _parallel_outer(sch, loops[:-1], stage.extents, parallel)
         return
     extent = math.prod(stage.extents[start:])
     inner = sch.fuse(*loops[start:])
     outer = loops[:start]
-    if extent <= reduction.VECTORS * lanes:
+    if extent <= VECTORS * lanes:
         if extent > 1:
             sch.vectorize(inner)
         _parallel_outer(sch, outer, stage.extents, parallel)
         return
-    full = [count * lanes for count in range(1, reduction.VECTORS + 1)]
+    full = [count * lanes for count in range(1, VECTORS + 1)]
     width = max((each for each in full if extent % each == 0), default=0)
-    width = width or reduction.vector_factor(extent, lanes)
+    width = width or vector_factor(extent, lanes)
     vectors, vector = sch.split(inner, [None, max(width, lanes)])
     sch.vectorize(vector)
     if width == 1:

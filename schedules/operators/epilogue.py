@@ -81,20 +81,10 @@ def apply_epilogue(
 ) -> tuple[te.Tensor, list[te.Tensor]]:
     """Append the workload's epilogue to a convolution as one TE stage named ``epilogue``.
 
-    The stage exists even for an empty epilogue, because it stores the accumulators.
-
-    Parameters
-    ----------
-    conv : te.Tensor
-        The convolution's sum, at least as large as ``layout.shape(workload.output_shape)``:
-        register tiles that overhang the output compute values that the epilogue never reads.
-
-    Returns
-    -------
-    result : te.Tensor
-        A tensor of physical shape ``layout.shape(workload.output_shape)``.
-    operands : list of te.Tensor
-        One placeholder per operand, in the order of `epilogue_operands`.
+    The stage exists even for an empty epilogue, because it stores the accumulators. The sum
+    ``conv`` may be larger than the result, which is of ``layout.shape(workload.output_shape)``:
+    register tiles that overhang the output compute values that the epilogue never reads. The
+    result comes with a placeholder per operand, in the order of `epilogue_operands`.
     """
     operands: list[te.Tensor] = []
     readers: list[Callable[..., Any] | None] = []
@@ -126,13 +116,8 @@ def epilogue_value(
 ) -> Any:
     """Return one element of the convolution's sum, ``value``, with the epilogue applied.
 
-    Parameters
-    ----------
-    readers : sequence of callable or None
-        One function per step: ``reader(*index)`` returns the element of its operand, and None
-        stands for no operand.
-    index : sequence
-        The element's physical index in the output.
+    - `readers`: ``reader(*index)`` returns the element of a step's operand; None if it has none.
+    - `index`: the element's physical index in the output.
     """
     return apply_steps(value, workload.epilogue, readers, index)
 
@@ -148,12 +133,8 @@ def zero_beyond(value: Any, workload: Conv2dWorkload, block: int, index: Sequenc
     Beyond the last channel weights are zero, and an infinite or NaN pixel would make NaN there,
     which the next convolution would add to all its channels.
 
-    Parameters
-    ----------
-    block : int
-        The channel block of the output.
-    index : sequence
-        The physical index, as for `epilogue_value`.
+    - `block`: the channel block of the output.
+    - `index`: the physical index, as for `epilogue_value`.
     """
     if workload.out_channels % block and DTYPES[workload.numerics.output].is_float:
         _, chunk, _, _, lane = index

@@ -27,14 +27,9 @@ VECTORS = 4
 class FramePoolWorkload:
     """A pooling of volumes along their depth.
 
-    Attributes
-    ----------
-    kind : str
-        ``max`` or ``avg``.
-    image : tuple of int
-        ``(C, H, W)`` of a depth slice.
-    count_include_pad : bool
-        Whether an average divides by all slices under the window, including padding.
+    - `kind`: ``max`` or ``avg``.
+    - `image`: ``(C, H, W)`` of a depth slice.
+    - `count_include_pad`: whether an average divides by slices of padding, too.
     """
 
     kind: str
@@ -70,13 +65,11 @@ def lower_frame_pool(workload: FramePoolWorkload, form: Format, target: CpuTarge
 
 
 def _emit(pool: FramePoolWorkload, data: Any, output: Any, target: CpuTarget) -> None:
-    """Emit the loop nest.
+    """Emit the loop nest::
 
-    ::
-
-        parallel v · d · chunk
-          pixels and lanes                          several vectors, in registers
-            acc = max | + over the window's frames
+    parallel v · d · chunk
+      pixels and lanes                          several vectors, in registers
+        acc = max | + over the window's frames
     """
     dtype, frames = str(output.dtype), pool.frames
     images, chunks, *rest = (int(extent) for extent in output.shape)

@@ -26,12 +26,8 @@ def lower_integer_binary(
 ) -> Any:
     """Return the scheduled ``PrimFunc(left, right, output)`` of one of `OPERATIONS`.
 
-    Parameters
-    ----------
-    left, right : tuple of int
-        Shapes of one rank that broadcast; the output has the broadcast shape.
-    dtypes : tuple of str
-        Integer types of the operands; the output has the type of the left one.
+    - `left`, `right`: shapes of one rank that broadcast; the output has the broadcast shape.
+    - `dtypes`: integer types of the operands; the output has the type of the left one.
     """
     output = np.broadcast_shapes(left, right)
     parameters = (

@@ -25,16 +25,6 @@ from neocpu.schedules.vocabulary.template import Arguments, Template
 SHIFT_FACTOR = 2
 
 
-def applies(workload: JoinWorkload, target: CpuTarget) -> bool:
-    """Return whether the data are float32."""
-    return workload.dtype == "float32"
-
-
-def space(workload: JoinWorkload, target: CpuTarget) -> tuple[JoinScheme, ...]:
-    """Return the only scheme."""
-    return (JoinScheme(),)
-
-
 def argument_shapes(workload: JoinWorkload, scheme: JoinScheme) -> Arguments:
     """Return the physical ``(shape, dtype)`` of the inputs and the output."""
     shapes = (*workload.input_shapes, workload.output_shape)
@@ -72,8 +62,8 @@ TEMPLATE = Template(
     workload=JoinWorkload,
     scheme=JoinScheme,
     version=1,
-    applies=applies,
-    space=space,
+    applies=lambda workload, target: workload.dtype == "float32",
+    space=lambda workload, target: (JoinScheme(),),
     lower=lower,
     argument_shapes=argument_shapes,
     estimate=estimate,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -18,6 +19,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
+from neocpu.schedules.operators.either import either
 from neocpu.schedules.tir.bfloat16 import BITS
 from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
 from neocpu.schedules.tir.transposition import transpose
@@ -37,27 +39,17 @@ SHUFFLE_FACTOR = 2
 
 
 def lower_transform(
-    shape: tuple[int, ...],
-    source: Format,
-    destination: Format,
-    target: CpuTarget,
+    shape: tuple[int, ...], source: Format, destination: Format, target: CpuTarget
 ) -> Any:
     """Return the scheduled ``PrimFunc(data, output)`` that changes the layout of a feature map.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        The logical NCHW shape. Padded lanes of ``destination`` become zeros or, between two blocked
-        layouts, the values of the padded lanes of ``source``.
-    source, destination : Format
-        Formats of the same element type: only their layouts differ.
+    - `shape`: the logical NCHW shape. Padded lanes of ``destination`` become zeros or, between two
+      blocked layouts, the values of the padded lanes of ``source``.
+    - `source`, `destination`: formats of the same element type: only their layouts differ.
     """
     assert source.dtype == destination.dtype, (source, destination)
     dtype, blocks = source.dtype, (source.layout.block, destination.layout.block)
-    parameters = (
-        ("data", source.shape(shape), dtype),
-        ("output", destination.shape(shape), dtype),
-    )
+    parameters = (("data", source.shape(shape), dtype), ("output", destination.shape(shape), dtype))
     n, c, h, w = shape
 
     def body(data: Any, output: Any) -> None:
@@ -77,20 +69,13 @@ def lower_transform(
     return build_kernel(parameters, body)
 
 
-def applies(workload: TransformWorkload, target: CpuTarget) -> bool:
-    """Return whether only the layouts differ, and the data are float32."""
-    return workload.source.dtype == workload.destination.dtype == "float32"
-
-
-def space(workload: TransformWorkload, target: CpuTarget) -> tuple[TransformScheme, ...]:
-    """Return the only scheme."""
-    return (TransformScheme(),)
+def _ends(workload: TransformWorkload) -> tuple[Format, Format]:
+    return workload.source, workload.destination
 
 
 def argument_shapes(workload: TransformWorkload, scheme: TransformScheme) -> Arguments:
     """Return the physical ``(shape, dtype)`` of data and output."""
-    ends = (workload.source, workload.destination)
-    return tuple((end.shape(workload.shape), end.dtype) for end in ends)
+    return tuple((end.shape(workload.shape), end.dtype) for end in _ends(workload))
 
 
 def lower(
@@ -104,7 +89,7 @@ def estimate(
     workload: TransformWorkload, scheme: TransformScheme, target: CpuTarget, threads: int = 1
 ) -> float:
     """Return analytic seconds: every byte is read or written once."""
-    size = sum(end.bytes(workload.shape) for end in (workload.source, workload.destination))
+    size = sum(end.bytes(workload.shape) for end in _ends(workload))
     return fork_seconds(threads, target) + SHUFFLE_FACTOR * stream_seconds(size, target, threads)
 
 
@@ -125,16 +110,10 @@ def _tile_edge(block: int, pixels: int, lanes: int) -> int:
 class Tile:
     """Channels and pixels that are converted from one layout to the other in registers.
 
-    Attributes
-    ----------
-    image, chunk, pixel : expression
-        The position of the tile.
-    block : int
-        The number of channels of a chunk.
-    lane : expression
-        Its first channel within the chunk.
-    edge, valid : int
-        The number of its channels, and the number of those that exist.
+    - `image`, `chunk`, `pixel`: the position of the tile.
+    - `block`: the number of channels of a chunk.
+    - `lane`: its first channel within the chunk.
+    - `edge`, `valid`: the number of its channels, and the number of those that exist.
     """
 
     image: Any
@@ -159,9 +138,7 @@ def emit_tiles(
     data: Any,
     output: Any,
 ) -> None:
-    """Emit the loop nest of NCHW to or from NCHW[block]c.
-
-    ::
+    """Emit the loop nest of NCHW to or from NCHW[block]c::
 
         parallel n · chunk · pixel range
           pixel tile
@@ -171,12 +148,8 @@ def emit_tiles(
     The last tile is shifted back to end at the last pixel: it overlaps the one before it and
     writes the same values again, so no tile is partial.
 
-    Parameters
-    ----------
-    extents : tuple of int
-        The numbers of images, channels, and pixels of a channel.
-    tile : tuple of int
-        The numbers of channels and pixels that ``emit`` converts at once.
+    - `extents`: the numbers of images, channels, and pixels of a channel.
+    - `tile`: the numbers of channels and pixels that ``emit`` converts at once.
     """
     (n, c, pixels), (edge, width) = extents, tile
     chunks, tiles = ceil_div(c, block), ceil_div(pixels, width)
@@ -189,41 +162,23 @@ def emit_tiles(
         first = task % ranges * per_range
         with T.serial(T.min(per_range, tiles - first)) as step:
             pixel = T.min((first + step) * width, pixels - width)
+            place = {"image": image, "chunk": chunk, "block": block, "pixel": pixel, "edge": edge}
 
             def made(lane: Any, valid: int) -> None:
-                emit(
-                    data,
-                    output,
-                    Tile(
-                        image=image,
-                        chunk=chunk,
-                        block=block,
-                        pixel=pixel,
-                        lane=lane,
-                        edge=edge,
-                        valid=valid,
-                    ),
-                )
+                emit(data, output, Tile(lane=lane, valid=valid, **place))
 
-            def whole(group: Any) -> None:
-                made(group * edge, edge)
+            def whole() -> None:
+                with T.serial(block // edge) as group:
+                    made(group * edge, edge)
 
             def last() -> None:
                 for lane in range(0, block, edge):
-                    valid = min(max(tail - lane, 0), edge)
-                    made(lane, valid)
+                    made(lane, min(max(tail - lane, 0), edge))
 
-            if tail == block:
-                with T.serial(block // edge) as group:
-                    whole(group)
-            elif chunks == 1:
-                last()
+            if tail == block or chunks == 1:
+                (whole if tail == block else last)()
             else:
-                with T.If(chunk < chunks - 1):
-                    with T.Then(), T.serial(block // edge) as group:
-                        whole(group)
-                    with T.Else():
-                        last()
+                either(chunk < chunks - 1, whole, last)
 
 
 def _emit_pack(data: Any, output: Any, tile: Tile) -> None:
@@ -252,14 +207,12 @@ def _emit_unpack(data: Any, output: Any, tile: Tile) -> None:
 
 
 def _emit_regroup(n: int, pixels: int, x: int, y: int, data: Any, output: Any) -> None:
-    """Emit the loop nest of NCHW[x]c to NCHW[y]c: copies of ``gcd(x, y)`` consecutive channels.
+    """Emit the loop nest of NCHW[x]c to NCHW[y]c: copies of ``gcd(x, y)`` consecutive channels::
 
-    ::
-
-        parallel n · output chunk · pixel range
-          pixel
-            group of the output chunk      (unrolled)
-              run[gcd(x, y)]               zeros beyond the source's chunks
+    parallel n · output chunk · pixel range
+      pixel
+        group of the output chunk      (unrolled)
+          run[gcd(x, y)]               zeros beyond the source's chunks
     """
     run = math.gcd(x, y)
     source_runs = int(data.shape[1]) * x // run
@@ -282,22 +235,18 @@ def _emit_regroup(n: int, pixels: int, x: int, y: int, data: Any, output: Any) -
                     value = data[image, index // (x // run), pixel, span(lane, run)]
                     T.buffer_store(output, value, place)
 
-                if (chunks - 1) * (y // run) + k < source_runs:
-                    copy()
-                else:
-                    with T.If(index < source_runs):
-                        with T.Then():
-                            copy()
-                        with T.Else():
-                            T.buffer_store(output, zero, place)
+                exists = (
+                    None if (chunks - 1) * (y // run) + k < source_runs else index < source_runs
+                )
+                either(exists, copy, partial(T.buffer_store, output, zero, place))
 
 
 TEMPLATE = Template(
     workload=TransformWorkload,
     scheme=TransformScheme,
     version=1,
-    applies=applies,
-    space=space,
+    applies=lambda workload, target: {end.dtype for end in _ends(workload)} == {"float32"},
+    space=lambda workload, target: (TransformScheme(),),
     lower=lower,
     argument_shapes=argument_shapes,
     estimate=estimate,

@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
-from neocpu.schedules.operators.gather import emit_row
+from neocpu.schedules.operators.concat import emit_row
 from neocpu.schedules.operators.join_template import SHIFT_FACTOR
 from neocpu.schedules.tir.builder import build_kernel, for_vectors, loop_nest, span, task_loop
 from neocpu.schedules.vocabulary.format import Format
@@ -38,21 +38,12 @@ class ShuffleWorkload:
     volumes, stored as depth slices, each slice of the coarser grid may be several of the finer one:
     then ``(a * rows + i) * columns + j`` is the part ``(i, j)`` of slice ``a`` among them.
 
-    Attributes
-    ----------
-    coarse : tuple of int
-        The logical NCHW shape of the coarser grid.
-    rows, columns : int
-        The numbers of pixels of the finer grid in one of the coarser.
-    spreads : bool
-        Whether channels become pixels, instead of pixels channels.
-    top, left : int
-        The rows and columns of the finer grid that are cropped before its first, if it is the
-        output.
-    size : tuple of int
-        The height and width of the finer grid after cropping.
-    frames : int
-        The number of slices of the finer grid in one of the coarser, if the coarser is the input.
+    - `coarse`: the logical NCHW shape of the coarser grid.
+    - `rows`, `columns`: the numbers of pixels of the finer grid in one of the coarser.
+    - `spreads`: whether channels become pixels, instead of pixels channels.
+    - `top`, `left`: the rows and columns that are cropped before a finer grid that is the output.
+    - `size`: the height and width of the finer grid after cropping.
+    - `frames`: the slices of the finer grid in one of a coarser grid that is the input.
     """
 
     coarse: Shape4
@@ -240,7 +231,6 @@ def _mixed(vectors: list[Any], lanes: list[int]) -> Any:
 
 @contextmanager
 def _inside(w: ShuffleWorkload, row: Any) -> Iterator[None]:
-    """Emit the body where the finer grid has such a row."""
     if not w.is_cropped:
         yield
         return

@@ -59,7 +59,7 @@ def estimate(
     lanes = target.lanes(workload.computes)
     if layout.block == 1:
         taps = workload.kernel[0] * workload.stride[1] + workload.kernel[1]
-        pixels += pixels // workload.out_width * lanes
+        pixels += pixels // workload.axis(1).outputs * lanes
     window = CYCLES_PER_TAP * taps * pixels / lanes / (target.frequency * threads)
     return fork_seconds(threads, target) + stream_seconds(size, target, threads) + window
 
@@ -85,12 +85,8 @@ def lower_global_pool(
 ) -> Any:
     """Return the scheduled ``PrimFunc(data, output)`` of a pooling of NCHW ``shape`` to one pixel.
 
-    Parameters
-    ----------
-    kind : str
-        ``max``, ``avg``, ``sum``, or ``squares``: the sum of squares.
-    form : Format
-        The format of the output, and of the data except for the element type of ``stored`` data.
+    - `kind`: ``max``, ``avg``, ``sum``, or ``squares``: the sum of squares.
+    - `form`: the format of the output, and of the data except for the type of ``stored`` data.
     """
     assert kind in ("max", "avg", "sum", "squares"), kind
     n, c, h, w = shape
@@ -128,70 +124,49 @@ def _combine(kind: str, a: Any, b: Any) -> Any:
 
 
 def _emit_blocked(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) -> None:
-    """Emit the loop nest in NCHW[x]c.
+    """Emit the loop nest in NCHW[x]c::
 
-    ::
-
-        parallel n · chunk · oh
-          ow                          three loops: at the left border, inside, at the right one
-            window rows, columns      (unrolled up to 8 x 8)
-              acc[x] = max | +        one vector of channels, in a register
+    parallel n · chunk · oh
+      ow                          three loops: at the left border, inside, at the right one
+        window rows, columns      (unrolled up to 8 x 8)
+          acc[x] = max | +        one vector of channels, in a register
     """
     n, chunks, oh, ow, block = (int(extent) for extent in output.shape)
     loop = T.unroll if pool.kernel[0] * pool.kernel[1] <= UNROLL_WINDOW else T.serial
+    rows, columns = pool.axis(0), pool.axis(1)
     with task_loop(n * chunks * oh, n * chunks * oh * ow * block * WORK_PER_ELEMENT) as task:
         image, chunk, y = task // (chunks * oh), task // oh % chunks, task % oh
-        first, last = pool.axis(1).interior
+
+        def window(x: Any, columns_inside: bool, lane: Any, width: int) -> None:
+            none, every = _identity(pool.kind, pool.computes, width), span(0, width)
+            acc = T.alloc_buffer((width,), pool.computes, layout=None)
+            T.buffer_store(acc, none, [every])
+            with loop(pool.kernel[0]) as i, loop(pool.kernel[1]) as j:
+                iy, ix = rows.position(y, i), columns.position(x, j)
+                near = ix if columns_inside else columns.clamp(ix)
+                value = _read(pool, data[image, chunk, rows.clamp(iy), near, span(lane, width)])
+                # A clamped pixel of an undilated window is in the window: a maximum may see it
+                # twice.
+                if pool.kind == "avg" or pool.dilation != (1, 1):
+                    checked = [(rows, iy)] if columns_inside else [(rows, iy), (columns, ix)]
+                    inside = [axis.is_inside(at) for axis, at in checked if not axis.inside]
+                    if inside:
+                        value = tirx.Select(splat(tirx.all(*inside), width), value, none)
+                T.buffer_store(acc, _combine(pool.kind, acc[every], value), [every])
+            result = acc[every]
+            if pool.kind == "avg":
+                whole = tirx.const(1.0 / columns.kernel, pool.computes)
+                across = whole if columns_inside else _scale(columns, x, pool)
+                result = result * splat(_scale(rows, y, pool) * across, width)
+            place = [image, chunk, y, x, span(lane, width)]
+            T.buffer_store(output, _written(pool, result, width), place)
+
+        first, last = columns.interior
         for start, stop in pairwise((0, first, last, ow)):
-            if start == stop:
-                continue
-            inside = (start, stop) == (first, last)
-            with T.serial(start, stop) as x:
-                place = (image, chunk, y, x)
-                for_vectors(
-                    block,
-                    4 * target.lanes(pool.computes),
-                    partial(_emit_window, pool, data, output, place, inside, loop),
-                )
-
-
-def _emit_window(
-    pool: PoolWorkload,
-    data: Any,
-    output: Any,
-    place: tuple[Any, Any, Any, Any],
-    columns_inside: bool,
-    loop: Any,
-    lane: Any,
-    width: int,
-) -> None:
-    image, chunk, y, x = place
-    rows, columns = pool.axis(0), pool.axis(1)
-    acc = T.alloc_buffer((width,), pool.computes, layout=None)
-    everything = span(0, width)
-    T.buffer_store(acc, _identity(pool.kind, pool.computes, width), [everything])
-    with loop(pool.kernel[0]) as i, loop(pool.kernel[1]) as j:
-        iy, ix = rows.position(y, i), columns.position(x, j)
-        near = ix if columns_inside else columns.clamp(ix)
-        value = data[image, chunk, rows.clamp(iy), near, span(lane, width)]
-        value = _read(pool, value)
-        # A clamped pixel of an undilated window is in the window: a maximum may see it twice.
-        if pool.kind == "avg" or pool.dilation != (1, 1):
-            checked = [(rows, iy)] if columns_inside else [(rows, iy), (columns, ix)]
-            inside = [axis.is_inside(at) for axis, at in checked if not axis.inside]
-            if inside:
-                value = tirx.Select(
-                    splat(tirx.all(*inside), width),
-                    value,
-                    _identity(pool.kind, pool.computes, width),
-                )
-        T.buffer_store(acc, _combine(pool.kind, acc[everything], value), [everything])
-    result = acc[everything]
-    if pool.kind == "avg":
-        whole = tirx.const(1.0 / columns.kernel, pool.computes)
-        across = whole if columns_inside else _scale(columns, x, pool)
-        result = result * splat(_scale(rows, y, pool) * across, width)
-    T.buffer_store(output, _written(pool, result, width), [image, chunk, y, x, span(lane, width)])
+            if start < stop:
+                inside = (start, stop) == (first, last)
+                with T.serial(start, stop) as x:
+                    for_vectors(block, 4 * target.lanes(pool.computes), partial(window, x, inside))
 
 
 def _scale(axis: PoolAxis, out: Any, pool: PoolWorkload) -> Any:
@@ -203,18 +178,16 @@ def _scale(axis: PoolAxis, out: Any, pool: PoolWorkload) -> Any:
 
 
 def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) -> None:
-    """Emit the loop nest in NCHW.
+    """Emit the loop nest in NCHW::
 
-    ::
-
-        parallel n · c
-          oh
-            row[left + w + right] = max | + over the window's rows    (vectors along w)
-            ow                                                        (vectors along ow)
-              acc = max | + over the window's columns of row
+    parallel n · c
+      oh
+        row[left + w + right] = max | + over the window's rows    (vectors along w)
+        ow                                                        (vectors along ow)
+          acc = max | + over the window's columns of row
     """
     n, c, oh, ow = pool.output_shape
-    lanes = target.lanes(pool.computes)
+    lanes, stride = target.lanes(pool.computes), pool.stride[1]
     rows, columns = pool.axis(0), pool.axis(1)
     length = max(columns.reach, columns.before + pool.width)
     with task_loop(n * c, n * c * oh * ow * WORK_PER_ELEMENT) as task:
@@ -222,13 +195,11 @@ def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) ->
         row = T.alloc_buffer((length,), pool.computes, layout=None)
 
         def fill(start: int, stop: int) -> None:
-            for_vectors(
-                stop - start,
-                lanes,
-                lambda at, width: T.buffer_store(
-                    row, _identity(pool.kind, pool.computes, width), [span(start + at, width)]
-                ),
-            )
+            def store(at: Any, width: int) -> None:
+                none = _identity(pool.kind, pool.computes, width)
+                T.buffer_store(row, none, [span(start + at, width)])
+
+            for_vectors(stop - start, lanes, store)
 
         fill(0, columns.before)
         fill(columns.before + pool.width, length)
@@ -258,13 +229,19 @@ def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) ->
 
             for_vectors(pool.width, lanes, combine_rows)
             down = _scale(rows, y, pool) if pool.kind == "avg" else None
-            for_vectors(
-                ow,
-                lanes,
-                lambda at, width: _emit_columns(
-                    pool, row, output, (image, channel, y), (down, across), at, width
-                ),
-            )
+
+            def combine_columns(at: Any, width: int) -> None:
+                def taps_of(j: Any) -> Any:
+                    first = at * stride + j * pool.dilation[1]
+                    return row[first if width == 1 else T.ramp(first, stride, width)]
+
+                value = _folded(pool, pool.kernel[1], width, taps_of)
+                if pool.kind == "avg":
+                    value = value * splat(down, width) * across[span(at, width)]
+                place = [image, channel, y, span(at, width)]
+                T.buffer_store(output, _written(pool, value, width), place)
+
+            for_vectors(ow, lanes, combine_columns)
 
 
 def _folded(pool: PoolWorkload, taps: int, width: int, read: Callable[[Any], Any]) -> Any:
@@ -282,28 +259,6 @@ def _folded(pool: PoolWorkload, taps: int, width: int, read: Callable[[Any], Any
     return acc[everything]
 
 
-def _emit_columns(
-    pool: PoolWorkload,
-    row: Any,
-    output: Any,
-    place: tuple[Any, Any, Any],
-    scales: tuple[Any, Any],
-    at: Any,
-    width: int,
-) -> None:
-    stride, dilation = pool.stride[1], pool.dilation[1]
-
-    def taps_of(j: Any) -> Any:
-        first = at * stride + j * dilation
-        return row[first if width == 1 else T.ramp(first, stride, width)]
-
-    value = _folded(pool, pool.kernel[1], width, taps_of)
-    if pool.kind == "avg":
-        down, across = scales
-        value = value * splat(down, width) * across[span(at, width)]
-    T.buffer_store(output, _written(pool, value, width), [*place, span(at, width)])
-
-
 def emit_global_pool(
     kind: str,
     pixels: int,
@@ -312,13 +267,11 @@ def emit_global_pool(
     target: CpuTarget,
     stored: StoredData | StoredHalves | None = None,
 ) -> None:
-    """Emit a reduction over all pixels of each (image, chunk), which are contiguous.
+    """Emit a reduction over all pixels of each (image, chunk), which are contiguous::
 
-    ::
-
-        parallel n · chunk
-          acc[wide] = max | +      several pixels of x lanes each: four vectors, to hide latency
-          halve acc down to the x lanes of one pixel
+    parallel n · chunk
+      acc[wide] = max | +      several pixels of x lanes each: four vectors, to hide latency
+      halve acc down to the x lanes of one pixel
     """
     dtype = str(output.dtype)
     n, chunks = (int(extent) for extent in output.shape[:2])

@@ -53,22 +53,13 @@ class StoredHalves:
 class PoolWorkload:
     """A 2-D pooling over NCHW data.
 
-    Attributes
-    ----------
-    kind : str
-        ``max`` or ``avg``.
-    padding : tuple of int
-        ``(top, left, bottom, right)``, in pixels.
-    ceil_mode : bool
-        Whether the output size is rounded up; a window never starts after the data and its leading
-        padding.
-    count_include_pad : bool
-        Whether an average divides by padded pixels too, but never by those that only ceil mode
-        adds.
-    dtype : str
-        The element type of the output, and of the data unless ``stored`` is set.
-    stored : StoredData, StoredHalves or None
-        The meaning of the data if they have another type.
+    - `kind`: ``max`` or ``avg``.
+    - `padding`: ``(top, left, bottom, right)``, in pixels.
+    - `ceil_mode`: whether the output size is rounded up; a window never starts after the data and
+      its leading padding.
+    - `count_include_pad`: whether an average divides by padded pixels, too, except ceil mode's.
+    - `dtype`: the element type of the output, and of the data unless ``stored`` is set.
+    - `stored`: the meaning of the data if they have another type.
     """
 
     kind: str
@@ -88,22 +79,12 @@ class PoolWorkload:
     def __post_init__(self) -> None:
         assert self.kind in ("max", "avg"), self.kind
         assert self.stored is None or self.kind == "avg", self
-        assert min(self.out_height, self.out_width) > 0, self
+        assert min(self.output_shape) > 0, self
 
     @property
     def computes(self) -> str:
         """The element type of comparisons and additions."""
         return "float32" if self.dtype == BFLOAT16 else self.dtype
-
-    @property
-    def out_height(self) -> int:
-        """The number of rows of the output."""
-        return self.axis(0).outputs
-
-    @property
-    def out_width(self) -> int:
-        """The number of columns of the output."""
-        return self.axis(1).outputs
 
     @property
     def input_shape(self) -> tuple[int, int, int, int]:
@@ -118,7 +99,7 @@ class PoolWorkload:
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
         """The logical NCHW shape of the output."""
-        return (self.batch, self.channels, self.out_height, self.out_width)
+        return (self.batch, self.channels, self.axis(0).outputs, self.axis(1).outputs)
 
     def __str__(self) -> str:
         size = "x".join(map(str, self.input_shape))

@@ -42,18 +42,9 @@ _CYCLES_PER_PIXEL: Final = 2.0
 class ResizeWorkload:
     """A resizing of height and width.
 
-    Attributes
-    ----------
-    shape : tuple of int
-        The NCHW shape of the input.
-    size : tuple of int
-        The height and width of the output.
-    method : str
-        A key of `TAPS`. With ``asymmetric`` coordinates, the nearest neighbour is the one before.
-    coordinates : str
-        The mapping of output points to input points: one of `COORDINATES`.
-    cubic : float
-        The coefficient of the cubic kernel.
+    - `method`: a key of `TAPS`; with ``asymmetric`` coordinates, the nearest pixel is that before.
+    - `coordinates`: the mapping of output points to input points: one of `COORDINATES`.
+    - `cubic`: the coefficient of the cubic kernel.
     """
 
     shape: Shape4
@@ -170,11 +161,9 @@ class _Sums:
 
 
 def _emit_blocks(sums: _Sums, data: Any, output: Any, lanes: int) -> None:
-    """Emit the loop nest in NCHW[x]c.
+    """Emit the loop nest in NCHW[x]c::
 
-    ::
-
-        parallel n · chunk · row: for pixel: vectors of x: the sum of rows of sums of columns
+    parallel n · chunk · row: for pixel: vectors of x: the sum of rows of sums of columns
     """
     n, chunks, height, width, block = (int(extent) for extent in output.shape)
     with loop_nest((n, chunks, height), math.prod(map(int, output.shape))) as (image, chunk, y):
@@ -197,13 +186,11 @@ def _emit_blocks(sums: _Sums, data: Any, output: Any, lanes: int) -> None:
 
 
 def _emit_rows(workload: ResizeWorkload, sums: _Sums, data: Any, output: Any, lanes: int) -> None:
-    """Emit the loop nest in NCHW.
+    """Emit the loop nest in NCHW::
 
-    ::
-
-        parallel n · c · row
-          line[w] = the sum of rows                 vectors along w
-          for pixel: the sum of columns of line
+    parallel n · c · row
+      line[w] = the sum of rows                 vectors along w
+      for pixel: the sum of columns of line
     """
     n, channels, height, width = (int(extent) for extent in output.shape)
     before = workload.shape[3]

@@ -14,13 +14,8 @@ the kernel is not needed if that one is written to the output's place."""
 def select(condition: te.Tensor, then: te.Tensor, other: te.Tensor) -> te.Tensor:
     """Return ``then`` if the condition is true, otherwise ``other``.
 
-    Parameters
-    ----------
-    condition : te.Tensor
-        A bool without dimensions.
-    then, other : te.Tensor
-        Tensors of one shape and type. Both are loaded, and the one that was not computed is
-        ignored.
+    - `condition`: a bool without dimensions.
+    - `then`, `other`: tensors of one shape and type; both are loaded, and one is ignored.
     """
     return te.compute(
         then.shape,

@@ -30,18 +30,16 @@ from neocpu.schedules.products.panel import (
     pack_cycles,
     reader,
 )
-from neocpu.schedules.products.row_softmax import RowSoftmax
-from neocpu.schedules.products.row_tile import RowTile, busiest_seconds, choose_tile, parts_of
+from neocpu.schedules.products.row_tile import (
+    RowSoftmax,
+    RowTile,
+    busiest_seconds,
+    choose_tile,
+    parts_of,
+)
 from neocpu.schedules.products.workloads import AttentionWorkload
 from neocpu.schedules.tir.bfloat16 import BITS, dot_products, rounded_bits, roundings
-from neocpu.schedules.tir.builder import (
-    build_kernel,
-    digits,
-    for_vectors,
-    span,
-    splat,
-    task_loop,
-)
+from neocpu.schedules.tir.builder import build_kernel, digits, for_vectors, span, splat, task_loop
 from neocpu.schedules.tir.opaque_number import opaque_numbers
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -76,15 +74,12 @@ def estimate(workload: AttentionWorkload, target: CpuTarget, threads: int = 1) -
 
 
 def _transposed(view: StridedView) -> StridedView:
-    """Return a view with rows and columns exchanged."""
     *batch, row, column = range(len(view.axes))
     return view.permuted((*batch, column, row))
 
 
 def lower_attention(workload: AttentionWorkload, target: CpuTarget, threads: int = 1) -> Any:
-    """Return the scheduled ``PrimFunc(q, k, v, *biases, output)`` of flat float32 tensors.
-
-    ::
+    """Return the scheduled ``PrimFunc(q, k, v, *biases, output)`` of flat float32 tensors::
 
         parallel batch · part of the queries
           pack scale * k, and v
@@ -191,7 +186,6 @@ class _Task:
             self._store(row, panel, widths, self._sums, panel * VECTORS)
 
     def _emit_block(self, row: Any, first: Any, keys: int) -> None:
-        """Emit the contribution of a block of keys to a tile's sums."""
         self._emit_powers(row, first, keys)
         for panel, widths in each_panel(self._workload.width, self._lanes):
             sums = self._weighted_values(panel, len(widths), first, keys)
@@ -214,7 +208,9 @@ class _Task:
             for r, (v, width) in product(range(self._tile.height), enumerate(widths)):
                 column = panel * VECTORS * lanes + v * lanes
                 with T.vectorized(width) as o:
-                    score = self._biased(sums[r, v, o], row + r, first + column + o)
+                    score = sums[r, v, o]
+                    for bias in self._biases:
+                        score = score + bias.element(row + r, first + column + o)
                     T.buffer_store(scores, score, [r, column + o])
                 if width < lanes:
                     lowest = splat(tirx.const(-math.inf, "float32"), lanes - width)
@@ -238,11 +234,6 @@ class _Task:
             for_vectors(depth, self._lanes, copy)
             if depth % self._group:
                 T.buffer_store(rounded, tirx.const(0, BITS), [r, depth])
-
-    def _biased(self, score: Any, query: Any, key: Any) -> Any:
-        for bias in self._biases:
-            score = score + bias.element(query, key)
-        return score
 
     def _weighted_values(self, panel: Any, vectors: int, first: Any, keys: int) -> Any:
         scores = self._softmax.scores

@@ -28,8 +28,13 @@ from neocpu.schedules.products.panel import (
     panels_of,
     reader,
 )
-from neocpu.schedules.products.row_softmax import RowSoftmax
-from neocpu.schedules.products.row_tile import RowTile, busiest_seconds, choose_tile, parts_of
+from neocpu.schedules.products.row_tile import (
+    RowSoftmax,
+    RowTile,
+    busiest_seconds,
+    choose_tile,
+    parts_of,
+)
 from neocpu.schedules.products.workloads import AttentionWorkload
 from neocpu.schedules.tir.builder import build_kernel, digits, for_vectors, span, splat, task_loop
 from neocpu.schedules.tir.opaque_number import opaque_numbers

@@ -81,12 +81,7 @@ def panels_of(columns: int, lanes: int) -> int:
 def each_panel(columns: int, lanes: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
     """Emit the body in a loop over full panels, and again for the last, shorter one.
 
-    Yields
-    ------
-    panel : Any
-        The number of the panel.
-    widths : tuple of int
-        The number of columns in each of its vectors.
+    It is given the number of the panel, and that of the columns in each of its vectors.
     """
     full, rest = divmod(columns, VECTORS * lanes)
     if full:
@@ -124,9 +119,7 @@ def pack(
 ) -> None:
     """Copy a matrix, scaled, to its panels, which begin with number ``first``.
 
-    Lanes beyond the columns are left unchanged.
-
-    ::
+    Lanes beyond the columns are left unchanged::
 
         for vector of columns:
             for row: panels[..., row, vector] = source[row, vector]       # neighbours in memory
@@ -186,7 +179,6 @@ def _words(width: int) -> str:
 
 
 def _times(value: Any, scale: float, lanes: int = 1) -> Any:
-    """Return a number, or a vector of ``lanes`` numbers, times ``scale``."""
     if scale == 1:
         return value
     factor = tirx.const(scale, "float32")

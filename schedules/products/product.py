@@ -51,17 +51,15 @@ def estimate(workload: ProductWorkload, target: CpuTarget, threads: int = 1) -> 
 
 
 def lower_product(workload: ProductWorkload, target: CpuTarget, threads: int = 1) -> Any:
-    """Return the scheduled ``PrimFunc(left, right, output)`` of flat float32 tensors.
+    """Return the scheduled ``PrimFunc(left, right, output)`` of flat float32 tensors::
 
-    ::
-
-        parallel batch · part of the rows
-          pack scale * right                                     # before sums could overflow
-          for tile of rows
-            for panel
-              sums[height, vectors] = 0                            # registers
-              for k: sums += broadcast(left[row, k]) * right[k, panel]
-              output = scale * sums
+    parallel batch · part of the rows
+      pack scale * right                                     # before sums could overflow
+      for tile of rows
+        for panel
+          sums[height, vectors] = 0                            # registers
+          for k: sums += broadcast(left[row, k]) * right[k, panel]
+          output = scale * sums
     """
     w = workload
     tile = choose_tile(w.rows, 4 * w.depth * w.columns, target)
@@ -84,10 +82,7 @@ def lower_product(workload: ProductWorkload, target: CpuTarget, threads: int = 1
             for row in tile.each(task % parts, parts):
                 for panel, widths in each_panel(w.columns, lanes):
                     sums = tile.multiply(
-                        w.depth,
-                        len(widths),
-                        left.rows_from(row),
-                        reader(panels, panel, lanes),
+                        w.depth, len(widths), left.rows_from(row), reader(panels, panel, lanes)
                     )
                     for r, (v, width) in product(range(tile.height), enumerate(widths)):
                         with T.vectorized(width) as o:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -16,6 +17,7 @@ from neocpu.schedules.products.panel import VECTORS
 from neocpu.schedules.tir.bfloat16 import add_dot
 from neocpu.schedules.tir.builder import part_start, span, splat
 from neocpu.schedules.tir.opaque_number import opaque_number
+from neocpu.schedules.tir.vector_math import LOG2_E, power_of_two
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
@@ -29,15 +31,8 @@ STORE_CYCLES: Final = 2
 class RowTile:
     """A number of rows that are multiplied together.
 
-    Attributes
-    ----------
-    rows : int
-        The number of rows of the matrix.
-    height : int
-        The number of rows of the tile. The last tile moves back if it would overhang, and computes
-        rows again.
-    unit : DotUnit
-        The unit for float32, or for pairs of bfloat16.
+    - `height`: the rows of the tile; the last tile moves back where it would overhang.
+    - `unit`: the unit for float32, or for pairs of bfloat16.
     """
 
     rows: int
@@ -83,26 +78,13 @@ class RowTile:
         factor: Callable[[int, Any], Any],
         panel: Callable[[Any, int], Any],
     ) -> Any:
-        """Emit the products of all rows and the vectors of a panel.
-
-        ::
+        """Emit the products of all rows and the vectors of a panel::
 
             sums[height, vectors] = 0                                   # registers
             for k: for row, v: sums[row, v] += broadcast(factor(row, k)) * panel(k, v)
 
-        Of bfloat16 a step has two products, and so have what `factor` and `panel` return.
-
-        Parameters
-        ----------
-        factor : callable
-            ``factor(row, k)`` returns a scalar; for bfloat16 a pair, as int32.
-        panel : callable
-            ``panel(k, v)`` returns a vector of them.
-
-        Returns
-        -------
-        buffer
-            The sums, ``(height, vectors, lanes)``.
+        ``factor`` returns a scalar, for bfloat16 a pair as int32, and ``panel`` a vector of them.
+        Sums are ``(height, vectors, lanes)``.
         """
         shape, every = (self.height, vectors, self.lanes), span(0, self.lanes)
         sums = T.alloc_buffer(shape, "float32", scope="local", layout=None)
@@ -114,26 +96,17 @@ class RowTile:
             for row in range(self.height):
                 own = T.Bind(splat(factor(row, k), self.lanes))
                 for v, vector in enumerate(loaded):
-                    total = self._added(sums[row, v, every], own, vector)
+                    total = sums[row, v, every]
+                    pairs = self.unit.group > 1
+                    total = add_dot(total, vector, own) if pairs else total + own * vector
                     T.buffer_store(sums, total, [row, v, every])
         return sums
-
-    def _added(self, sums: Any, factors: Any, vector: Any) -> Any:
-        if self.unit.group == 1:
-            return sums + factors * vector
-        return add_dot(sums, vector, factors)
 
 
 def choose_tile(
     rows: int, panel_bytes: int, target: CpuTarget, numerics: Numerics = FLOAT32
 ) -> RowTile:
-    """Return the tile that takes the fewest cycles for all rows.
-
-    Parameters
-    ----------
-    panel_bytes : int
-        The bytes of all panels, which each tile reads again.
-    """
+    """Return the tile of the fewest cycles for all rows; each reads all panels again."""
     unit = target.dot_unit(numerics)
     limit = max(1, min(rows, broadcast_limit(VECTORS, unit)))
 
@@ -162,3 +135,94 @@ def parts_of(matrices: int, tiles: int, threads: int) -> int:
         return ceil_div(matrices * parts, threads) * (ceil_div(tiles, parts) + 1)
 
     return min(range(1, min(tiles, 4 * threads) + 1), key=busiest)
+
+
+_LOWEST = -math.inf
+
+
+class RowSoftmax:
+    """An emitter that replaces scores by powers, block after block of a row.
+
+    A power is e to the score less the largest score so far. If all scores are -inf, zero is
+    subtracted instead: the powers are then zeros, while those of later blocks need not be.
+
+    - `scores`: the scores ``(height, columns)``, replaced by the powers. Beyond the last column, up
+      to whole vectors, they must be -inf.
+    - `rescale`: the factors ``(height,)`` of the sums of earlier blocks' powers.
+    - `factor`: the reciprocals ``(height,)`` of sums of powers, after `finish`: positive or NaN.
+    """
+
+    def __init__(self, tile: RowTile, columns: int) -> None:
+        self._height, self._lanes = tile.height, tile.lanes
+        padded = ceil_div(columns, self._lanes) * self._lanes
+        self.scores = T.alloc_buffer((self._height, padded), "float32", layout=None)
+        self.rescale, self.factor, self._largest, self._sum = (
+            T.alloc_buffer((self._height,), "float32", scope="local", layout=None) for _ in range(4)
+        )
+
+    def begin(self) -> None:
+        """Emit the code before the first block."""
+        with T.serial(self._height) as r:
+            T.buffer_store(self._largest, tirx.const(_LOWEST, "float32"), [r])
+            T.buffer_store(self._sum, tirx.const(0, "float32"), [r])
+
+    def emit(self, columns: int, is_whole: bool) -> None:
+        """Emit the powers of a block; ``is_whole`` means that it is the only one."""
+        vectors, lanes, scores = ceil_div(columns, self._lanes), self._lanes, self.scores
+        with T.serial(self._height) as r:
+            best = self._reduced(
+                vectors, _LOWEST, _larger, lambda i: lambda o: scores[r, i * lanes + o]
+            )
+            largest = T.Bind(best if is_whole else _larger(self._largest[r], best))
+            lowest = tirx.const(_LOWEST, "float32")
+            zero = tirx.const(0, "float32")
+            base = T.Bind(T.Select(largest == lowest, zero, largest))
+
+            def power(i: Any) -> Callable[[Any], Any]:
+                def emit(o: Any) -> Any:
+                    at = [r, i * lanes + o]
+                    T.buffer_store(scores, self._power(scores[tuple(at)] - base), at)
+                    return scores[tuple(at)]
+
+                return emit
+
+            total = self._reduced(vectors, 0.0, lambda one, other: one + other, power)
+            if not is_whole:
+                rescale = T.Bind(self._power(self._largest[r] - base))
+                T.buffer_store(self.rescale, rescale, [r])
+                T.buffer_store(self._largest, largest, [r])
+                total = self._sum[r] * rescale + total
+            T.buffer_store(self._sum, total, [r])
+
+    def finish(self) -> None:
+        """Emit the factors."""
+        with T.serial(self._height) as r:
+            T.buffer_store(self.factor, tirx.const(1, "float32") / self._sum[r], [r])
+
+    def _power(self, distance: Any) -> Any:
+        return power_of_two(distance * tirx.const(LOG2_E, "float32"))
+
+    def _reduced(
+        self,
+        vectors: int,
+        neutral: float,
+        join: Callable[[Any, Any], Any],
+        element: Callable[[Any], Callable[[Any], Any]],
+    ) -> Any:
+        """Emit the reduction of vectors to one number: lane by lane, then half by half."""
+        lanes = self._lanes
+        partial = T.alloc_buffer((lanes,), "float32", scope="local", layout=None)
+        T.buffer_store(partial, splat(tirx.const(neutral, "float32"), lanes), [span(0, lanes)])
+        with T.serial(vectors) as i, T.vectorized(lanes) as o:
+            T.buffer_store(partial, join(partial[o], element(i)(o)), [o])
+        half = lanes // 2
+        while half:
+            joined = join(partial[span(0, half)], partial[span(half, half)])
+            T.buffer_store(partial, joined, [span(0, half)])
+            half //= 2
+        return T.Bind(partial[0])
+
+
+def _larger(one: Any, other: Any) -> Any:
+    """Return the larger value in one instruction; NaN may be lost here, because sums show it."""
+    return T.Select(one > other, one, other)

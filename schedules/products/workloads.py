@@ -15,14 +15,9 @@ from neocpu.schedules.vocabulary.strided_view import StridedView
 class ProductWorkload:
     """``output[b, i, j] = scale * sum over k of left[b, i, k] * right[b, k, j]``.
 
-    Attributes
-    ----------
-    batch : tuple of int
-        The extents of the axes before those of the matrices.
-    rows, columns, depth : int
-        The extents of i, j and k.
-    left, right, output : StridedView
-        Views with the batch's axes and two more, which are regular.
+    - `batch`: the extents of the axes before those of the matrices.
+    - `rows`, `columns`, `depth`: the extents of i, j and k.
+    - `left`, `right`, `output`: views with the batch's axes and two more, which are regular.
     """
 
     numerics: ClassVar[Numerics] = FLOAT32
@@ -65,24 +60,16 @@ class AttentionWorkload:
     Heads may be mixed (Shazeer et al., 2020): before the softmax, after it, or both, scores become
     weighted sums over all heads, the last axis of the batch.
 
-    Attributes
-    ----------
-    batch : tuple of int
-        The extents of the axes before those of the matrices: images or windows, and heads.
-    queries, keys, depth, width : int
-        The rows of q and the output, the rows of k and v, the columns of q and k, and the columns
-        of v and the output.
-    scale : float
-        A positive factor.
-    q, k, v, output, biases : StridedView
-        Views with the batch's axes and two more, which are regular: rows and columns. Those of a
-        bias are queries and keys; neighbouring keys lie side by side or are the same element.
-    zeros : bool
-        Whether a query whose softmax is NaN, because all keys are masked, gives zeros.
-    mixed_before, mixed_after : bool
-        Whether heads are mixed before the softmax, and after it.
-    products : Numerics
-        `FLOAT32`, or `BFLOAT16_PRODUCTS`. Everything else is float32.
+    - `batch`: the extents of the axes before those of the matrices: images or windows, and heads.
+    - `queries`, `keys`, `depth`, `width`: the rows of q and the output, the rows of k and v, the
+      columns of q and k, and the columns of v and the output.
+    - `scale`: a positive factor.
+    - `q`, `k`, `v`, `output`, `biases`: views with the batch's axes and two more, which are
+      regular: rows and columns. Those of a bias are queries and keys; neighbouring keys lie side by
+      side or are the same element.
+    - `zeros`: whether a query whose softmax is NaN, because all keys are masked, gives zeros.
+    - `mixed_before`, `mixed_after`: whether heads are mixed before the softmax, and after it.
+    - `products`: `FLOAT32`, or `BFLOAT16_PRODUCTS`. Everything else is float32.
     """
 
     numerics: ClassVar[Numerics] = FLOAT32

@@ -9,28 +9,17 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.recurrent.activations import Activation
-from neocpu.schedules.recurrent.workload import RecurrentWorkload
+from neocpu.schedules.recurrent.workload import Activation, RecurrentWorkload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """The state of a task: one direction of the layer, for a few sequences, its rows.
 
-    Attributes
-    ----------
-    workload : RecurrentWorkload
-    buffers : mapping of str to buffer
-        The kernel's parameters.
-    direction : expression
-    first : expression
-        The first of its sequences.
-    h : buffer
-        The state ``(2, rows, units)``: after even steps and after odd ones.
-    c : buffer
-        The cell state ``(rows, units)`` of an LSTM.
-    update, reset : buffer
-        The update gate of a GRU and the factor of its candidate, each ``(rows, units)``.
+    - `first`: the first of its sequences.
+    - `h`: the state ``(2, rows, units)``: after even steps and after odd ones.
+    - `c`: the cell state ``(rows, units)`` of an LSTM.
+    - `update`, `reset`: ``(rows, units)``, a GRU's update gate and the factor of its candidate.
     """
 
     workload: RecurrentWorkload
@@ -47,18 +36,9 @@ class Task:
 class Unit:
     """A hidden unit of a row at a step.
 
-    Attributes
-    ----------
-    task : Task
-    old : expression
-        The index of the last step's state in `Task.h`.
-    row : expression
-    place : tuple of expression
-        The indices of the sequence and its time, in the order of the tensors' axes.
-    number : expression
-        The number of the unit.
-    sums : mapping of int to expression
-        The products of the last state and the recurrent weights, by gate.
+    - `old`: the index of the last step's state in `Task.h`.
+    - `place`: the indices of the sequence and its time, in the order of the tensors' axes.
+    - `sums`: the products of the last state and the recurrent weights, by gate.
     """
 
     task: Task

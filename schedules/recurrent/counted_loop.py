@@ -69,18 +69,8 @@ _COUNTER: Final = Tensor("int64", ())
 def lower_loop_begin(name: str, states: Sequence[Tensor], *, counted: bool) -> Any:
     """Return the scheduled ``PrimFunc(*initial, [count], number, *states)``.
 
-    Parameters
-    ----------
-    name : str
-        The unique name of the loop.
-    states : sequence of Tensor
-    counted : bool
-        Whether a tensor holds the number of iterations.
-
-    Returns
-    -------
-    PrimFunc
-        A function that writes the number of the step, 0, and copies the states.
+    It writes the number of the step, 0, and copies the states. A ``counted`` loop has a tensor with
+    the number of iterations. The ``name`` is unique.
     """
     reads = [*states, *([_COUNTER] if counted else ())]
 
@@ -103,23 +93,11 @@ def lower_loop_end(
 ) -> Any:
     """Return the scheduled ``PrimFunc(number, *next, *rows, [condition], *states, *outputs)``.
 
-    Parameters
-    ----------
-    name : str
-        The name of the loop.
-    limit : int
-        The largest number of iterations.
-    states : sequence of Tensor
-    rows : sequence of (Tensor, bool)
-        The row that a step adds to each output of ``limit`` rows, and whether the last row comes
-        first.
-    condition : Tensor, optional
-        One bool, if a tensor decides whether the body runs once more.
+    It writes one row of each output and leaves the others unchanged.
 
-    Returns
-    -------
-    PrimFunc
-        A function that writes one row of each output and leaves the others unchanged.
+    - `limit`: the largest number of iterations.
+    - `rows`: the row that a step adds to each output, and whether the last row comes first.
+    - `condition`: one bool, if a tensor decides whether the body runs once more.
     """
     deciding = [] if condition is None else [condition]
     reads = [_COUNTER, *states, *(row for row, _ in rows), *deciding]
@@ -143,14 +121,9 @@ def lower_loop_end(
 def lower_loop_element(whole: Tensor, axis: int, limit: int, *, backward: bool) -> Any:
     """Return the scheduled ``PrimFunc(whole, number, element)``.
 
-    Parameters
-    ----------
-    whole : Tensor
-        A tensor that is at least ``limit`` long along the axis.
-    axis : int
-        The axis, not negative; the element has all others.
-    backward : bool
-        Whether the first step takes the last of ``limit`` elements.
+    - `whole`: a tensor that is at least ``limit`` long along the axis.
+    - `axis`: the axis, not negative; the element has all others.
+    - `backward`: whether the first step takes the last of ``limit`` elements.
     """
     outer, run = math.prod(whole.shape[:axis]), math.prod(whole.shape[axis + 1 :])
     element = Tensor(whole.dtype, (*whole.shape[:axis], *whole.shape[axis + 1 :]))

@@ -7,14 +7,15 @@ of a batch are independent and run in parallel.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.recurrent.activations import Activation
+from neocpu.schedules.operators.either import either
 from neocpu.schedules.recurrent.cells import Cell, Task, Unit, cells
-from neocpu.schedules.recurrent.workload import LANES, Product, RecurrentWorkload
+from neocpu.schedules.recurrent.workload import LANES, Activation, Product, RecurrentWorkload
 from neocpu.schedules.tir.builder import build_kernel, for_vectors, span, splat, task_loop
 from neocpu.schedules.tir.vector_math import vectorize_calls
 
@@ -23,9 +24,7 @@ def lower_recurrent(workload: RecurrentWorkload) -> Any:
     """Return the scheduled ``PrimFunc`` of a recurrent layer, on `RecurrentWorkload.parameters`.
 
     A length beyond the tensor counts as the tensor's, one below zero as zero; the last state of a
-    sequence of no step is zeros, as in ONNX Runtime.
-
-    ::
+    sequence of no step is zeros, as in ONNX Runtime::
 
         parallel direction · tile of a few sequences
           h, c = initial state
@@ -112,14 +111,8 @@ def _advance(task: Task, product: Product, cell: Cell, at: tuple[Any, Any, Any],
         number = (block * product.vectors + v) * LANES + lane
         return Unit(task=task, old=step % 2, row=row, place=place, number=number, sums=own)
 
-    if goes_on is None:
-        _each_direction(task, product, units, cell)
-        return
-    with T.If(goes_on):
-        with T.Then():
-            _each_direction(task, product, units, cell)
-        with T.Else():
-            _each_direction(task, product, units, lambda unit, _: unit.write(unit.state))
+    each = partial(_each_direction, task, product, units)
+    either(goes_on, lambda: each(cell), lambda: each(lambda unit, _: unit.write(unit.state)))
 
 
 def _sums(task: Task, product: Product, block: Any, step: Any) -> Any:
@@ -159,14 +152,8 @@ def _each_direction(
                 cell(units(v, lane), activations)
 
     kinds = task.workload.activations
-    if len(set(kinds)) == 1:
-        emit(kinds[0])
-        return
-    with T.If(task.direction == 0):
-        with T.Then():
-            emit(kinds[0])
-        with T.Else():
-            emit(kinds[1])
+    is_first = task.direction == 0 if len(set(kinds)) > 1 else None
+    either(is_first, lambda: emit(kinds[0]), lambda: emit(kinds[1]))
 
 
 def _sequence(task: Task, row: Any) -> Any:
@@ -207,7 +194,6 @@ def _place(task: Task, sequence: Any, step: Any) -> tuple[tuple[Any, Any], Any]:
 
 
 def _begin(task: Task, row: Any) -> None:
-    """Emit a row's initial state."""
     w, sequence = task.workload, _sequence(task, row)
     h, c = (task.h, [0, row]), (task.c, [row])
     for buffer, lead in (h, c) if task.c is not None else (h,):
@@ -216,36 +202,22 @@ def _begin(task: Task, row: Any) -> None:
             T.buffer_store(buffer, zero, [*lead, span(i * LANES, LANES)])
     length = _length(task, sequence)
     for name, state in (("initial_h", h), ("initial_c", c)):
-        if name not in w.given:
-            continue
-        source = (task.buffers[name], _of_state(task, sequence))
-        if length is None:
-            _copy(w, source, state)
-            continue
-        with T.If(length > 0), T.Then():
-            _copy(w, source, state)
+        if name in w.given:
+            source = (task.buffers[name], _of_state(task, sequence))
+            either(None if length is None else length > 0, partial(_copy, w, source, state))
 
 
 def _write(task: Task, row: Any, step: Any) -> None:
-    """Emit a row's output of a step."""
     w = task.workload
     if "y" not in w.written:
         return
     place, goes_on = _place(task, _sequence(task, row), step)
     output = (task.buffers["y"], [*place, task.direction])
     state = (task.h, [1 - step % 2, row])
-    if goes_on is None:
-        _copy(w, state, output)
-        return
-    with T.If(goes_on):
-        with T.Then():
-            _copy(w, state, output)
-        with T.Else():
-            _copy(w, None, output)
+    either(goes_on, partial(_copy, w, state, output), partial(_copy, w, None, output))
 
 
 def _end(task: Task, row: Any) -> None:
-    """Emit a row's last state."""
     w, sequence = task.workload, _sequence(task, row)
     for name, state in (("y_h", (task.h, [w.steps % 2, row])), ("y_c", (task.c, [row]))):
         if name in w.written:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from neocpu.schedules.recurrent.activations import Activation
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
 from neocpu.schedules.tir.builder import Parameter
 from neocpu.schedules.vocabulary.layout import ceil_div
 
@@ -34,17 +36,9 @@ task."""
 class Product:
     """A product of a state and recurrent weights.
 
-    Attributes
-    ----------
-    name : str
-        The name of the packed weights.
-    first, gates : int
-        The first of its gates, and their number.
-    panel_gates : int
-        The number of gates in a panel.
-    vectors : int
-        The number of vectors of units in a block; the sums of all its gates are complete before the
-        next block's.
+    - `panel_gates`: the number of gates in a panel.
+    - `vectors`: the number of vectors of units in a block; the sums of all its gates are complete
+      before the next block's.
     """
 
     name: str
@@ -58,29 +52,16 @@ class Product:
 class RecurrentWorkload:
     """A recurrent layer, without the product of its input and its input weights.
 
-    Attributes
-    ----------
-    cell : str
-        One of `GATES`.
-    steps, batch, hidden : int
-    reverse : tuple of bool
-        Whether each direction runs from the end.
-    activations : tuple of tuple of Activation
-        ONNX's f, g and h for each direction, or as many of them as the cell has.
-    clip : float or None
-        The bound on arguments of activations, except h.
-    coupled : bool
-        Whether an LSTM's forget gate is one minus the input gate.
-    reset_after : bool
-        Whether a GRU's reset gate is applied after the product and its bias.
-    batch_first : bool
-        Whether tensors are ``(batch, time, …)`` and states ``(batch, direction, …)``, instead of
-        ``(time, batch, …)`` and ``(direction, batch, …)``.
-    given : tuple of str
-        The optional inputs that exist, of ``lengths``, ``initial_h``, ``initial_c`` and
-        ``peepholes``.
-    written : tuple of str
-        The outputs that are needed, of ``y``, ``y_h`` and ``y_c``, in this order.
+    - `cell`: one of `GATES`.
+    - `reverse`: whether each direction runs from the end.
+    - `activations`: ONNX's f, g and h for each direction, or as many of them as the cell has.
+    - `clip`: the bound on arguments of activations, except h.
+    - `coupled`: whether an LSTM's forget gate is one minus the input gate.
+    - `reset_after`: whether a GRU's reset gate is applied after the product and its bias.
+    - `batch_first`: whether tensors are ``(batch, time, …)`` and states ``(batch, direction, …)``,
+      instead of ``(time, batch, …)`` and ``(direction, batch, …)``.
+    - `given`: the optional inputs: ``lengths``, ``initial_h``, ``initial_c`` and ``peepholes``.
+    - `written`: the outputs that are needed, of ``y``, ``y_h`` and ``y_c``, in this order.
     """
 
     cell: str
@@ -160,11 +141,8 @@ class RecurrentWorkload:
     def unpacked(self) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]:
         """The conversion of packed recurrent weights to padded weights in ONNX's layout.
 
-        Returns
-        -------
-        tuple
-            The number of each product among the `parameters`, a shape to view it in, and the order
-            of that shape's axes.
+        Each product has its number among the `parameters`, a shape to view it in, and the order of
+        that shape's axes.
         """
         found = []
         for number, product in enumerate(self.products, 1):
@@ -222,3 +200,83 @@ class RecurrentWorkload:
 
 def _divisor(number: int, most: int) -> int:
     return max(n for n in range(1, most + 1) if number % n == 0)
+
+
+Formula = Callable[[Any, float, float], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A formula over x, alpha and beta, with defaults for the parameters that it has."""
+
+    formula: Formula
+    alpha: float | None = None
+    beta: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """A function of one number.
+
+    - `name`: one of `ACTIVATIONS`.
+    - `alpha`, `beta`: the parameters; 0 if it has none.
+    """
+
+    name: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+    def __call__(self, x: Any) -> Any:
+        """Return the expression of the activation of a float32 scalar."""
+        return ACTIVATIONS[self.name].formula(x, self.alpha, self.beta)
+
+
+def _f(value: float) -> Any:
+    return tirx.const(value, "float32")
+
+
+def _softplus(x: Any, alpha: float, beta: float) -> Any:
+    """Return ``log(1 + exp(x))``, without overflow."""
+    size = T.Select(x < _f(0), x, _f(0) - x)
+    return T.max(_f(0), x) + T.log(_f(1) + T.exp(size))
+
+
+ACTIVATIONS: Final[Mapping[str, _Kind]] = {
+    "Affine": _Kind(lambda x, a, b: x * _f(a) + _f(b), 1.0, 0.0),
+    "Elu": _Kind(
+        lambda x, a, b: T.Select(x < _f(0), _f(a) * (T.exp(T.min(_f(0), x)) - _f(1)), x), 1.0
+    ),
+    "HardSigmoid": _Kind(lambda x, a, b: T.max(_f(0), T.min(_f(1), x * _f(a) + _f(b))), 0.2, 0.5),
+    "LeakyRelu": _Kind(lambda x, a, b: T.Select(x < _f(0), x * _f(a), x), 0.01),
+    "Relu": _Kind(lambda x, a, b: T.max(_f(0), x)),
+    "ScaledTanh": _Kind(lambda x, a, b: _f(a) * T.tanh(x * _f(b)), 1.0, 1.0),
+    "Sigmoid": _Kind(lambda x, a, b: T.sigmoid(x)),
+    "Softplus": _Kind(_softplus),
+    "Softsign": _Kind(lambda x, a, b: x / (_f(1) + T.abs(x))),
+    "Tanh": _Kind(lambda x, a, b: T.tanh(x)),
+    "ThresholdedRelu": _Kind(lambda x, a, b: T.Select(x < _f(a), _f(0), x), 1.0),
+}
+"""All activations by name; ONNX Runtime ignores the case of names."""
+
+
+def activations_named(
+    names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]
+) -> tuple[Activation, ...]:
+    """Return activations; those with an alpha or a beta take the next given one, or the default.
+
+    A name that is not in `ACTIVATIONS` is a ValueError.
+    """
+    known = {name.lower(): name for name in ACTIVATIONS}
+    alpha, beta = iter(alphas), iter(betas)
+
+    def taken(default: float | None, given: Iterator[float]) -> float:
+        return 0.0 if default is None else float(next(given, default))
+
+    found = []
+    for word in names:
+        name = known.get(word.lower())
+        if name is None:
+            raise ValueError(f"its activation {word!r} is none of {', '.join(ACTIVATIONS)}")
+        kind = ACTIVATIONS[name]
+        found.append(Activation(name, taken(kind.alpha, alpha), taken(kind.beta, beta)))
+    return tuple(found)

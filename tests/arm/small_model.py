@@ -1,23 +1,17 @@
 """One convolution, and an input for it."""
 
-import numpy as np
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto
+from text_models import floats, text_model
 
-IMAGE = np.random.default_rng(1).standard_normal((1, 16, 12, 12)).astype(np.float32)
+IMAGE = floats(1, 16, 12, 12, seed=1)
 
 
 def small_model() -> ModelProto:
     """Return a 3x3 convolution of `IMAGE` with a ReLU."""
-    weights = np.random.default_rng(0).standard_normal((32, 16, 3, 3)).astype(np.float32) / 12
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["c"], ["y"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, IMAGE.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)],
-        [numpy_helper.from_array(weights, "w")],
+    return text_model(
+        """small (float[1, 16, 12, 12] x) => (float[a, b, c, d] y) {
+            c = Conv <pads = [1, 1, 1, 1]> (x, w)
+            y = Relu (c)
+        }""",
+        {"w": floats(32, 16, 3, 3, scale=1 / 12)},
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)

@@ -9,7 +9,8 @@ import needs
 import numpy as np
 import pytest
 from emulator import run_modules
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto
+from text_models import floats, text_model
 
 import neocpu
 from neocpu.compilation.read_model import convolutions
@@ -71,22 +72,19 @@ CASES = [(name, draw) for name in CONVOLUTIONS for draw in range(DRAWS)]
 def model(algorithm: str) -> ModelProto:
     """Return convolutions with separate inputs, each with a bias and a ReLU."""
     rng = np.random.default_rng(0)
-    nodes, constants, inputs, outputs = [], [], [], []
-    for number, (shape, channels, kernel, attributes) in enumerate(CONVOLUTIONS[algorithm]):
-        x, w, b, c, y = (f"{letter}{number}" for letter in "xwbcy")
+    lines, constants, inputs, outputs = [], {}, [], []
+    for n, (shape, channels, kernel, attributes) in enumerate(CONVOLUTIONS[algorithm]):
         fan_in = (shape[1] // attributes.get("group", 1), *kernel)
-        weights = rng.standard_normal((channels, *fan_in)) / np.sqrt(np.prod(fan_in))
-        bias = rng.standard_normal(channels)
-        constants += [
-            numpy_helper.from_array(array.astype(np.float32), name)
-            for array, name in ((weights, w), (bias, b))
-        ]
-        nodes.append(helper.make_node("Conv", [x, w, b], [c], **attributes))
-        nodes.append(helper.make_node("Relu", [c], [y]))
-        inputs.append(helper.make_tensor_value_info(x, TensorProto.FLOAT, shape))
-        outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, [None] * 4))
-    graph = helper.make_graph(nodes, algorithm, inputs, outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        scale = 1 / np.sqrt(np.prod(fan_in))
+        constants[f"w{n}"] = floats(channels, *fan_in, seed=rng, scale=scale)
+        constants[f"b{n}"] = floats(channels, seed=rng)
+        more = ", ".join(f"{name} = {value}" for name, value in attributes.items())
+        lines.append(f"c{n} = Conv {f'<{more}>' if more else ''} (x{n}, w{n}, b{n})")
+        lines.append(f"y{n} = Relu (c{n})")
+        inputs.append(f"float{[*shape]} x{n}")
+        outputs.append(f"float[n{n}, k{n}, h{n}, v{n}] y{n}")
+    head = f"{algorithm} ({', '.join(inputs)}) => ({', '.join(outputs)})"
+    return text_model(f"{head} {{ {' '.join(lines)} }}", constants)
 
 
 def draw_schemes(made: ModelProto, algorithm: str, draw: int, path) -> None:
@@ -141,10 +139,8 @@ def outputs(tmp_path_factory):
 def arrays(algorithm: str) -> dict[str, np.ndarray]:
     """Return the inputs of `model`."""
     rng = np.random.default_rng(1)
-    return {
-        f"x{number}": rng.standard_normal(shape).astype(np.float32)
-        for number, (shape, *_) in enumerate(CONVOLUTIONS[algorithm])
-    }
+    shapes = (shape for shape, *_ in CONVOLUTIONS[algorithm])
+    return {f"x{number}": floats(*shape, seed=rng) for number, shape in enumerate(shapes)}
 
 
 @pytest.mark.slow
@@ -165,27 +161,15 @@ def test_clips_keep_every_nan(tmp_path):
     x = rng.standard_normal((1, 16, 40, 40)).astype(np.float32)
     bits = x.view(np.uint32)
     bits[0, 3, 20, 20], bits[0, 5, 30, 31], bits[0, 15, 0, 0] = 0x7FC00000, 0xFFC00001, 0xFFC00000
-    made = helper.make_model(
-        helper.make_graph(
-            [
-                helper.make_node("Conv", ["x", "w", "b"], ["c"], group=16, pads=[1] * 4),
-                helper.make_node("Clip", ["c", "low", "high"], ["y"]),
-            ],
-            "clip",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)],
-            [
-                numpy_helper.from_array(np.asarray(array, np.float32), name)
-                for name, array in (
-                    ("w", 3 * rng.standard_normal((16, 1, 3, 3))),
-                    ("b", rng.standard_normal(16)),
-                    ("low", 0.0),
-                    ("high", 6.0),
-                )
-            ],
-        ),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=9,
+    made = text_model(
+        """clip (float[1, 16, 40, 40] x) => (float[1, 16, 40, 40] y) {
+            c = Conv <group = 16, pads = [1, 1, 1, 1]> (x, w, b)
+            y = Clip (c, low, high)
+        }""",
+        {
+            **{"w": floats(16, 1, 3, 3, seed=rng, scale=3), "b": floats(16, seed=rng)},
+            **{"low": np.float32(0), "high": np.float32(6)},
+        },
     )
     with neocpu.compile(
         made, target=str(TARGET), threads=THREADS, algorithms=["depthwise"]

@@ -24,6 +24,13 @@ TOLERANCE = 1e-4
 NARROW = 3e-2
 
 
+def assert_near(here, there, tolerance):
+    assert list(here) == list(there)
+    for output, expected in here.items():
+        error = np.linalg.norm(there[output] - expected) / np.linalg.norm(expected)
+        assert error <= tolerance, output
+
+
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory):
     """Every network's outputs here and on ARM, in that order."""
@@ -52,11 +59,7 @@ def outputs(tmp_path_factory):
 def test_arm_and_x86_agree(outputs, name):
     if name not in outputs:
         needs.skip(needs.file(FACE) if name == "face" else needs.everything())
-    here, there = outputs[name]
-    assert list(here) == list(there)
-    for output, expected in here.items():
-        error = np.linalg.norm(there[output] - expected) / np.linalg.norm(expected)
-        assert error <= TOLERANCE, output
+    assert_near(*outputs[name], TOLERANCE)
 
 
 @pytest.mark.slow
@@ -76,7 +79,4 @@ def test_matrix_product_kernels_agree_on_arm(precision, tmp_path):
         used = {op.scheme.template for op in compiled.plan.ops if op.scheme}
         assert "conv2d_matrix" in used
         compiled.export(tmp_path / "net.so")
-    there = run_modules(tmp_path, {"net": inputs}, cpu="max")["net"]
-    for output, expected in here.items():
-        error = np.linalg.norm(there[output] - expected) / np.linalg.norm(expected)
-        assert error <= NARROW, output
+    assert_near(here, run_modules(tmp_path, {"net": inputs}, cpu="max")["net"], NARROW)

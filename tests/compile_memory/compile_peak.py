@@ -40,14 +40,9 @@ with neocpu.compile(sys.argv[1], only_databases=True):
 class Peak:
     """The most memory that the compilation of a network took.
 
-    Attributes
-    ----------
-    network : str
-        The network's name.
-    weights : int
-        The size of its weights in bytes.
-    peak : int
-        The most memory, in bytes.
+    - `network`: the network's name.
+    - `weights`: the size of its weights in bytes.
+    - `peak`: the most memory, in bytes.
     """
 
     network: str

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
 import pytest
 import stand_ins
+from document_blocks import run_as_reader
 
 Shell = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -27,7 +26,7 @@ def stand_in_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "neocpu compile resnet50.onnx -o resnet50.so",
         "neocpu quantize resnet50.onnx --calibrate photos/ -o resnet50.int8.onnx",
     ):
-        done = _run(command, folder, {})
+        done = run_as_reader(command, folder)
         assert done.returncode == 0, done.stderr
     return folder
 
@@ -47,24 +46,9 @@ def shell(place: Path) -> Shell:
     """Return a function that runs commands as a reader's shell does; each has to succeed."""
 
     def run(commands: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        done = _run(commands, place, variables)
+        done = run_as_reader(commands, place, variables)
         assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
         return done
 
     return run
-
-
-def _run(
-    commands: str, folder: Path, variables: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", "-eu", "-o", "pipefail", "-c", commands],
-        cwd=folder,
-        env={**os.environ, "PATH": programs, **variables},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )

@@ -6,8 +6,11 @@ the other.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,16 +28,10 @@ _PROMPT: Final = "$ "
 class Block:
     """Code that a document shows.
 
-    Parameters
-    ----------
-    document
-        The name of the document, relative to the root of the checkout.
-    line
-        The number of its first line of code, from 1.
-    language
-        The word after a fence; empty if there is none.
-    text
-        The code, without indentation, prompts and fences.
+    - `document`: the name of the document, relative to the root of the checkout.
+    - `line`: the number of its first line of code, from 1.
+    - `language`: the word after a fence; empty if there is none.
+    - `text`: the code, without indentation, prompts and fences.
     """
 
     document: str
@@ -110,3 +107,19 @@ def _without_blocks(document: str) -> str:
         for at in range(block.line - 1, block.line - 1 + block.text.count("\n") + 1):
             lines[at] = ""
     return "\n".join("" if _FENCE.match(line) else line for line in lines)
+
+
+def run_as_reader(
+    commands: str, folder: Path, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run commands by a shell that stops at the first failure, with this environment's programs."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", commands],
+        cwd=folder,
+        env={**os.environ, "PATH": programs, **(variables or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )

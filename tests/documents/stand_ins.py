@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
+from text_models import floats, text_model
 
 #: What the README asks of PyTorch. `make fresh WITH=torch` runs it with PyTorch itself.
 _TORCH = """
@@ -34,138 +34,104 @@ def _export(network, arguments, path):
 def classifier() -> onnx.ModelProto:
     """Return a small network from ``float32[1,3,224,224]`` to ``float32[1,1000]``."""
     rng = np.random.default_rng(0)
-
-    def weights(name: str, *shape: int) -> TensorProto:
-        scale = (2 / np.prod(shape[1:])) ** 0.5
-        return numpy_helper.from_array((rng.standard_normal(shape) * scale).astype("f4"), name)
-
-    nodes = [
-        helper.make_node("Conv", ["input", "w0"], ["c0"], name="stem", strides=[4, 4]),
-        helper.make_node("Relu", ["c0"], ["r0"]),
-        helper.make_node("Conv", ["r0", "w1"], ["c1"], name="body", strides=[2, 2]),
-        helper.make_node("Relu", ["c1"], ["r1"]),
-        helper.make_node("GlobalAveragePool", ["r1"], ["mean"]),
-        helper.make_node("Flatten", ["mean"], ["flat"]),
-        helper.make_node("Gemm", ["flat", "w2"], ["scores"], name="head", transB=1),
-    ]
-    return model(
-        nodes,
-        {"input": [1, 3, 224, 224]},
-        {"scores": [1, 1000]},
-        [weights("w0", 16, 3, 4, 4), weights("w1", 32, 16, 3, 3), weights("w2", 1000, 32)],
+    shapes = (16, 3, 4, 4), (32, 16, 3, 3), (1000, 32)
+    weights = [floats(*shape, seed=rng, scale=(2 / np.prod(shape[1:])) ** 0.5) for shape in shapes]
+    return text_model(
+        """net (float[1, 3, 224, 224] input) => (float[1, 1000] scores) {
+            [stem] c0 = Conv <strides = [4, 4]> (input, w0)
+            r0 = Relu (c0)
+            [body] c1 = Conv <strides = [2, 2]> (r0, w1)
+            r1 = Relu (c1)
+            mean = GlobalAveragePool (r1)
+            flat = Flatten (mean)
+            [head] scores = Gemm <transB = 1> (flat, w2)
+        }""",
+        {f"w{number}": each for number, each in enumerate(weights)},
     )
 
 
 def pointwise(dims: list[Any], filters: int = 8) -> onnx.ModelProto:
     """Return ``relu(conv3x3(image))`` of images of these dimensions; a dimension may be a name."""
-    rng = np.random.default_rng(0)
-    kernel = rng.standard_normal((filters, dims[1], 3, 3)).astype("f4")
-    nodes = [
-        helper.make_node("Conv", ["image", "w"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["c"], ["y"]),
-    ]
-    outputs = {"y": [dims[0], filters, *dims[2:]]}
-    return model(nodes, {"image": dims}, outputs, [numpy_helper.from_array(kernel, "w")])
+    given, made = (", ".join(map(str, each)) for each in (dims, [dims[0], filters, *dims[2:]]))
+    return text_model(
+        f"""net (float[{given}] image) => (float[{made}] y) {{
+            c = Conv <pads = [1, 1, 1, 1]> (image, w)
+            y = Relu (c)
+        }}""",
+        {"w": floats(filters, dims[1], 3, 3)},
+    )
 
 
 def detector() -> onnx.ModelProto:
     """Return a network from an image and its size to boxes and classes."""
-    nodes = [
-        helper.make_node("GlobalAveragePool", ["image"], ["mean"]),
-        helper.make_node("Flatten", ["mean"], ["classes"]),
-        helper.make_node("Concat", ["size", "size"], ["boxes"], axis=0),
-    ]
-    inputs = {"image": [1, 3, 224, 224], "size": [2]}
-    return model(nodes, inputs, {"boxes": [4], "classes": [1, 3]}, [])
+    return text_model(
+        """net (float[1, 3, 224, 224] image, float[2] size)
+            => (float[4] boxes, float[1, 3] classes) {
+            mean = GlobalAveragePool (image)
+            classes = Flatten (mean)
+            boxes = Concat <axis = 0> (size, size)
+        }"""
+    )
 
 
 def rated() -> onnx.ModelProto:
     """Return a network of samples, and of their rate, an integer."""
-    nodes = [
-        helper.make_node("Cast", ["sr"], ["rate"], to=TensorProto.FLOAT),
-        helper.make_node("Div", ["samples", "rate"], ["y"]),
-    ]
-    made = model(nodes, {"samples": [1, 576]}, {"y": [1, 576]}, [])
-    made.graph.input.append(helper.make_tensor_value_info("sr", TensorProto.INT64, []))
-    return made
+    return text_model(
+        """net (float[1, 576] samples, int64 sr) => (float[1, 576] y) {
+            rate = Cast <to = 1> (sr)
+            y = Div (samples, rate)
+        }"""
+    )
 
 
 def leaky(slope: float = 0.1) -> onnx.ModelProto:
     """Return a network with the operator that docs/models.md adds."""
-    node = helper.make_node("Leaky", ["x"], ["y"], name="act", domain="my.domain", slope=slope)
-    made = model([node], {"x": [1, 3, 8, 8]}, {"y": [1, 3, 8, 8]}, [])
-    made.opset_import.append(helper.make_opsetid("my.domain", 1))
-    return made
+    node = f"[act] y = my.domain.Leaky <slope: float = {slope}> (x)"
+    graph = f"net (float[1, 3, 8, 8] x) => (float[1, 3, 8, 8] y) {{ {node} }}"
+    return text_model(graph, domains='"my.domain": 1')
 
 
 def unet() -> onnx.ModelProto:
     """Return a network that halves an image five times and joins the halves again."""
     rng = np.random.default_rng(0)
-    nodes, initializers = [], []
+    lines, weights = [], {"twice": np.array([1, 1, 2, 2], np.float32)}
 
-    def convolution(source: str, target: str, channels: int, filters: int, **attributes: Any):
-        kernel = (rng.standard_normal((filters, channels, 3, 3)) * 0.05).astype("f4")
-        initializers.append(numpy_helper.from_array(kernel, f"{target}.w"))
-        names = [source, f"{target}.w"]
-        nodes.append(helper.make_node("Conv", names, [target], pads=[1, 1, 1, 1], **attributes))
+    def convolution(source: str, target: str, channels: int, strides: str = "") -> None:
+        weights[f"w_{target}"] = floats(64, channels, 3, 3, seed=rng, scale=0.05)
+        attributes = f"pads = [1, 1, 1, 1]{strides}"
+        lines.append(f"{target} = Conv <{attributes}> ({source}, w_{target})")
 
-    convolution("x", "c1", 3, 64, strides=[2, 2])
-    for depth in range(1, 5):
-        pool = helper.make_node(
-            "MaxPool", [f"c{depth}"], [f"p{depth}"], kernel_shape=[2, 2], strides=[2, 2]
-        )
-        nodes.append(pool)
-        convolution(f"p{depth}", f"c{depth + 1}", 64, 64)
-    initializers.append(numpy_helper.from_array(np.array([1, 1, 2, 2], "f4"), "twice"))
+    convolution("x", "c1", 3, ", strides = [2, 2]")
+    for n in range(1, 5):
+        lines.append(f"p{n} = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (c{n})")
+        convolution(f"p{n}", f"c{n + 1}", 64)
     below = "c5"
-    for depth in range(4, 0, -1):
-        nodes.append(helper.make_node("Resize", [below, "", "twice"], [f"u{depth}"]))
-        joined = f"j{depth}"
-        names = [f"c{depth}", f"u{depth}"]
-        nodes.append(helper.make_node("Concat", names, [joined], name=f"/up{depth}/Concat", axis=1))
-        below = f"d{depth}"
-        convolution(joined, below, 128, 64)
-    return model(nodes, {"x": [1, 3, "h", "w"]}, {below: [1, 64, None, None]}, initializers)
+    for n in range(4, 0, -1):
+        lines.append(f"u{n} = Resize ({below}, , twice)")
+        lines.append(f"j{n} = Concat <axis = 1> (c{n}, u{n})")
+        below = f"d{n}"
+        convolution(f"j{n}", below, 128)
+    graph = "net (float[1, 3, h, w] x) => (float[1, 64, oh, ow] d1)"
+    made = text_model(f"{graph} {{ {' '.join(lines)} }}", weights)
+    for node in made.graph.node:
+        if node.op_type == "Concat":
+            node.name = f"/up{node.output[0][1:]}/Concat"
+    return made
 
 
 def counted() -> onnx.ModelProto:
     """Return a loop that runs as often as an input says."""
-    body = helper.make_graph(
-        [
-            helper.make_node("Add", ["state", "state"], ["next"]),
-            helper.make_node("Identity", ["going"], ["on"]),
-        ],
-        "body",
-        [
-            helper.make_tensor_value_info("step", TensorProto.INT64, []),
-            helper.make_tensor_value_info("going", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("state", TensorProto.FLOAT, [4]),
-        ],
-        [
-            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("next", TensorProto.FLOAT, [4]),
-        ],
+    made = text_model(
+        """net (float[4] x, int64 steps) => (float[4] y) {
+            y = Loop <body = body (int64 step, bool going, float[4] state)
+                => (bool on, float[4] next) {
+                    next = Add (state, state)
+                    on = Identity (going)
+                }> (steps, , x)
+        }"""
     )
-    loop = helper.make_node("Loop", ["steps", "", "x"], ["y"], name="/decoder/Loop", body=body)
-    made = model([loop], {"x": [4]}, {"y": [4]}, [])
-    made.graph.input.append(helper.make_tensor_value_info("steps", TensorProto.INT64, []))
+    made.graph.node[0].name = "/decoder/Loop"
     return made
-
-
-def model(
-    nodes: list[onnx.NodeProto],
-    inputs: dict[str, list[Any]],
-    outputs: dict[str, list[Any]],
-    initializers: list[TensorProto],
-) -> onnx.ModelProto:
-    """Return a model of float32 tensors with these shapes."""
-
-    def values(shapes: dict[str, list[Any]]) -> list[onnx.ValueInfoProto]:
-        float32 = TensorProto.FLOAT
-        return [helper.make_tensor_value_info(n, float32, shape) for n, shape in shapes.items()]
-
-    graph = helper.make_graph(nodes, "net", values(inputs), values(outputs), initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
 def write_photos(folder: Path, count: int = 6) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 import pytest
 import stand_ins
-from document_blocks import Block, blocks, commands, spans
+from document_blocks import Block, blocks, commands, run_as_reader, spans
 from PIL import Image
 from server_process import ServerProcess, free_ports
 from v2_requests import Connection
@@ -43,7 +43,7 @@ ELSEWHERE = {
 }
 #: Snippets, by what is in them.
 SNIPPETS_ELSEWHERE = {
-    "import ray": "it needs a cluster of 32 CPUs; tests/neocpu/test_ray_batch.py runs the example",
+    "import ray": "it needs a cluster of 32 CPUs; tests/neocpu/test_ray_batch.py runs the example"
 }
 #: The placeholders in lines for names of the reader's.
 NAMES = {
@@ -132,16 +132,7 @@ def _run(lines: list[str], folder: Path) -> str:
     for program, users in (("curl", ("curl", "neocpu serve")), ("make", ("make ",))):
         if any(user in line for user in users for line in lines):
             needs.program(program)
-    programs = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
-    done = subprocess.run(
-        ["bash", "-eu", "-o", "pipefail", "-c", _script(lines)],
-        cwd=folder,
-        env={"PATH": programs, "HOME": str(folder)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    done = run_as_reader(_script(lines), folder, {"HOME": str(folder)})
     logs = "\n".join(path.read_text() for path in folder.glob("serve.*.log"))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{logs}"
     assert "Traceback" not in done.stderr + logs

@@ -12,9 +12,7 @@ from server_process import ServerProcess
 DOCUMENT = "README.md"
 
 #: What is not run here, and what runs it.
-ELSEWHERE = {
-    "make demo": "`make fresh` does, on a new machine",
-}
+ELSEWHERE = {"make demo": "`make fresh` does, on a new machine"}
 
 
 def _python() -> Block:

@@ -41,16 +41,10 @@ _UNTIED: Final = ("Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniform
 class Operator:
     """An operator, and one of the types that its inputs have independently of each other.
 
-    Attributes
-    ----------
-    model : onnx.ModelProto
-        A model of one node, from ONNX's own tests.
-    inputs : tuple of array
-        The inputs of that test.
-    places : tuple of int
-        The numbers of the inputs that have the type.
-    allowed : tuple of str
-        The names in `TYPES` that ONNX allows for it.
+    - `model`: a model of one node, from ONNX's own tests.
+    - `inputs`: the inputs of that test.
+    - `places`: the numbers of the inputs that have the type.
+    - `allowed`: the names in `TYPES` that ONNX allows for it.
     """
 
     name: str
@@ -169,22 +163,14 @@ def _compare(one: Array, other: Array, kind: str) -> None:
 
 def _typed(model: onnx.ModelProto, inputs: list[Array]) -> onnx.ModelProto:
     """Return the model with the types of these inputs, and outputs to match."""
-    graph = model.graph
-    made = helper.make_graph(
-        list(graph.node),
-        graph.name,
-        [
-            helper.make_tensor_value_info(
-                value.name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape
-            )
-            for value, each in zip(graph.input, inputs, strict=True)
-        ],
-        [onnx.ValueInfoProto(name=value.name) for value in graph.output],
-    )
-    opsets = list(model.opset_import)
-    typed = onnx.shape_inference.infer_shapes(
-        helper.make_model(made, opset_imports=opsets, ir_version=model.ir_version)
-    )
+    graph, typed = model.graph, onnx.ModelProto()
+    typed.CopyFrom(model)
+    for value, each in zip(typed.graph.input, inputs, strict=True):
+        kind = helper.np_dtype_to_tensor_dtype(each.dtype)
+        value.type.CopyFrom(helper.make_tensor_type_proto(kind, each.shape))
+    for value in typed.graph.output:
+        value.ClearField("type")
+    typed = onnx.shape_inference.infer_shapes(typed)
     before = [value.type.tensor_type.elem_type for value in graph.input]
     changed = {
         old: helper.np_dtype_to_tensor_dtype(each.dtype)

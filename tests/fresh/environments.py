@@ -15,12 +15,8 @@ SUITES: Final = {"bookworm": "3.11", "trixie": "3.13", "forky": "3.14"}
 class Environment:
     """Packages beside neocpu. ``with_NAME.py`` uses both.
 
-    Attributes
-    ----------
-    packages : tuple of str
-        Pip's names, installed after `make demo`.
-    debian : tuple of str
-        Debian's packages that these need and do not bring.
+    - `packages`: pip's names, installed after `make demo`.
+    - `debian`: Debian's packages that these need and do not bring.
     """
 
     packages: tuple[str, ...]

@@ -53,10 +53,7 @@ def run_on_a_new_one(
 ) -> tuple[int, str]:
     """Make a machine and have its user run commands in the clone, until one fails.
 
-    Returns
-    -------
-    tuple
-        Their status, and what they left in the clone if it is 0.
+    Their status is returned, and what they left in the clone if it is 0.
     """
     with temporary_folder() as machine:
         run(*ISOLATED, *bootstrap, suite, str(machine), *debian_sources(bootstrap[0], suite))
@@ -70,13 +67,7 @@ def run_on_a_new_one(
 
 
 def find_bootstrap(more: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the beginning of the command that makes a Debian; exit if there is none.
-
-    Parameters
-    ----------
-    more : sequence of str
-        Packages besides the README's.
-    """
+    """Return the beginning of the command that makes a Debian with ``more`` packages, or exit."""
     if os.geteuid() != 0:
         sys.exit("fresh: only root can make a machine of its own: sudo make fresh")
     for tool, options in BOOTSTRAPS.items():

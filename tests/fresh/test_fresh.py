@@ -15,16 +15,13 @@ from tests.fresh.__main__ import chosen_tests, parse, steps
 ROOT = Path(__file__).parents[2]
 
 
-def test_users_other_than_root_are_refused(monkeypatch):
+def test_another_user_is_refused_and_a_missing_program_named(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(SystemExit, match=r"^fresh: only root .*: sudo make fresh$"):
+    with pytest.raises(SystemExit, match="sudo make fresh"):
         machine.find_bootstrap()
-
-
-def test_a_missing_program_is_named_with_its_package(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SystemExit, match=r"^fresh: needs .*apt-get install .* mmdebstrap$"):
+    with pytest.raises(SystemExit, match=r"apt-get install .* mmdebstrap"):
         machine.find_bootstrap()
     (tmp_path / "debootstrap").touch(0o755)
     packages = "--include=python3,python3-venv,gcc,g++,make"
@@ -134,18 +131,18 @@ def test_empty_options_from_make_mean_the_defaults():
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("word", "known"),
     [
-        (["SUITE=sarge"], "fresh: SUITE=sarge is not known: choose of bookworm, trixie, forky"),
-        (["WITH=lisp"], "fresh: WITH=lisp is not known: choose of torch, tensorflow, opencv"),
-        (["TEST=maybe"], "fresh: TEST=maybe is not known: choose of yes, no, tests/…"),
+        ("SUITE=sarge", "bookworm, trixie, forky"),
+        ("WITH=lisp", "torch, tensorflow, opencv"),
+        ("TEST=maybe", "yes, no, tests/…"),
     ],
 )
-def test_an_unknown_name_is_refused_with_those_known(words, message):
-    command = ["make", "-s", f"PYTHON={sys.executable}", "fresh", *words]
+def test_an_unknown_name_is_refused_with_those_known(word, known):
+    command = ["make", "-s", f"PYTHON={sys.executable}", "fresh", word]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[0] == message
+    assert done.stderr.splitlines()[0] == f"fresh: {word} is not known: choose of {known}"
 
 
 def test_contributing_lists_every_suite_and_environment(monkeypatch):

@@ -62,13 +62,7 @@ def is_caught(tree: Path, bug: Bug) -> bool:
 
 
 def passes(tree: Path, tests: tuple[str, ...]) -> bool:
-    """Run ``tests`` in the copy, and return whether all passed in time.
-
-    Raises
-    ------
-    RuntimeError
-        Pytest could not run the tests.
-    """
+    """Run ``tests`` in the copy, and return whether all passed in time."""
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(tree), "NEOCPU_TESTS": "all"}
     with subprocess.Popen(

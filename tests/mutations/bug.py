@@ -9,14 +9,9 @@ from dataclasses import dataclass
 class Bug:
     """A small bug.
 
-    Attributes
-    ----------
-    path : str
-        The file it is planted in.
-    right, wrong : str
-        A text that occurs there once, and what replaces it.
-    tests : tuple of str
-        Test files that ought to catch it.
+    - `path`: the file it is planted in.
+    - `right`, `wrong`: a text that occurs there once, and what replaces it.
+    - `tests`: test files that ought to catch it.
     """
 
     name: str

@@ -187,16 +187,16 @@ BUGS = (
     ),
     Bug(
         "gather: slices begin at channel 0",
-        "schedules/operators/gather.py",
+        "schedules/operators/concat.py",
         "divmod(first + low - offset, block)",
         "divmod(low - offset, block)",
-        (f"{_OPERATORS}gather.py",),
+        (f"{_OPERATORS}concat.py",),
     ),
     Bug(
         "transform: a tail one lane too long",
         "schedules/operators/layout_transform.py",
-        "valid = min(max(tail - lane, 0), edge)",
-        "valid = min(max(tail - lane + 1, 0), edge)",
+        "min(max(tail - lane, 0), edge)",
+        "min(max(tail - lane + 1, 0), edge)",
         (f"{_OPERATORS}layout_transform.py",),
     ),
     Bug(
@@ -211,7 +211,7 @@ BUGS = (
         "schedules/operators/ranking/radix_sort.py",
         "key = tirx.Select(negative, raw, ",
         "key = tirx.Select(negative, T.bitwise_not(raw), ",
-        (f"{_RANKING}top_k.py", f"{_RANKING}non_max_suppression.py"),
+        (f"{_RANKING}ranking.py", f"{_RANKING}non_max_suppression.py"),
     ),
     Bug(
         "integers: division by zero traps",

@@ -39,11 +39,6 @@ def both(case: Case) -> Iterator[tuple[Call, Call]]:
     """Yield calls of neocpu and of ONNX Runtime on the same arrays, after comparing their outputs.
 
     The arrays lie as `neocpu.aligned_empty` makes them; neocpu copies others first.
-
-    Raises
-    ------
-    AssertionError
-        The outputs differ.
     """
     model, feeds = case.model(), {name: aligned(each) for name, each in case.feeds.items()}
     options = onnxruntime.SessionOptions()

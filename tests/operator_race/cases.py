@@ -57,6 +57,26 @@ def node(op: str, inputs: str, outputs: str = "y", **attrs: Any) -> onnx.NodePro
     return helper.make_node(op, inputs.split(), outputs.split(), **attrs)
 
 
+def one(
+    op: str,
+    feeds: Sequence[Array],
+    constants: Sequence[Any] = (),
+    title: str = "",
+    outputs: str = "y",
+    opset: int = 20,
+    **attrs: Any,
+) -> Case:
+    """Return the case of an operator on inputs and constants; None is an input left out."""
+    given = {f"x{number}": each for number, each in enumerate(feeds)}
+    fixed = {f"c{number}": np.array(each) for number, each in enumerate(constants)}
+    left = {f"c{number}" for number, each in enumerate(constants) if each is None}
+    names = ["" if name in left else name for name in (*given, *fixed)]
+    made = helper.make_node(op, names, outputs.split(), **attrs)
+    name = f"{op}{title} of {'x'.join(map(str, feeds[0].shape))}"
+    weights = {name: each for name, each in fixed.items() if name not in left}
+    return Case(name, [made], given, weights, opset)
+
+
 def transposed() -> Iterator[Case]:
     """Yield transposed convolutions in all forms."""
     forms = (
@@ -79,41 +99,33 @@ def transposed() -> Iterator[Case]:
             "pads": [pad] * 2 * rank,
             "group": groups,
         }
-        weights = normal(ins, outs // groups, *[kernel] * rank)
-        made, x = [node("ConvTranspose", "x w", **attrs)], normal(1, ins, *extents)
-        yield Case(f"ConvTranspose, {name}", made, {"x": x}, {"w": weights})
+        weights, x = normal(ins, outs // groups, *[kernel] * rank), normal(1, ins, *extents)
+        yield one("ConvTranspose", [x], [weights], f", {name}", **attrs)
         if name == "kernel 4 stride 2":
-            yield Case(f"ConvTranspose, {name}, weights given", made, {"x": x, "w": weights})
+            yield one("ConvTranspose", [x, weights], [], f", {name}, weights given", **attrs)
 
 
 def indexing() -> Iterator[Case]:
     """Yield operators that read or write by indices, or rank."""
     table, rows = normal(256, 1000), whole(1000, 256, 1000)
-    yield Case("GatherElements", [node("GatherElements", "x i", axis=1)], {"x": table, "i": rows})
-    order = np.argsort(table, 1)
-    scatter = {"x": table, "i": order, "u": normal(256, 1000)}
-    yield Case("ScatterElements", [node("ScatterElements", "x i u", axis=1)], scatter)
+    yield one("GatherElements", [table, rows], axis=1)
+    yield one("ScatterElements", [table, np.argsort(table, 1), normal(256, 1000)], axis=1)
     image, places = normal(200, 200, 16), whole(200, 10000, 2)
-    yield Case("GatherND", [node("GatherND", "x i")], {"x": image, "i": places})
-    written = {"x": image, "i": places, "u": normal(10000, 16)}
-    yield Case("ScatterND", [node("ScatterND", "x i u")], written)
+    yield one("GatherND", [image, places])
+    yield one("ScatterND", [image, places, normal(10000, 16)])
     for axis in range(2):
-        made = [node("CumSum", "x a")]
-        yield Case(f"CumSum along {axis}", made, {"x": table}, {"a": np.array(axis)})
-    top = node("TopK", "x k", "y i")
-    for count, shape in ((5, (100, 1000)), (50, (1, 200000)), (100, (1, 200000))):
-        yield Case(
-            f"TopK {count} of {shape}", [top], {"x": normal(*shape)}, {"k": np.array([count])}
-        )
+        yield one("CumSum", [table], [axis], f" along {axis}")
     ramp = np.arange(200000, dtype=np.float32)[None]
-    yield Case("TopK 100 of a ramp", [top], {"x": ramp}, {"k": np.array([100])})
-    yield Case("ArgMax", [node("ArgMax", "x", axis=1)], {"x": normal(1, 21, 128, 128)})
+    for count, x in ((5, normal(100, 1000)), (50, normal(*ramp.shape)), (100, normal(*ramp.shape))):
+        yield one("TopK", [x], [[count]], f" {count}", "y i")
+    yield one("TopK", [ramp], [[100]], " 100 of a ramp", "y i")
+    yield one("ArgMax", [normal(1, 21, 128, 128)], axis=1)
 
 
 def products() -> Iterator[Case]:
     """Yield products whose weights are constants, or are computed from integers."""
-    filters = {"x": normal(1, 64, 28, 28), "w": normal(64, 64, 3, 3)}
-    yield Case("Conv, weights given", [node("Conv", "x w", pads=[1] * 4)], filters)
+    filters = normal(64, 64, 3, 3)
+    yield one("Conv", [normal(1, 64, 28, 28), filters], [], ", weights given", pads=[1] * 4)
     made = [
         node("DynamicQuantizeLinear", "x", "q s z"),
         node("MatMulInteger", "q w z", "i"),
@@ -122,44 +134,29 @@ def products() -> Iterator[Case]:
     ]
     weights = RNG.integers(-100, 100, (512, 512)).astype(np.int8)
     yield Case("MatMulInteger of rounded rows", made, {"x": normal(128, 512)}, {"w": weights})
-    heads = {name: normal(1, 196, 512) for name in "qkv"}
-    attention = node("Attention", "q k v", q_num_heads=8, kv_num_heads=8)
-    yield Case("Attention", [attention], heads, opset=23)
-    pair = {"x": normal(1, 8, 196, 64), "w": normal(1, 8, 196, 64)}
-    yield Case("Einsum", [node("Einsum", "x w", equation="bhqd,bhkd->bhqk")], pair)
-    gates = {"w": normal(1, 512, 128) / 8, "r": normal(1, 512, 128) / 8}
-    lstm = node("LSTM", "x w r", hidden_size=128)
-    yield Case("LSTM", [lstm], {"x": normal(50, 1, 128)}, gates)
-    deformed = {"x": normal(1, 64, 28, 28), "o": normal(1, 18, 28, 28)}
+    pair = [normal(1, 8, 196, 64) for _ in range(2)]
+    yield one("Einsum", pair, equation="bhqd,bhkd->bhqk")
+    gates = [normal(1, 512, 128) / 8 for _ in "wr"]
+    yield one("LSTM", [normal(50, 1, 128)], gates, hidden_size=128)
     made = [node("DeformConv", "x w o", pads=[1] * 4)]
-    yield Case("DeformConv", made, deformed, {"w": normal(64, 64, 3, 3)})
+    deformed = {"x": normal(1, 64, 28, 28), "o": normal(1, 18, 28, 28)}
+    yield Case("DeformConv", made, deformed, {"w": filters})
 
 
 def maps() -> Iterator[Case]:
     """Yield operators on feature maps and rows of them."""
     x = normal(1, 64, 56, 56)
-    columns = {"i": np.array([56, 56]), "b": np.array([3, 3])}
-    made = [node("Col2Im", "x i b", pads=[1] * 4)]
-    yield Case("Col2Im", made, {"x": normal(1, 576, 3136)}, columns)
-    grid = {"x": normal(1, 32, 64, 64), "g": normal(1, 64, 64, 2) / 2}
-    yield Case("GridSample", [node("GridSample", "x g")], grid)
-    scales = {"s": np.array([1, 1, 2, 2], np.float32)}
-    cubic = helper.make_node("Resize", ["x", "", "s"], ["y"], mode="cubic")
-    yield Case("Resize, cubic", [cubic], {"x": normal(1, 32, 56, 56)}, scales)
-    yield Case("Transpose", [node("Transpose", "x", perm=[0, 2, 3, 1])], {"x": x})
-    yield Case("LRN", [node("LRN", "x", size=5)], {"x": x})
-    yield Case(
-        "InstanceNormalization",
-        [node("InstanceNormalization", "x a a")],
-        {"x": x},
-        {"a": normal(64)},
-    )
-    rows = {"x": normal(1, 196, 768)}
-    yield Case("LayerNormalization", [node("LayerNormalization", "x a")], rows, {"a": normal(768)})
-    made = [node("ReduceMax", "x a")]
-    yield Case("ReduceMax along 1", made, {"x": normal(64, 512, 49)}, {"a": np.array([1])})
+    yield one("Col2Im", [normal(1, 576, 3136)], [[56, 56], [3, 3]], pads=[1] * 4)
+    yield one("GridSample", [normal(1, 32, 64, 64), normal(1, 64, 64, 2) / 2])
+    scales = np.array([1, 1, 2, 2], np.float32)
+    yield one("Resize", [normal(1, 32, 56, 56)], [None, scales], ", cubic", mode="cubic")
+    yield one("Transpose", [x], perm=[0, 2, 3, 1])
+    yield one("LRN", [x], size=5)
+    yield one("InstanceNormalization", [x], [normal(64), normal(64)])
+    yield one("LayerNormalization", [normal(1, 196, 768)], [normal(768)])
+    yield one("ReduceMax", [normal(64, 512, 49)], [[1]], " along 1")
     made = [node("Greater", "x z", "m"), node("Where", "m x z")]
-    yield Case("Where", made, {"x": x}, {"z": np.float32(0)})
+    yield Case("Where", made, {"x": x}, {"z": np.array(0, np.float32)})
 
 
 SIZES = ((1, 16, 56, 56), (1, 16, 112, 112), (1, 64, 112, 112))
@@ -176,10 +173,6 @@ LOGICAL = "And Or Xor BitwiseAnd BitwiseOr BitwiseXor".split()
 REDUCED = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
 
 
-def name_of(name: str, shape: Sequence[int]) -> str:
-    return f"{name} of {'x'.join(map(str, shape))}"
-
-
 def elementwise() -> Iterator[Case]:
     """Yield operators on each element, of one tensor and of two, also broadcast."""
     for op, shape in itertools.product(UNARY, SIZES):
@@ -190,8 +183,7 @@ def elementwise() -> Iterator[Case]:
             x = x + 1
         elif op in ("Cosh", "Sinh", "Tan"):
             x = x.clip(0, 1.2)
-        given = x > 1 if op == "Not" else x.astype(np.int32) if op == "BitwiseNot" else x
-        yield Case(name_of(op, shape), [node(op, "x")], {"x": given})
+        yield one(op, [x > 1 if op == "Not" else x.astype(np.int32) if op == "BitwiseNot" else x])
     for op, shape in itertools.product((*BINARY, *COMPARED, *LOGICAL), SIZES):
         x, z = (np.abs(normal(*shape)) + 0.1 for _ in range(2))
         if op in LOGICAL:
@@ -199,26 +191,18 @@ def elementwise() -> Iterator[Case]:
                 each.astype(np.int32) if op.startswith("Bitwise") else each > 1 for each in (x, z)
             )
         attrs = {"fmod": 1} if op == "Mod" else {}
-        made = [node(op, "x z", **attrs)]
-        yield Case(name_of(op, shape), made, {"x": x, "z": z})
-        row = z[:, :, :1, :1].copy()
-        yield Case(name_of(f"{op} by channel", shape), made, {"x": x, "z": row})
+        yield one(op, [x, z], **attrs)
+        yield one(op, [x, z[:, :, :1, :1].copy()], [], " by channel", **attrs)
     for shape in SIZES:
         x = normal(*shape)
         for kind in (6, 7, 10, 2):
-            yield Case(name_of(f"Cast to {kind}", shape), [node("Cast", "x", to=kind)], {"x": x})
-        whole = (100 * x).astype(np.int64)
+            yield one("Cast", [x], [], f" to {kind}", to=kind)
         for kind in (1, 6):
-            cast = [node("Cast", "x", to=kind)]
-            yield Case(name_of(f"Cast of int64 to {kind}", shape), cast, {"x": whole})
-        ends = {"a": np.float32(-1), "b": np.float32(1)}
-        yield Case(name_of("Clip", shape), [node("Clip", "x a b")], {"x": x}, ends)
-        grid = {"s": np.float32(0.02), "p": np.uint8(128)}
-        quantise = [node("QuantizeLinear", "x s p")]
-        yield Case(name_of("QuantizeLinear", shape), quantise, {"x": x}, grid)
-        whole = RNG.integers(0, 255, shape).astype(np.uint8)
-        real = [node("DequantizeLinear", "x s p")]
-        yield Case(name_of("DequantizeLinear", shape), real, {"x": whole}, grid)
+            yield one("Cast", [(100 * x).astype(np.int64)], [], f" to {kind} of int64", to=kind)
+        yield one("Clip", [x], [np.float32(-1), np.float32(1)])
+        grid = [np.float32(0.02), np.uint8(128)]
+        yield one("QuantizeLinear", [x], grid)
+        yield one("DequantizeLinear", [whole(255, *shape).astype(np.uint8)], grid)
 
 
 def reductions() -> Iterator[Case]:
@@ -226,42 +210,23 @@ def reductions() -> Iterator[Case]:
     for kind, shape in itertools.product(REDUCED, SIZES):
         for axes in ((1,), (2, 3), (3,), (0, 1, 2, 3)):
             x = np.abs(normal(*shape)) * (1e-3 if kind in ("Prod", "Sum") else 1) + 1e-3
-            made = [node(f"Reduce{kind}", "x a")]
-            name = name_of(f"Reduce{kind} along {','.join(map(str, axes))}", shape)
-            yield Case(name, made, {"x": x}, {"a": np.array(axes)})
+            yield one(f"Reduce{kind}", [x], [axes], f" along {','.join(map(str, axes))}")
     for shape in SIZES:
-        x = normal(*shape)
+        x, channels = normal(*shape), shape[1]
         for op, axis in itertools.product(("Softmax", "LogSoftmax", "ArgMax", "Hardmax"), (1, 3)):
-            made = [node(op, "x", axis=axis)]
-            yield Case(name_of(f"{op} along {axis}", shape), made, {"x": x})
-        scale = {"a": np.abs(normal(shape[1])) + 1, "b": normal(shape[1])}
-        moments = {"m": normal(shape[1]), "v": np.abs(normal(shape[1])) + 1}
-        made = [node("BatchNormalization", "x a b m v")]
-        yield Case(name_of("BatchNormalization", shape), made, {"x": x}, {**scale, **moments})
-        made = [node("InstanceNormalization", "x a b")]
-        yield Case(name_of("InstanceNormalization", shape), made, {"x": x}, scale)
-        made = [node("GroupNormalization", "x a b", num_groups=4)]
-        yield Case(name_of("GroupNormalization", shape), made, {"x": x}, scale, 21)
-        made = [node("LpNormalization", "x", axis=1)]
-        yield Case(name_of("LpNormalization", shape), made, {"x": x})
-        yield Case(name_of("LRN", shape), [node("LRN", "x", size=5)], {"x": x})
+            yield one(op, [x], [], f" along {axis}", axis=axis)
+        scale = [np.abs(normal(channels)) + 1, normal(channels)]
+        moments = [normal(channels), np.abs(normal(channels)) + 1]
+        yield one("BatchNormalization", [x], [*scale, *moments])
+        yield one("InstanceNormalization", [x], scale)
+        yield one("GroupNormalization", [x], scale, opset=21, num_groups=4)
+        yield one("LpNormalization", [x], axis=1)
+        yield one("LRN", [x], size=5)
     for rows, columns in ((16, 64), (196, 768), (1024, 1024)):
-        x, scale = normal(rows, columns), {"a": normal(columns), "b": normal(columns)}
-        shape = rows, columns
-        yield Case(
-            name_of("LayerNormalization", shape),
-            [node("LayerNormalization", "x a b")],
-            {"x": x},
-            scale,
-        )
-        yield Case(
-            name_of("RMSNormalization", shape),
-            [node("RMSNormalization", "x a")],
-            {"x": x},
-            {"a": scale["a"]},
-            23,
-        )
-        yield Case(name_of("Softmax", shape), [node("Softmax", "x")], {"x": x})
+        x, scale = normal(rows, columns), [normal(columns), normal(columns)]
+        yield one("LayerNormalization", [x], scale)
+        yield one("RMSNormalization", [x], scale[:1], opset=23)
+        yield one("Softmax", [x])
 
 
 def windows() -> Iterator[Case]:
@@ -277,28 +242,22 @@ def windows() -> Iterator[Case]:
         ):
             weights = normal(channels, channels // groups, kernel, kernel)
             attrs = {"strides": [stride] * 2, "pads": [kernel // 2] * 4, "group": groups}
-            name = f"Conv, kernel {kernel} stride {stride}, {groups} groups"
-            yield Case(
-                name_of(name, shape), [node("Conv", "x w", **attrs)], {"x": x}, {"w": weights}
-            )
-        for op, kernel, stride in itertools.product(
-            ("MaxPool", "AveragePool", "LpPool"), (2, 3), (1, 2)
-        ):
+            title = f", kernel {kernel} stride {stride}, {groups} groups"
+            yield one("Conv", [x], [weights], title, **attrs)
+        pools = ("MaxPool", "AveragePool", "LpPool")
+        for op, kernel, stride in itertools.product(pools, (2, 3), (1, 2)):
             attrs = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2}
-            name = f"{op}, kernel {kernel} stride {stride}"
-            yield Case(name_of(name, shape), [node(op, "x", **attrs)], {"x": x})
+            yield one(op, [x], [], f", kernel {kernel} stride {stride}", **attrs)
         for op in ("GlobalAveragePool", "GlobalMaxPool"):
-            yield Case(name_of(op, shape), [node(op, "x")], {"x": x})
+            yield one(op, [x])
         for mode, scale in itertools.product(("nearest", "linear", "cubic"), (0.5, 2, 1.5)):
-            made = helper.make_node("Resize", ["x", "", "s"], ["y"], mode=mode)
-            scales = {"s": np.array([1, 1, scale, scale], np.float32)}
-            yield Case(name_of(f"Resize, {mode} by {scale}", shape), [made], {"x": x}, scales)
+            scales = np.array([1, 1, scale, scale], np.float32)
+            yield one("Resize", [x], [None, scales], f", {mode} by {scale}", mode=mode)
         for op in ("DepthToSpace", "SpaceToDepth"):
-            yield Case(name_of(op, shape), [node(op, "x", blocksize=2)], {"x": x})
+            yield one(op, [x], blocksize=2)
         for mode in ("linear", "nearest", "cubic"):
-            grid = {"x": x, "g": normal(1, *shape[2:], 2) / 2}
-            made = [node("GridSample", "x g", mode=mode)]
-            yield Case(name_of(f"GridSample, {mode}", shape), made, grid)
+            grid = normal(1, *shape[2:], 2) / 2
+            yield one("GridSample", [x, grid], [], f", {mode}", mode=mode)
 
 
 def movements() -> Iterator[Case]:
@@ -306,83 +265,50 @@ def movements() -> Iterator[Case]:
     for shape in SIZES:
         x = normal(*shape)
         for order in ((0, 2, 3, 1), (0, 1, 3, 2), (0, 3, 1, 2), (2, 0, 1, 3)):
-            made = [node("Transpose", "x", perm=order)]
-            yield Case(name_of(f"Transpose {''.join(map(str, order))}", shape), made, {"x": x})
+            yield one("Transpose", [x], [], f" {''.join(map(str, order))}", perm=order)
         for axis in (1, 2, 3):
-            made = [node("Concat", "x z", axis=axis)]
-            yield Case(name_of(f"Concat along {axis}", shape), made, {"x": x, "z": normal(*shape)})
-            split = node("Split", "x", "y z", axis=axis, num_outputs=2)
-            yield Case(name_of(f"Split along {axis}", shape), [split], {"x": x})
-            bounds = {"a": np.array([1]), "b": np.array([shape[axis] - 1]), "c": np.array([axis])}
-            made = [node("Slice", "x a b c")]
-            yield Case(name_of(f"Slice along {axis}", shape), made, {"x": x}, bounds)
-            picked = {"i": whole(shape[axis], shape[axis])}
-            made = [node("Gather", "x i", axis=axis)]
-            yield Case(name_of(f"Gather along {axis}", shape), made, {"x": x, **picked})
-            made = [node("CumSum", "x a")]
-            yield Case(
-                name_of(f"CumSum along {axis}", shape), made, {"x": x}, {"a": np.array(axis)}
-            )
-            places = {"x": x, "i": whole(shape[axis], *shape)}
-            made = [node("GatherElements", "x i", axis=axis)]
-            yield Case(name_of(f"GatherElements along {axis}", shape), made, places)
-            order = np.argsort(x, axis)
-            made = [node("ScatterElements", "x i u", axis=axis)]
-            written = {"x": x, "i": order, "u": normal(*shape)}
-            yield Case(name_of(f"ScatterElements along {axis}", shape), made, written)
+            title, extent = f" along {axis}", shape[axis]
+            yield one("Concat", [x, normal(*shape)], [], title, axis=axis)
+            yield one("Split", [x], [], title, "y z", axis=axis, num_outputs=2)
+            yield one("Slice", [x], [[1], [extent - 1], [axis]], title)
+            yield one("Gather", [x, whole(extent, extent)], [], title, axis=axis)
+            yield one("CumSum", [x], [axis], title)
+            yield one("GatherElements", [x, whole(extent, *shape)], [], title, axis=axis)
+            written = [x, np.argsort(x, axis), normal(*shape)]
+            yield one("ScatterElements", written, [], title, axis=axis)
         for mode in ("constant", "reflect", "edge"):
-            made = [node("Pad", "x p", mode=mode)]
-            pads = {"p": np.array([0, 0, 1, 2, 0, 0, 1, 2])}
-            yield Case(name_of(f"Pad, {mode}", shape), made, {"x": x}, pads)
-        yield Case(
-            name_of("Tile", shape), [node("Tile", "x r")], {"x": x}, {"r": np.array([1, 2, 1, 1])}
-        )
-        wide = {"e": np.array([1, shape[1], *shape[2:]])}
-        yield Case(
-            name_of("Expand", shape), [node("Expand", "x e")], {"x": x[:, :, :1, :1].copy()}, wide
-        )
-        yield Case(name_of("Trilu", shape), [node("Trilu", "x")], {"x": x})
-        made = [node("Where", "m x z")]
-        yield Case(name_of("Where", shape), made, {"m": x > 0, "x": x, "z": normal(*shape)})
-        hot = {"d": np.array([32]), "v": np.array([0, 1], np.float32)}
-        indices = {"x": whole(32, shape[1] * shape[2])}
-        yield Case(name_of("OneHot", shape), [node("OneHot", "x d v")], indices, hot)
-        made = [node("ReverseSequence", "x l", batch_axis=0, time_axis=1)]
-        lengths = {"l": np.array([shape[1] - 1])}
-        yield Case(name_of("ReverseSequence", shape), made, {"x": x, **lengths})
+            yield one("Pad", [x], [[0, 0, 1, 2, 0, 0, 1, 2]], f", {mode}", mode=mode)
+        yield one("Tile", [x], [[1, 2, 1, 1]])
+        yield one("Expand", [x[:, :, :1, :1].copy()], [shape], f" to {shape}")
+        yield one("Trilu", [x])
+        yield one("Where", [x > 0, x, normal(*shape)])
+        indices = whole(32, shape[1] * shape[2])
+        yield one("OneHot", [indices], [[32], np.array([0, 1], np.float32)])
+        lengths = np.array([shape[1] - 1])
+        yield one("ReverseSequence", [x, lengths], batch_axis=0, time_axis=1)
 
 
 def multiplied() -> Iterator[Case]:
     """Yield products, recurrent layers and attention."""
     for rows, depth, columns in ((1, 256, 256), (49, 256, 128), (196, 768, 768)):
-        x, weights = normal(rows, depth), {"w": normal(depth, columns)}
-        shape = rows, depth, columns
-        yield Case(name_of("MatMul", shape), [node("MatMul", "x w")], {"x": x}, weights)
-        yield Case(
-            name_of("MatMul, both given", shape), [node("MatMul", "x w")], {"x": x, **weights}
-        )
-        bias = {"w": normal(columns, depth), "b": normal(columns)}
-        yield Case(name_of("Gemm", shape), [node("Gemm", "x w b", transB=1)], {"x": x}, bias)
+        x, weights = normal(rows, depth), normal(depth, columns)
+        yield one("MatMul", [x], [weights], f" with {columns} columns")
+        yield one("MatMul", [x, weights], [], f", both given, with {columns} columns")
+        bias = [normal(columns, depth), normal(columns)]
+        yield one("Gemm", [x], bias, f" with {columns} columns", transB=1)
     for length, units in ((1, 64), (20, 128), (100, 256)):
-        x = {"x": normal(length, 1, units)}
         for op, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
-            weights = {name: normal(1, gates * units, units) / 16 for name in "wr"}
-            made = [node(op, "x w r", hidden_size=units)]
-            yield Case(name_of(op, (length, units)), made, x, weights)
+            weights = [normal(1, gates * units, units) / 16 for _ in "wr"]
+            yield one(op, [normal(length, 1, units)], weights, hidden_size=units)
     for tokens, heads in ((16, 4), (196, 8), (577, 12)):
-        given = {name: normal(1, tokens, 64 * heads) for name in "qkv"}
-        made = [node("Attention", "q k v", q_num_heads=heads, kv_num_heads=heads)]
-        yield Case(name_of("Attention", (tokens, heads)), made, given, opset=23)
+        given = [normal(1, tokens, 64 * heads) for _ in "qkv"]
+        yield one("Attention", given, opset=23, q_num_heads=heads, kv_num_heads=heads)
 
 
 def cases() -> Iterator[Case]:
     """Yield all."""
-    yield from transposed()
-    yield from indexing()
-    yield from products()
-    yield from maps()
-    yield from elementwise()
-    yield from reductions()
-    yield from windows()
-    yield from movements()
-    yield from multiplied()
+    for family in (
+        *(transposed, indexing, products, maps, elementwise, reductions, windows, movements),
+        multiplied,
+    ):
+        yield from family()

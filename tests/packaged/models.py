@@ -25,17 +25,12 @@ TOLERANCE = 1e-3
 class PackagedModel:
     """A model in a package's folder.
 
-    Attributes
-    ----------
-    module, package : str
-        The module to import, and the package to install; without them ``path`` is a file beside
-        the checkout.
-    path : str
-        The model's path in the package's folder.
-    shapes : mapping
-        The ``shapes`` of `neocpu.compile`: shapes, and values of inputs that become constants.
-    states : mapping of str to str
-        Inputs that take outputs of the previous call, and zeros at first.
+    - `module`, `package`: the module to import, and the package to install; without them ``path``
+      is a file beside the checkout.
+    - `path`: the model's path in the package's folder.
+    - `shapes`: the ``shapes`` of `neocpu.compile`: shapes, and values of inputs that become
+      constants.
+    - `states`: inputs that take outputs of the previous call, and zeros at first.
     """
 
     module: str

@@ -60,10 +60,8 @@ def reader() -> Any:
 class Session:
     """A session of ONNX Runtime, with a neocpu module for each input shape.
 
-    Attributes
-    ----------
-    differences : list of float
-        The difference of each output from ONNX Runtime's, relative to its largest value.
+    - `differences`: the difference of each output from ONNX Runtime's, relative to its largest
+      value.
     """
 
     path: Path

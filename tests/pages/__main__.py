@@ -18,8 +18,7 @@ sys.path.append(str(Path(__file__).parents[1] / "neocpu" / "cli"))
 
 import browser
 
-from tests.pages.page_times import page_times
-from tests.pages.redrawn import redrawn
+from tests.pages.page_times import page_times, redrawn
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "pages"

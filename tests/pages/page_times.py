@@ -1,9 +1,17 @@
-"""The time that a browser takes to show a page."""
+"""The time that a browser takes to show a page, and existing pages drawn anew."""
 
+import html
+import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from browser import Page
+
+from neocpu.plan.pages.page import page_text
+from neocpu.plan.result_pages.result_page import result_page
 
 NOTED = """
 window.neocpuTimes = {};
@@ -20,12 +28,8 @@ new MutationObserver(() => {
 class PageTimes:
     """The size of a page in bytes, and milliseconds from the start of loading.
 
-    Attributes
-    ----------
-    paint : float
-        The time until something is visible.
-    interactive : float
-        The time until everything is drawn and can be used.
+    - `paint`: the time until something is visible.
+    - `interactive`: the time until everything is drawn and can be used.
     """
 
     name: str
@@ -52,3 +56,24 @@ def page_times(page: Page, path: Path) -> PageTimes:
     return PageTimes(
         path.name, path.stat().st_size, page.value(f"Math.min(...{paints})"), max(times.values())
     )
+
+
+def redrawn(path: Path) -> str:
+    """Return a page of the same data, drawn by today's code."""
+    text = path.read_text()
+    data: dict[str, Any] = json.loads(_between(text, '<script type="application/json" id="data">'))
+    if "sections" not in data:
+        fresh: Any = SimpleNamespace(name=data["name"], to_json=lambda: data)
+        return page_text(fresh)
+    title = html.unescape(_between(text, "<h1>"))
+    return result_page(title, [_section(each) for each in data["sections"]])
+
+
+def _between(text: str, begin: str) -> str:
+    found = re.search(f"{re.escape(begin)}(.*?)</", text)
+    assert found
+    return found[1]
+
+
+def _section(data: dict[str, Any]) -> Any:
+    return SimpleNamespace(to_json=lambda: data)

@@ -6,8 +6,7 @@ from pathlib import Path
 import browser
 
 from tests.pages.__main__ import NETWORKS, PAGES
-from tests.pages.page_times import PageTimes, page_times
-from tests.pages.redrawn import redrawn
+from tests.pages.page_times import page_times, redrawn
 
 ROOT = Path(__file__).parents[2]
 REPORTS = {f"{name}.html" for name in NETWORKS}
@@ -48,20 +47,3 @@ def test_every_view_of_large_networks(tmp_path: Path) -> None:
             page.press("ArrowRight")
             assert page.value(chosen) != before
             assert page.complaints == []
-
-
-@browser.NEEDED
-def test_every_other_page(tmp_path: Path) -> None:
-    with browser.browser() as page:
-        for path in sorted(PAGES.iterdir()):
-            if path.name in REPORTS:
-                continue
-            (tmp_path / path.name).write_text(redrawn(path))
-            for width in (1400, 390):
-                page.open(tmp_path / path.name, width)
-                page.look_well(width)
-
-
-def test_page_times_are_printed_with_units() -> None:
-    times = PageTimes("a.html", 12_345, 34.6, 120.2)
-    assert str(times) == "a.html: 12 kB, first paint 35 ms, interactive 120 ms"

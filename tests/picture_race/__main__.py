@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
 
 import neocpu
 from neocpu.bench.engines.engine_session import Session
@@ -30,6 +29,7 @@ from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.peers import ONNXRUNTIME, OPENVINO, install_hint, installed
 from neocpu.frontend.models import build
 from neocpu.frontend.processing.processing import Processing
+from tests.text_models import text_model
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FACTORS = (1 / (255 * np.array(STD))).astype(np.float32)
@@ -84,45 +84,10 @@ def prepare(pixels: np.ndarray, resize: Resizing, out: np.ndarray) -> np.ndarray
     return out
 
 
-def contests(
-    alone: Call, whole: Call, prepared: Call, plain: neocpu.Module, others: Mapping[str, Session]
-) -> dict[str, tuple[Call, Call]]:
-    """Return the pairs to race.
-
-    Parameters
-    ----------
-    alone, whole : callable
-        Prepare a picture in the artifact, and run the network on it too.
-    prepared : callable
-        Prepares a picture outside the artifact, and returns it.
-    plain : neocpu.Module
-        The network.
-    others : mapping of str to Session
-        The network in other engines, which read what ``prepared`` writes.
-    """
-
-    def after(run: Call) -> Call:
-        return lambda: (prepared(), run())
-
-    return {
-        "preparation": (alone, prepared),
-        "the whole": (whole, lambda: plain(prepared())),
-        **{
-            f"the whole, {engine} in float32": (whole, after(peer.run))
-            for engine, peer in others.items()
-        },
-    }
-
-
 def passing(name: str, shape: tuple[int, ...]) -> onnx.ModelProto:
     """Return a model that returns its input, so that only the preparation takes time."""
-    values = [
-        helper.make_tensor_value_info(each, TensorProto.FLOAT, shape) for each in (name, "same")
-    ]
-    graph = helper.make_graph(
-        [helper.make_node("Identity", [name], ["same"])], "passing", values[:1], values[1:]
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    kind = f"float{[*shape]}"
+    return text_model(f"passing ({kind} {name}) => ({kind} same) {{ same = Identity ({name}) }}")
 
 
 def race(first: Call, second: Call, rounds: int) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -137,6 +102,11 @@ def race(first: Call, second: Call, rounds: int) -> tuple[tuple[float, float], t
             seconds.append(time.perf_counter() - start)
     ours, theirs = (sorted(seconds[5:]) for seconds in times)
     return _milliseconds(ours), _milliseconds(theirs)
+
+
+def _both(before: Call, run: Call) -> None:
+    before()
+    run()
 
 
 def _milliseconds(seconds: list[float]) -> tuple[float, float]:
@@ -183,13 +153,12 @@ def main() -> None:
             whole = compiled(model, processing=processing)
             seen = alone.run({name: pixels[None]})["same"]
             steps = np.abs(seen - prepare(pixels, resize, image)) / FACTORS[:, None, None]
-            pairs = contests(
-                partial(alone, pixels[None]),
-                partial(whole, pixels[None]),
-                partial(prepare, pixels, resize, image),
-                plain,
-                others,
-            )
+            entire = partial(whole, pixels[None])
+            before = partial(prepare, pixels, resize, image)
+            runs = {"the whole": lambda: plain(image)}
+            runs |= {f"the whole, {each} in float32": peer.run for each, peer in others.items()}
+            pairs = {"preparation": (partial(alone, pixels[None]), before)}
+            pairs |= {what: (entire, partial(_both, before, run)) for what, run in runs.items()}
             for what, pair in pairs.items():
                 ours, theirs = race(*pair, asked.rounds)
                 ratios = [b / a for a, b in zip(ours, theirs, strict=True)]

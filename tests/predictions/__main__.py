@@ -38,8 +38,7 @@ from tests.predictions.fit import Fit, company, measured_rates, write
 from tests.predictions.measured import Measurement, table
 from tests.predictions.transformer import TRANSFORMERS, transformer
 from tests.zoo.architectures import ARCHITECTURES
-from tests.zoo.exports import exports
-from tests.zoo.kept_results import keep, kept
+from tests.zoo.exports import exports, keep, kept
 
 SECONDS = 900
 NETWORKS = (

@@ -26,17 +26,23 @@ EPILOGUES = [
 ]
 
 
+def drawn(template, workload: Conv2dWorkload, scheme):
+    """Return random operands, the arguments of a kernel, and the shape and type of its output."""
+    operands = random_operands(workload, 1)
+    weights = template.pack_weights(operands.weights, workload, scheme)
+    arguments = kernel_arguments(workload, scheme, operands, weights)
+    *shapes, output = template.argument_shapes(workload, scheme)
+    assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
+    return operands, arguments, output
+
+
 def check_template(
     template, workload: Conv2dWorkload, scheme, threads: int = 1, target: CpuTarget = HOST
 ) -> None:
     """Run one scheme on random data; the padded lanes of its input hold garbage."""
-    operands = random_operands(workload, 1)
-    weights = template.pack_weights(operands.weights, workload, scheme)
-    arguments = kernel_arguments(workload, scheme, operands, weights)
-    shapes = template.argument_shapes(workload, scheme)
-    assert tuple((a.shape, str(a.dtype)) for a in arguments) == shapes[:-1]
+    operands, arguments, (shape, _) = drawn(template, workload, scheme)
     func = template.lower(workload, scheme, target, threads)
-    got = scheme.out_layout.unpack(run(func, arguments, shapes[-1][0]), workload.out_channels)
+    got = scheme.out_layout.unpack(run(func, arguments, shape), workload.out_channels)
     exact = replace(operands, data=operands.data.astype(np.float64))
     taps = math.prod(workload.kernel_shape[1:])
     np.testing.assert_allclose(
@@ -48,11 +54,7 @@ def check_exact(
     template, workload: Conv2dWorkload, scheme, threads: int, target: CpuTarget
 ) -> None:
     """Run one scheme of an integer convolution, which must be exact, on any CPU."""
-    operands = random_operands(workload, 1)
-    weights = template.pack_weights(operands.weights, workload, scheme)
-    arguments = kernel_arguments(workload, scheme, operands, weights)
-    *shapes, (shape, dtype) = template.argument_shapes(workload, scheme)
-    assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
+    operands, arguments, (shape, dtype) = drawn(template, workload, scheme)
     func = in_any_integers(template.lower(workload, scheme, target, threads), target)
     expected = conv2d(workload, operands)
     assert np.unique(expected).size > min(20, expected.size // 20)  # neither clipped nor all equal

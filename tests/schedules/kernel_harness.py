@@ -15,8 +15,9 @@ import numpy as np
 import tvm
 import tvm_ffi
 from numpy.typing import NDArray
-from tvm import tirx
+from tvm import relax, tirx
 
+from neocpu.building.pipeline import LEGALIZATIONS
 from neocpu.runtime.guarding import is_guarded
 from neocpu.runtime.guarding.guarded_memory import EDGES, guarded
 from neocpu.runtime.guarding.guarded_workspaces import Workspaces
@@ -201,6 +202,30 @@ def compile_for(func, target: CpuTarget) -> str:
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     built = tvm.tirx.build(module, target.to_tvm(), pipeline=PIPELINE)
     return str(built.inspect_source("asm"))
+
+
+def fuse(build: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[Any, list[int]]:
+    """Return the single fused PrimFunc and the order its inputs are passed in."""
+    bb = relax.BlockBuilder()
+    names = [f"x{i}" for i in range(len(shapes))]
+    inputs = [
+        relax.Var(name, relax.TensorType(shape, "float32"))
+        for name, shape in zip(names, shapes, strict=True)
+    ]
+    with bb.function("main", inputs):
+        with bb.dataflow():
+            output = bb.emit_output(build(relax.op, *inputs))
+        bb.emit_func_output(output)
+    passes = [
+        relax.transform.LegalizeOps(LEGALIZATIONS),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+    ]
+    module = tvm.transform.Sequential(passes)(bb.get())
+    (func,) = [f for f in module.functions.values() if isinstance(f, tirx.PrimFunc)]
+    order = [names.index(p.name) for p in func.params if p.name in names]
+    return func, order
 
 
 def normal(shape: tuple[int, ...], seed: int = 0) -> NDArray:

@@ -19,13 +19,13 @@ import numpy as np
 import tvm
 import tvm_ffi
 from numpy.typing import NDArray
-from tvm import relax, tirx
+from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import kernel_arguments, random_operands
-from neocpu.schedules.operators.concat import lower_concat
+from neocpu.schedules.operators.concat import lower_concat, lower_gather
 from neocpu.schedules.operators.dense import (
     DenseWorkload,
     argument_shapes,
@@ -33,23 +33,19 @@ from neocpu.schedules.operators.dense import (
     pack_weights,
 )
 from neocpu.schedules.operators.elementwise import schedule_function
-from neocpu.schedules.operators.gather import lower_gather
 from neocpu.schedules.operators.layout_transform import lower_transform
 from neocpu.schedules.operators.pool import lower_global_pool, lower_pool
-from neocpu.schedules.operators.pool_workload import PoolWorkload
-from neocpu.schedules.operators.ranking.non_max_suppression import (
-    NonMaxSuppressionWorkload,
-    lower_non_max_suppression,
-)
+from neocpu.schedules.operators.ranking.non_max_suppression import lower_non_max_suppression
 from neocpu.schedules.operators.ranking.top_k import lower_top_k
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
-from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
-from tests.conv_workloads import conv_workload
+from tests import conv_workloads
+from tests.conv_workloads import conv_workload, pool_workload, suppression
 from tests.schedules.kernel_harness import (
     HOST,
     call,
+    fuse,
     load_guarded,
     normal,
     pipeline,
@@ -79,14 +75,10 @@ class Kernel:
 class Defect:
     """A defect of a kernel.
 
-    Attributes
-    ----------
-    argument : int
-        Number of the argument that is accessed wrongly, or `WORKSPACE`.
-    access : str
-        Whether the indices of loads or of stores are off, or the extent of the outermost loop.
-    shift : int
-        The number of elements by which they are off.
+    - `argument`: number of the argument that is accessed wrongly, or `WORKSPACE`.
+    - `access`: whether the indices of loads or of stores are off, or the extent of the outermost
+      loop.
+    - `shift`: the number of elements by which they are off.
     """
 
     argument: int
@@ -115,21 +107,8 @@ def dense() -> Kernel:
 
 def fused(build: Callable[..., Any], output: tuple[int, ...], *shapes: tuple[int, ...]) -> Kernel:
     """Return Relax operators as one kernel with the generic schedule."""
-    builder = relax.BlockBuilder()
-    inputs = [relax.Var(f"x{i}", relax.TensorType(s, "float32")) for i, s in enumerate(shapes)]
-    with builder.function("main", inputs):
-        with builder.dataflow():
-            result = builder.emit_output(build(relax.op, *inputs))
-        builder.emit_func_output(result)
-    passes = (
-        relax.transform.LegalizeOps(),
-        relax.transform.AnnotateTIROpPattern(),
-        relax.transform.FuseOps(),
-        relax.transform.FuseTIR(),
-    )
-    module = tvm.transform.Sequential(list(passes))(builder.get())
-    (func,) = (f for f in module.functions.values() if isinstance(f, tirx.PrimFunc))
-    arrays = [normal(shape, seed) for seed, shape in enumerate(shapes)]
+    func, order = fuse(build, *shapes)
+    arrays = [normal(shapes[number], number) for number in order]
     return Kernel(schedule_function(func, HOST), arrays, [unwritten(output)])
 
 
@@ -140,16 +119,7 @@ def transform(source: DataLayout, destination: DataLayout) -> Kernel:
 
 
 def pool(kind: str, layout: DataLayout) -> Kernel:
-    workload = PoolWorkload(
-        kind=kind,
-        batch=1,
-        channels=17,
-        height=9,
-        width=11,
-        kernel=(3, 3),
-        stride=(2, 2),
-        padding=ONE,
-    )
+    workload = pool_workload(kind, (1, 17, 9, 11), (3, 3), stride=(2, 2), padding=ONE)
     inputs = [layout.pack(normal(workload.input_shape))]
     func = lower_pool(workload, layout, HOST)
     return Kernel(func, inputs, [unwritten(layout.shape(workload.output_shape))])
@@ -163,10 +133,8 @@ def global_pool() -> Kernel:
 
 def concat() -> Kernel:
     shapes = [(1, c, 5, 7) for c in (3, 6)]
-    inputs = [normal(shape) for shape in shapes]
-    return Kernel(
-        lower_concat(shapes, 1, HOST, Format(NCHW, "float32")), inputs, [unwritten((1, 9, 5, 7))]
-    )
+    func = lower_concat(shapes, 1, HOST, Format(NCHW, "float32"))
+    return Kernel(func, [normal(shape) for shape in shapes], [unwritten((1, 9, 5, 7))])
 
 
 def gather() -> Kernel:
@@ -177,9 +145,7 @@ def gather() -> Kernel:
 
 
 def join() -> Kernel:
-    workload = JoinWorkload(
-        operator="elementwise", batch=1, channels=(40, 40), height=7, width=9, block=8
-    )
+    workload = conv_workloads.join("elementwise", (40, 40), (1, 7, 9))
     (scheme,) = registry.schemes(workload, HOST)
     *inputs, output = registry.argument_shapes(workload, scheme)
     func = registry.lower(workload, scheme, HOST, 1)
@@ -192,9 +158,7 @@ def top_k() -> Kernel:
 
 
 def non_max_suppression() -> Kernel:
-    workload = NonMaxSuppressionWorkload(
-        batch=1, classes=2, boxes=21, max_output=10, iou_threshold=0.5, score_threshold=0.0
-    )
+    workload = suppression(1, 2, 21, 10, score_threshold=0.0)
     corner = normal((1, 21, 2))
     boxes = np.concatenate([corner, corner + 0.1], 2)
     outputs = [unwritten((workload.rows, 3), "int64"), unwritten((1,), "int64")]
@@ -306,17 +270,9 @@ def _with_one_more_turn(body: Any, turns: int) -> Any:
     def longer(loop: Any) -> Any:
         if not loop.loop_var.same_as(loops[0].loop_var):
             return loop
-        return tirx.For(
-            loop.loop_var,
-            loop.min,
-            loop.extent + turns,
-            loop.kind,
-            loop.body,
-            loop.thread_binding,
-            loop.annotations,
-            loop.step,
-            loop.span,
-        )
+        extent, after = loop.extent + turns, (loop.annotations, loop.step, loop.span)
+        kind, binding = loop.kind, loop.thread_binding
+        return tirx.For(loop.loop_var, loop.min, extent, kind, loop.body, binding, *after)
 
     return tvm_ffi.structural_map(body, (tirx.For, longer))
 

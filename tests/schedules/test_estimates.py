@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from conv_workloads import conv_workload
+from conv_workloads import conv_workload, join
 
 from neocpu.foundation.cpus import CACHES
 from neocpu.schedules import registry
@@ -17,7 +17,7 @@ from neocpu.schedules.estimates.memory_traffic import fork_seconds
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.group_schemes import GroupScheme
 from neocpu.schedules.vocabulary.layout import DataLayout
-from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
+from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS
 from neocpu.schedules.vocabulary.scheme import (
     DirectScheme,
@@ -143,19 +143,12 @@ def test_memory_bounds_estimates(target):
         blocks = ((1, lanes), (lanes, 1), (lanes, 4 * lanes))
         formats = [[Format(DataLayout(block), "float32") for block in pair] for pair in blocks]
         joins = [
-            JoinWorkload(
-                operator=operator,
-                batch=1,
-                channels=(channels,) * 2,
-                height=side,
-                width=side,
-                block=lanes,
-            )
+            join(operator, (channels,) * 2, (1, side, side), lanes)
             for operator in ("elementwise", "concat")
         ]
         for workload, scheme in (
             *((TransformWorkload.between(shape, *pair), TransformScheme()) for pair in formats),
-            *((join, JoinScheme()) for join in joins),
+            *((each, JoinScheme()) for each in joins),
         ):
             seconds = curve(workload, scheme, target)
             check(seconds)

@@ -34,34 +34,34 @@ WITH_MATRICES = {
     "avx512": parse_target("llvm -mcpu=sapphirerapids"),
     "neon": WITH_DOT_PRODUCTS["neon"],
 }
-PAD = (1, 1, 1, 1)
 STEPS = (EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))
 INTEGERS = Numerics(data="uint8", weights="int8", sum="int32", output="uint8")
 ROUNDED = tuple(EpilogueOp(kind) for kind in ("bias_add", "rescale", "relu", "round"))
-# Odd sizes, so that there are tails to review.
+
+
+def conv(channels, filters, side=3, epilogue=STEPS, **more):
+    """Return a convolution of odd sizes, so that there are tails to review."""
+    more["padding"] = (side // 2,) * 4
+    size = (1, channels, 9, 11, filters, (side, side))
+    return conv_workload(*size, epilogue=epilogue, **more)
+
+
+def integers(channels, filters):
+    return conv(channels, filters, epilogue=ROUNDED, numerics=INTEGERS)
+
+
 WORKLOADS = {
-    "conv2d_direct": conv_workload(1, 32, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
-    "conv2d_nchw": conv_workload(1, 5, 9, 11, 7, (3, 3), padding=PAD, epilogue=STEPS),
-    "conv2d_depthwise": conv_workload(
-        1, 32, 9, 11, 32, (3, 3), padding=PAD, groups=32, epilogue=STEPS
-    ),
-    "conv2d_grouped": conv_workload(
-        1, 64, 9, 11, 64, (3, 3), padding=PAD, groups=4, epilogue=STEPS
-    ),
-    "conv2d_pointwise": conv_workload(1, 32, 9, 11, 48, (1, 1), epilogue=STEPS),
-    "conv2d_strassen": conv_workload(1, 72, 9, 11, 64, (1, 1), epilogue=STEPS),
-    "conv2d_winograd": conv_workload(1, 32, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
-    "conv2d_dot": conv_workload(
-        1, 32, 9, 11, 32, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=ROUNDED
-    ),
-    "conv2d_matrix": conv_workload(
-        1, 64, 9, 11, 32, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=ROUNDED
-    ),
-    "conv2d_split": conv_workload(1, 64, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
-    # Of the same template, without an instruction on NEON.
-    "conv2d_winograd_integers": conv_workload(
-        1, 32, 9, 11, 32, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=ROUNDED
-    ),
+    "conv2d_direct": conv(32, 32),
+    "conv2d_nchw": conv(5, 7),
+    "conv2d_depthwise": conv(32, 32, groups=32),
+    "conv2d_grouped": conv(64, 64, groups=4),
+    "conv2d_pointwise": conv(32, 48, 1),
+    "conv2d_strassen": conv(72, 64, 1),
+    "conv2d_winograd": conv(32, 32),
+    "conv2d_dot": integers(32, 32),
+    "conv2d_matrix": integers(64, 32),
+    "conv2d_split": conv(64, 32),
+    "conv2d_winograd_integers": integers(32, 32),  # without an instruction on NEON
     "layout_transform": TransformWorkload(
         batch=1, channels=32, height=9, width=11, in_block=1, out_block=16
     ),

@@ -1,6 +1,7 @@
 """Layouts, workloads, schemes: parse ∘ print, pack ∘ unpack, JSON round trips."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,41 +118,21 @@ def test_impossible_convolutions_are_refused(change):
         Conv2dWorkload.from_json({**data, **change})
 
 
+TRANSFORM = TransformWorkload(batch=1, channels=8, height=9, width=9, in_block=1, out_block=8)
+JOIN = JoinWorkload(operator="concat", batch=1, channels=(8, 16), height=9, width=9, block=8)
+
+
 @pytest.mark.parametrize(
     ("workload", "change"),
     [
-        (
-            TransformWorkload(batch=1, channels=8, height=9, width=9, in_block=1, out_block=8),
-            {"in_block": 0},
-        ),
-        (
-            TransformWorkload(batch=1, channels=8, height=9, width=9, in_block=1, out_block=8),
-            {"batch": True},
-        ),
-        (
-            TransformWorkload(batch=1, channels=8, height=9, width=9, in_block=1, out_block=8),
-            {"dtype": ["float32"]},
-        ),
-        (
-            JoinWorkload(operator="concat", batch=1, channels=(8, 16), height=9, width=9, block=8),
-            {"operator": "elementwise"},
-        ),
-        (
-            JoinWorkload(operator="concat", batch=1, channels=(8, 16), height=9, width=9, block=8),
-            {"operator": "split"},
-        ),
-        (
-            JoinWorkload(operator="concat", batch=1, channels=(8, 16), height=9, width=9, block=8),
-            {"channels": []},
-        ),
-        (
-            JoinWorkload(operator="concat", batch=1, channels=(8, 16), height=9, width=9, block=8),
-            {"channels": [8, -8]},
-        ),
-        (
-            JoinWorkload(operator="concat", batch=1, channels=(8, 16), height=9, width=9, block=8),
-            {"dtype": {}},
-        ),
+        (TRANSFORM, {"in_block": 0}),
+        (TRANSFORM, {"batch": True}),
+        (TRANSFORM, {"dtype": ["float32"]}),
+        (JOIN, {"operator": "elementwise"}),
+        (JOIN, {"operator": "split"}),
+        (JOIN, {"channels": []}),
+        (JOIN, {"channels": [8, -8]}),
+        (JOIN, {"dtype": {}}),
     ],
     ids=str,
 )
@@ -171,8 +152,6 @@ def test_every_field_changes_the_key():
         {"epilogue": (EpilogueOp("clip", (0.0, 6.0)),)}, {"prologue": (EpilogueOp("relu"),)},
         {"prologue": (EpilogueOp("gate"),)},
     ]  # fmt: skip
-    from dataclasses import replace
-
     keys = {replace(base, **change).key() for change in changes} | {base.key()}
     assert len(keys) == len(changes) + 1
 
@@ -206,13 +185,17 @@ def test_workload_geometry():
     assert dilated.output_shape == (1, 4, 9, 9)
 
 
+DIRECT = DirectScheme(16, 32, reg_n=7, unroll_ker=True, reg_oh=2)
+PLAIN = NchwScheme(8, 16)
+
+
 @pytest.mark.parametrize(
     "scheme",
     [
-        DirectScheme(16, 32, reg_n=7, unroll_ker=True, reg_oh=2),
-        DirectScheme(16, 32, reg_n=7, unroll_ker=True, reg_oh=2, out_bn=64),
+        DIRECT,
+        replace(DIRECT, out_bn=64),
         DepthwiseScheme(16, 4, False),
-        NchwScheme(8, 16),
+        PLAIN,
         WinogradScheme(16, 32, reg_n=14, tile=4, reg_oc=32, strip=2, oc_split=True),
     ],
     ids=str,
@@ -222,13 +205,12 @@ def test_scheme_survives_json(scheme):
 
 
 def test_a_scheme_without_a_fold_is_written_as_it_was_before_there_were_any():
-    plain = DirectScheme(16, 32, reg_n=7, unroll_ker=True, reg_oh=2)
     expected = {"ic_bn": 16, "oc_bn": 32, "reg_n": 7, "unroll_ker": True, "reg_oh": 2}
-    assert plain.to_json() == {"template": "conv2d_direct", **expected}
-    assert "out_bn" not in str(plain)
-    folded = scheme_from_json({**plain.to_json(), "out_bn": 16})
+    assert DIRECT.to_json() == {"template": "conv2d_direct", **expected}
+    assert "out_bn" not in str(DIRECT)
+    folded = scheme_from_json({**DIRECT.to_json(), "out_bn": 16})
     assert str(folded).endswith("reg_oh=2 out_bn=16)")
-    assert (plain.out_layout, folded.out_layout) == (DataLayout(32), DataLayout(16))
+    assert (DIRECT.out_layout, folded.out_layout) == (DataLayout(32), DataLayout(16))
 
 
 @pytest.mark.parametrize(
@@ -237,14 +219,14 @@ def test_a_scheme_without_a_fold_is_written_as_it_was_before_there_were_any():
         {},
         {"template": "winograd"},
         {"template": "conv2d_direct", "ic_bn": 16},
-        {**NchwScheme(8, 16).to_json(), "extra": 1},
-        {**NchwScheme(8, 16).to_json(), "out_bn": 16},
-        {**NchwScheme(8, 16).to_json(), "reg_n": "16"},
-        {**NchwScheme(8, 16).to_json(), "reg_n": -1},
-        {**NchwScheme(8, 16).to_json(), "reg_n": 0},
-        {**NchwScheme(8, 16).to_json(), "reg_n": True},
-        {**DirectScheme(16, 32, reg_n=7, unroll_ker=True, reg_oh=2).to_json(), "unroll_ker": 1},
-        {**DirectScheme(16, 32, reg_n=7, unroll_ker=True, reg_oh=2).to_json(), "out_bn": -16},
+        {**PLAIN.to_json(), "extra": 1},
+        {**PLAIN.to_json(), "out_bn": 16},
+        {**PLAIN.to_json(), "reg_n": "16"},
+        {**PLAIN.to_json(), "reg_n": -1},
+        {**PLAIN.to_json(), "reg_n": 0},
+        {**PLAIN.to_json(), "reg_n": True},
+        {**DIRECT.to_json(), "unroll_ker": 1},
+        {**DIRECT.to_json(), "out_bn": -16},
     ],
 )
 def test_bad_schemes_are_refused(data):
@@ -255,6 +237,4 @@ def test_bad_schemes_are_refused(data):
 def test_a_fold_to_the_kernels_own_block_is_refused():
     """Otherwise a record could name a scheme by two spellings."""
     with pytest.raises(ValueError, match="out_bn=32 is oc_bn"):
-        scheme_from_json(
-            {**DirectScheme(16, 32, reg_n=7, unroll_ker=True, reg_oh=2).to_json(), "out_bn": 32}
-        )
+        scheme_from_json({**DIRECT.to_json(), "out_bn": 32})

@@ -24,8 +24,7 @@ from pathlib import Path
 
 from tests.zoo.architectures import ARCHITECTURES, EXPORTERS, Architecture
 from tests.zoo.check import Outcome
-from tests.zoo.exports import exports
-from tests.zoo.kept_results import keep, kept
+from tests.zoo.exports import exports, keep, kept
 
 COMPILE_SECONDS = 600
 

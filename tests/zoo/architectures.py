@@ -13,13 +13,9 @@ from dataclasses import dataclass
 class Architecture:
     """One network with random weights.
 
-    Attributes
-    ----------
-    name : str
-        The name, for example ``timm.resnet50``.
-    shape : tuple of int
-        The shape of its float32 input: smaller than usual where the network allows it, to save
-        time.
+    - `name`: the name, for example ``timm.resnet50``.
+    - `shape`: the shape of its float32 input: smaller than usual where the network allows it, to
+      save time.
     """
 
     name: str
@@ -83,7 +79,7 @@ TIMM = [
         twins_pcpvt_small vgg11 visformer_tiny vit_tiny_patch16_224 volo_d1_224 wide_resnet50_2
         xception41 xcit_nano_12_p16_224""",
         *(1, 3, 0, 0),
-    ),
+    )
 ]
 
 SEGMENTATION = _family(
@@ -118,7 +114,7 @@ TRANSFORMERS = [
         Swinv2ForImageClassification TextNetForImageClassification ViTForImageClassification
         ViTMSNForImageClassification YolosForObjectDetection""",
         *(1, 3, 0, 0),
-    ),
+    )
 ]
 
 EFFICIENTNET_LITE = _family("efficientnet_lite", "lite0", 1, 3, 224, 224)

@@ -29,17 +29,11 @@ TOLERANCE = 1e-3
 class Outcome:
     """The outcome of one model.
 
-    Attributes
-    ----------
-    outcome : str
-        ``agrees``, ``differs``, ``refused``, ``failed`` (any error that is not neocpu's),
-        ``crashed``, ``late``, ``not exported``, or ``alone``: it runs, but not in ONNX Runtime.
-    message : str
-        The reason.
-    error : float
-        The largest difference from ONNX Runtime, relative to an output's largest value.
-    seconds, verify_seconds : float
-        The time of compiling without its check, and of the check.
+    - `outcome`: ``agrees``, ``differs``, ``refused``, ``failed`` (any error that is not neocpu's),
+      ``crashed``, ``late``, ``not exported``, or ``alone``: it runs, but not in ONNX Runtime.
+    - `message`: the reason.
+    - `error`: the largest difference from ONNX Runtime, relative to an output's largest value.
+    - `seconds`, `verify_seconds`: the time of compiling without its check, and of the check.
     """
 
     name: str = ""

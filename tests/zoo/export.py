@@ -12,6 +12,7 @@ import contextlib
 import io
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -22,37 +23,22 @@ QUERIES = 10
 weights differ. Hundreds would have ties that engines round, and order, differently."""
 
 
-class Tensors(torch.nn.Module):
-    """A network whose outputs are tensors instead of a dictionary or a class."""
+class Adapted(torch.nn.Module):
+    """A network that takes one tensor of images, and gives tensors instead of a dictionary."""
 
-    def __init__(self, network: torch.nn.Module) -> None:
+    def __init__(self, network: torch.nn.Module, inputs: Callable[..., tuple] = lambda x: (x,)):
         super().__init__()
-        self.network = network
+        self.network, self.inputs = network, inputs
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(flat(self.network(x)))
+        return tuple(flat(self.network(*self.inputs(x))))
 
 
-class Pair(torch.nn.Module):
-    """A network for optical flow that takes its two images in one tensor."""
-
-    def __init__(self, network: torch.nn.Module) -> None:
-        super().__init__()
-        self.network = network
+class Flow(Adapted):
+    """A network for optical flow, with its two images in one tensor, and its last result."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.network(x[:, :3], x[:, 3:])[-1]
-
-
-class Detector(torch.nn.Module):
-    """A detector of torchvision, which takes a list of images of three axes."""
-
-    def __init__(self, network: torch.nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(flat(self.network([x[0]])))
 
 
 def flat(value: object) -> list[torch.Tensor]:
@@ -84,11 +70,12 @@ def _torchvision(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int
         least = "box_score_thresh" if "rcnn" in name else "score_thresh"
         most = "box_detections_per_img" if "rcnn" in name else "detections_per_img"
         more = {"weights_backbone": None, least: 0.005, most: 20, **size}
-        return Detector(torchvision.models.get_model(name, weights=None, **more)), shape
+        network = torchvision.models.get_model(name, weights=None, **more)
+        return Adapted(network, lambda x: ([x[0]],)), shape
     if ".segmentation" in kind:
         more = {"weights_backbone": None}
     network = torchvision.models.get_model(name, weights=None, **more)
-    return (Pair(network) if name.startswith("raft") else Tensors(network)), shape
+    return (Flow if name.startswith("raft") else Adapted)(network), shape
 
 
 def _timm(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int]]:
@@ -122,7 +109,7 @@ def _ultralytics(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[int
             part.num_queries = QUERIES
     with torch.no_grad():
         network(torch.zeros(shape))
-    return Tensors(network), shape
+    return Adapted(network), shape
 
 
 def take_statistics(network: torch.nn.Module, shape: list[int]) -> None:
@@ -164,9 +151,9 @@ def _transformers(name: str, shape: list[int]) -> tuple[torch.nn.Module, list[in
     height, width = size if isinstance(size, list | tuple) else (size, size)
     shape = [1, getattr(config, "num_channels", 3), min(height, 512), min(width, 864)]
     if "RTDetr" not in name:
-        return Tensors(kind(config)), shape
+        return Adapted(kind(config)), shape
     config.num_queries = QUERIES
-    ranking = Tensors(kind(config).eval())
+    ranking = Adapted(kind(config).eval())
     take_statistics(ranking, shape)
     return ranking, shape
 

@@ -1,12 +1,19 @@
-"""ONNX models of the zoo's architectures, a few at a time, by another environment's PyTorch."""
+"""The files of the zoo: models, and results that a later run does not compute again.
+
+Models of the architectures are exported a few at a time, by another environment's PyTorch. Results
+are a line of JSON each.
+"""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any, TypeVar
 
 from tests.zoo.architectures import Architecture
 
@@ -23,11 +30,7 @@ def _exported(
     command = [python, str(Path(__file__).parent / "export.py"), str(folder), exporter, *words]
     try:
         done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=EXPORT_SECONDS * len(words),
-            cwd=folder,
+            command, capture_output=True, text=True, timeout=EXPORT_SECONDS * len(words), cwd=folder
         )
         said = done.stdout
     except subprocess.TimeoutExpired as late:
@@ -67,3 +70,20 @@ def _move(file: Path, to: Path) -> None:
     to.parent.mkdir(parents=True, exist_ok=True)
     for each in sorted(file.parent.glob(f"{file.name}*"), reverse=True):
         shutil.move(each, to.parent / each.name)
+
+
+Result = TypeVar("Result")
+"""A dataclass of numbers, texts and lists of these."""
+
+
+def kept(path: Path, kind: type[Result]) -> list[Result]:
+    """Return the results in a file, which is created if it does not exist."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return [kind(**json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def keep(path: Path, found: Any) -> None:
+    """Append a result."""
+    with path.open("a") as file:
+        file.write(json.dumps(asdict(found)) + "\n")

@@ -20,8 +20,7 @@ from pathlib import Path
 
 from neocpu.foundation.machine.cpu_identity import host_cpu
 from tests.zoo.architectures import ARCHITECTURES
-from tests.zoo.exports import exports
-from tests.zoo.kept_results import keep, kept
+from tests.zoo.exports import exports, keep, kept
 
 PEERS = ("onnxruntime", "openvino")
 RACE_SECONDS = 600
@@ -33,22 +32,14 @@ BOUND = 0.1
 class Race:
     """The race of one model against other engines.
 
-    Attributes
-    ----------
-    name : str
-        The architecture's name.
-    milliseconds : float
-        The median of neocpu's calls; 0 if it was not raced.
-    peers : dict of str to float
-        Calls of others, in milliseconds.
-    ratio, low, high : float
-        The fastest peer's latency divided by ours, and the 95 % interval of that.
-    predicted : float
-        Milliseconds that the compiler predicted.
-    message : str
-        The reason if it was not raced.
-    skippable : float
-        The part of ``predicted`` that some data make needless.
+    - `name`: the architecture's name.
+    - `milliseconds`: the median of neocpu's calls; 0 if it was not raced.
+    - `peers`: calls of others, in milliseconds.
+    - `ratio`, `low`, `high`: the fastest peer's latency divided by ours, and the 95 % interval of
+      that.
+    - `predicted`: milliseconds that the compiler predicted.
+    - `message`: the reason if it was not raced.
+    - `skippable`: the part of ``predicted`` that some data make needless.
     """
 
     name: str
@@ -83,29 +74,19 @@ def raced(name: str, path: Path, rounds: int) -> Race:
     except subprocess.TimeoutExpired:
         return Race(name=name, message=f"not done after {RACE_SECONDS} s")
     except (ValueError, IndexError, KeyError):
-        return Race(
-            name=name, message=f"exit status {done.returncode}: {done.stderr.strip()[-200:]}"
-        )
-    medians = {each["label"]: 1e3 * each["median"] for each in result["latency"]["results"]}
-    wrong = [
-        f"{each['label']} {each['mismatch']}"
-        for each in result["latency"]["results"]
-        if not each["agrees"]
-    ]
+        why = f"exit status {done.returncode}: {done.stderr.strip()[-200:]}"
+        return Race(name=name, message=why)
+    latencies = result["latency"]["results"]
+    medians = {each["label"]: 1e3 * each["median"] for each in latencies}
+    wrong = [f"{each['label']} {each['mismatch']}" for each in latencies if not each["agrees"]]
     ours = medians.pop("neocpu")
     if result["ratio"] is None:
         return Race(name=name, milliseconds=ours, message="no other engine runs it")
-    return Race(
-        name=name,
-        milliseconds=ours,
-        peers=medians,
-        ratio=result["ratio"]["value"],
-        low=result["ratio"]["low"],
-        high=result["ratio"]["high"],
-        predicted=1e3 * result["planned"]["predicted"],
-        message="; ".join(wrong),
-        skippable=1e3 * result["planned"]["skippable"],
-    )
+    found, planned = result["ratio"], result["planned"]
+    times = {name: 1e3 * planned[name] for name in ("predicted", "skippable")}
+    ratio = {"ratio": found["value"], "low": found["low"], "high": found["high"]}
+    message = "; ".join(wrong)
+    return Race(name=name, milliseconds=ours, peers=medians, message=message, **ratio, **times)
 
 
 def summary(races: list[Race]) -> list[str]:

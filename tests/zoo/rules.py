@@ -34,7 +34,7 @@ from neocpu.frontend.shapes.input_shapes import NO_SHAPES
 from neocpu.graph.simplify import simplify
 from neocpu.graph.table import RULES
 from neocpu.runtime.module import Module
-from tests.zoo.kept_results import keep, kept
+from tests.zoo.exports import keep, kept
 
 LEAST = 0.99
 """The least ratio that equal programs may have in a measurement."""
@@ -48,13 +48,9 @@ PLAIN = 4
 class Gain:
     """The gain of one network by one rule.
 
-    Attributes
-    ----------
-    network, rule : str
-    applied : int
-        The number of times that the rule was applied.
-    ratio : float
-        The latency without the rule divided by that with it; 1 where both are the same program.
+    - `applied`: the number of times that the rule was applied.
+    - `ratio`: the latency without the rule divided by that with it; 1 where both are the same
+      program.
     """
 
     network: str

@@ -49,24 +49,23 @@ def test_the_table_counts_exported_models():
     assert "longer than the rest: 1" in text
 
 
-def test_differences_are_of_the_largest_value():
-    assert difference(np.array([1.0, 4.0]), np.array([1.4, 4.0])) == pytest.approx(0.1)
-    assert difference(np.zeros(2), np.zeros(3)) == np.inf
-    assert difference(np.array([np.nan, 1]), np.array([1.0, 1])) == np.inf
-    assert difference(np.array([np.nan, 1]), np.array([np.nan, 1])) == 0.0
+@pytest.mark.parametrize(
+    ("got", "wanted", "expected"),
+    [
+        ([1.0, 4.0], [1.4, 4.0], 0.1),
+        ([0.0, 0.0], [0.0, 0.0, 0.0], np.inf),
+        ([np.nan, 1], [1.0, 1], np.inf),
+        ([np.nan, 1], [np.nan, 1], 0.0),
+    ],
+)
+def test_differences_are_of_the_largest_value(got, wanted, expected):
+    assert difference(np.array(got), np.array(wanted)) == pytest.approx(expected)
 
 
 def race(name, ours, peers, ratio, predicted, skippable=0.0):
-    return Race(
-        name=name,
-        milliseconds=ours,
-        peers=peers,
-        ratio=ratio,
-        low=ratio - 0.1,
-        high=ratio + 0.1,
-        predicted=predicted,
-        skippable=skippable,
-    )
+    ends = {"ratio": ratio, "low": ratio - 0.1, "high": ratio + 0.1}
+    times = {"milliseconds": ours, "predicted": predicted, "skippable": skippable}
+    return Race(name=name, peers=peers, **ends, **times)
 
 
 def test_races_come_to_a_mean_and_a_document():
@@ -114,8 +113,14 @@ def test_graphs_are_distinguished_by_their_computation(tmp_path):
     assert graphs_without(path) == (applied, graphs)
 
 
-def test_a_difference_is_plain_or_takes_more_rounds():
-    assert is_plain([1.5, 1.52, 1.48])
-    assert is_plain([0.8, 0.81, 0.8])
-    assert not is_plain([1.5, 1.5])
-    assert not is_plain([1.01, 1.0, 1.005])
+@pytest.mark.parametrize(
+    ("ratios", "plain"),
+    [
+        ([1.5, 1.52, 1.48], True),
+        ([0.8, 0.81, 0.8], True),
+        ([1.5, 1.5], False),
+        ([1.01, 1, 1.005], False),
+    ],
+)
+def test_a_difference_is_plain_or_takes_more_rounds(ratios, plain):
+    assert is_plain(ratios) == plain

@@ -11,7 +11,7 @@ from tvm import relax
 from neocpu.frontend.converters.node import Node, call_kernel
 from neocpu.ir.constants import constant_value, make_const
 from neocpu.ir.expressions import dtype_of, static_shape
-from neocpu.schedules.operators.quantised.dynamic_quantise import lower_dynamic_quantise
+from neocpu.schedules.operators.quantised.quantise import lower_dynamic_quantise
 
 _EIGHT_BITS: Final = ("int8", "uint8")
 _KINDS: Final = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16"}

@@ -19,9 +19,8 @@ from neocpu.frontend.converters.node import (
 from neocpu.frontend.shapes.extents import MAX_ELEMENTS
 from neocpu.ir.recurrent_calls import kernel_arguments
 from neocpu.ir.row_analysis.kernel_rows import KernelRows
-from neocpu.schedules.recurrent.activations import activations_named
 from neocpu.schedules.recurrent.kernel import lower_recurrent
-from neocpu.schedules.recurrent.workload import GATES, RecurrentWorkload
+from neocpu.schedules.recurrent.workload import GATES, RecurrentWorkload, activations_named
 
 #: Whether each direction runs backwards, by ONNX's word.
 DIRECTIONS: Final[Mapping[str, tuple[bool, ...]]] = {

@@ -20,8 +20,7 @@ from neocpu.lowering.memory.tensor_uses import (
     is_placeable,
     is_reshape,
 )
-from neocpu.schedules.operators.concat import END_TO_END
-from neocpu.schedules.operators.gather import VIEW
+from neocpu.schedules.operators.concat import END_TO_END, VIEW
 from neocpu.schedules.operators.select import SELECT
 
 

@@ -33,8 +33,7 @@ from neocpu.lowering.memory.tensor_uses import (
 )
 from neocpu.runtime.header import MAX_LAUNCH
 from neocpu.schedules.estimates.shared_launch import Piece, launch_seconds
-from neocpu.schedules.operators.concat import END_TO_END
-from neocpu.schedules.operators.gather import VIEW
+from neocpu.schedules.operators.concat import END_TO_END, VIEW
 from neocpu.schedules.operators.select import SELECT
 from neocpu.schedules.recurrent.counted_loop import LOOP_BEGIN, LOOP_END
 from neocpu.search.solver.launches import CallNode, plan_launches

@@ -21,8 +21,7 @@ from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.planning.quantised.grids import either
-from neocpu.schedules.operators.concat import is_shifted
-from neocpu.schedules.operators.gather import lower_gather, slice_offset
+from neocpu.schedules.operators.concat import is_shifted, lower_gather, slice_offset
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 

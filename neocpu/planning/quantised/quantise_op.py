@@ -14,8 +14,7 @@ from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.planning.quantised.grids import STORED, Grid, grid_of, quantised_by
-from neocpu.schedules.operators.quantised import quantised_pack
-from neocpu.schedules.operators.quantised.quantised_pack import lower_quantised_pack
+from neocpu.schedules.operators.quantised.quantise import DESTINATION, SOURCE, lower_quantised_pack
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 
@@ -70,7 +69,7 @@ class QuantiseOp(LayoutOp):
     @property
     def between(self) -> tuple[tuple[Format, Format], ...]:
         """A model's float32 input, and the format that its first layer reads."""
-        return ((quantised_pack.SOURCE, quantised_pack.DESTINATION),)
+        return ((SOURCE, DESTINATION),)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
         """Return the class of elementwise operators."""

@@ -64,20 +64,10 @@ _TAPS: Final[Mapping[str, Mapping[int, _Weigh]]] = {
 class GridSampleWorkload:
     """The sampling of ``points`` points of each image.
 
-    Attributes
-    ----------
-    images, channels : int
-    extents : tuple of int
-        The extents of an image.
-    mode : str
-        ``nearest``, ``linear`` or ``cubic``.
-    padding : str
-        The values beside an image: ``zeros``, ``border`` or ``reflection``.
-    align_corners : bool
-        Whether -1 and 1 are the centres of the outermost pixels, instead of their outer borders.
-    channels_last : bool
-        Whether channels are the last axis of data and output, instead of the second.
-    dtype, grid_dtype : str
+    - `mode`: ``nearest``, ``linear`` or ``cubic``.
+    - `padding`: the values beside an image: ``zeros``, ``border`` or ``reflection``.
+    - `align_corners`: whether -1 and 1 are centres of the outermost pixels, not their borders.
+    - `channels_last`: whether channels are the last axis of data and output, instead of the second.
     """
 
     images: int
@@ -121,9 +111,7 @@ def lower_grid_sample(workload: GridSampleWorkload) -> Any:
 
     ``data`` and ``output`` are ``(images, channels, pixels)`` or ``(images, pixels, channels)``,
     ``grid`` is ``(images, points, rank)``, the last axis of an image first, from -1 to 1. Of a
-    coordinate that is no number -1 is taken, and nothing is farther than int32 reaches.
-
-    ::
+    coordinate that is no number -1 is taken, and nothing is farther than int32 reaches::
 
         parallel image · points · part of the channels     # the last points overlap others
           for vectors of points: offsets and weights of their pixels

@@ -60,9 +60,7 @@ def lower_take(shape: tuple[int, int, int], count: int, dtype: str, index_dtype:
     """Return the scheduled ``PrimFunc(data, indices, output)``: rows of ``data``, in any order.
 
     ``data`` is ``shape``, ``(outer, extent, inner)``, ``indices`` ``(count,)`` and ``output``
-    ``(outer, count, inner)``, all flat. An index outside counts as the nearest one.
-
-    ::
+    ``(outer, count, inner)``, all flat. An index outside counts as the nearest one::
 
         parallel outer · count
           for vectors of inner: output[outer, i] = data[outer, indices[i]]
@@ -94,23 +92,17 @@ def lower_take(shape: tuple[int, int, int], count: int, dtype: str, index_dtype:
 def lower_offsets(batches: int, rows: int, extents: tuple[int, ...], index_dtype: str) -> Any:
     """Return the scheduled ``PrimFunc(indices, offsets)``: the element of each row of indices.
 
-    Parameters
-    ----------
-    batches, rows : int
-        ``indices`` is ``(batches * rows, len(extents))``, ``offsets`` ``(batches * rows,)`` int32.
-    extents : tuple of int
-        The extents of the indexed axes. An offset counts elements of ``(batches, *extents)``,
-        row-major.
+    - `batches`, `rows`: ``indices`` is ``(batches * rows, len(extents))``, ``offsets`` ``(batches *
+      rows,)`` int32.
+    - `extents`: the extents of the indexed axes. An offset counts elements of ``(batches,
+      *extents)``, row-major.
 
     ::
 
         parallel batch · rows: offsets[row] = batch · elements + sum of index · stride
     """
     total, elements, depth = batches * rows, math.prod(extents), len(extents)
-    parameters = (
-        ("indices", (total, len(extents)), index_dtype),
-        ("offsets", (total,), "int32"),
-    )
+    parameters = (("indices", (total, len(extents)), index_dtype), ("offsets", (total,), "int32"))
 
     def body(indices: Any, offsets: Any) -> None:
         given = flat(indices)
@@ -131,11 +123,8 @@ def lower_gather_elements(
 ) -> Any:
     """Return the scheduled ``PrimFunc(data, indices, output)`` of ONNX's GatherElements.
 
-    Parameters
-    ----------
-    data, indices : sequence of int
-        Shapes of one rank. The output has the shape of ``indices``, which is no larger than
-        ``data`` along all axes except ``axis``. Buffers are flat.
+    - `data`, `indices`: shapes of one rank. The output has the shape of ``indices``, which is no
+      larger than ``data`` along all axes except ``axis``. Buffers are flat.
 
     ::
 
@@ -167,13 +156,9 @@ def lower_gather_elements(
 
 @contextmanager
 def _vectors(extents: Sequence[int], elements: int) -> Iterator[tuple[Any, ...]]:
-    """Emit the body for vectors of the last axis.
+    """Emit the body for vectors of the last axis: the index of the first element, and the length.
 
-    Yields
-    ------
-    tuple
-        The index of a vector's first element, and its length. The last vector of a row overlaps the
-        one before it.
+    The last vector of a row overlaps the one before it.
     """
     *lead, last = extents
     width = WIDE if last >= WIDE else 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any, Final
 
 from tvm import tirx
@@ -21,13 +23,7 @@ _LOWEST: Final = -3.4028234663852886e38
 
 @dataclass(frozen=True, slots=True)
 class PeaksWorkload:
-    """The peaks of ``(rows, maps, height, width)`` maps.
-
-    Attributes
-    ----------
-    cubic : float
-        The coefficient of the bicubic interpolation, ONNX's ``cubic_coeff_a``.
-    """
+    """The peaks of ``(rows, maps, height, width)`` maps; `cubic` is ONNX's ``cubic_coeff_a``."""
 
     rows: int
     maps: int
@@ -43,9 +39,7 @@ def lower_resized_peaks(workload: PeaksWorkload) -> Any:
     resized to, bicubically, by the centres of pixels, and pixels outside are those of the border:
     at least 1 and at most `LONGEST`. ``values``, ``(rows, maps)`` float32, are their maxima, and
     ``places``, ``(2, rows, maps)`` int64, the row and the column of each, the first of equal ones.
-    Rows after ``count``, ``(1,)`` int64, are zeros.
-
-    ::
+    Rows after ``count``, ``(1,)`` int64, are zeros::
 
         parallel row · map
           for y in height: line = four rows of data, weighted
@@ -90,11 +84,13 @@ def _emit_search(
     with T.serial(sides[0]) as y:
         above, weights = _emit_taps(workload, y, sides[0], workload.height)
         with T.serial(workload.width) as x:
-            total = _sum(w * data[row, map, a, x] for w, a in zip(weights, above, strict=True))
+            terms = (w * data[row, map, a, x] for w, a in zip(weights, above, strict=True))
+            total = reduce(add, terms)
             T.buffer_store(line, total, [x])
         with T.serial(sides[1]) as x:
             beside, weights = _emit_taps(workload, x, sides[1], workload.width)
-            value = T.Bind(_sum(w * line[b] for w, b in zip(weights, beside, strict=True)))
+            terms = (w * line[b] for w, b in zip(weights, beside, strict=True))
+            value = T.Bind(reduce(add, terms))
             with T.If(value > best[0]), T.Then():
                 T.buffer_store(best, value, [0])
                 T.buffer_store(top, y, [0])
@@ -128,13 +124,6 @@ def _far(cubic: float, distance: Any) -> Any:
     away = distance + _float(1)
     squared = (_float(cubic) * away - _float(5 * cubic)) * away + _float(8 * cubic)
     return squared * away - _float(4 * cubic)
-
-
-def _sum(terms: Any) -> Any:
-    first, *others = terms
-    for term in others:
-        first = first + term
-    return first
 
 
 def _float(value: float) -> Any:

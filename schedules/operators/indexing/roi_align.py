@@ -10,6 +10,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.operators.either import either
 from neocpu.schedules.operators.ranking.compact import clipped
 from neocpu.schedules.tir.builder import (
     ENOUGH_TASKS,
@@ -37,25 +38,14 @@ SUMS: Final = 8192
 class RoiAlignWorkload:
     """A RoiAlign of ``regions`` regions.
 
-    Attributes
-    ----------
-    data : tuple of int
-        NCHW shape.
-    bins : tuple of int
-        The height and width of the output.
-    samples : int
-        The number of samples of a bin in each dimension; 0 for one per pixel.
-    scale, offset : float
-        The mapping of corners to pixels, ``scale * corner - offset``.
-    least : float
-        The smallest height and width of a region, in pixels.
-    counted : bool
-        Whether only a given number of regions count, which is then an argument of the kernel.
-    largest : bool
-        Whether a bin is the largest weighted pixel of its samples, instead of the mean of the
-        samples.
-    channels_last : bool
-        Whether the kernel takes data as NHWC.
+    - `data`: NCHW shape.
+    - `bins`: the height and width of the output.
+    - `samples`: the number of samples of a bin in each dimension; 0 for one per pixel.
+    - `scale`, `offset`: the mapping of corners to pixels, ``scale * corner - offset``.
+    - `least`: the smallest height and width of a region, in pixels.
+    - `counted`: whether a number of regions is given, and no others count.
+    - `largest`: whether a bin is the largest weighted pixel of its samples, not their mean.
+    - `channels_last`: whether the kernel takes data as NHWC.
     """
 
     data: tuple[int, ...]
@@ -86,9 +76,7 @@ def lower_roi_align(workload: RoiAlignWorkload) -> Any:
 
     Corners ``(x1, y1, x2, y2)`` are finite and images exist: what else data holds is cleaned
     before. A region without extent, and samples outside the image, are zeros, as are all regions
-    after ``count``, ``(1,)`` int64.
-
-    ::
+    after ``count``, ``(1,)`` int64::
 
         parallel region · part of the channels
           for bin: for row of samples: for sample:
@@ -115,20 +103,18 @@ def lower_roi_align(workload: RoiAlignWorkload) -> Any:
             width = min(channels, ceil_div(channels, parts * LANES) * LANES)
             first = T.Bind(T.min(task % parts * width, channels - width))
             share = _Share(workload, region, first, width)
-            if number is None:
-                _emit_region(share, (data, corners, images), output)
-            else:
-                with T.If(region < number):
-                    with T.Then():
-                        _emit_region(share, (data, corners, images), output)
-                    with T.Else():
-                        begin = T.Bind((region * channels + first) * bins)
 
-                        def clear(i: Any, lanes: int) -> None:
-                            nothing = splat(_float(0.0), lanes)
-                            T.buffer_store(flat(output), nothing, [span(begin + i, lanes)])
+            def clear() -> None:
+                begin = T.Bind((region * channels + first) * bins)
 
-                        for_vectors(width * bins, LANES, clear)
+                def store(i: Any, lanes: int) -> None:
+                    nothing = splat(_float(0.0), lanes)
+                    T.buffer_store(flat(output), nothing, [span(begin + i, lanes)])
+
+                for_vectors(width * bins, LANES, store)
+
+            counts = None if number is None else region < number
+            either(counts, lambda: _emit_region(share, (data, corners, images), output), clear)
 
     return build_kernel(parameters, body)
 
@@ -155,7 +141,6 @@ class _Share:
 
 
 def _emit_region(share: _Share, inputs: tuple[Any, Any, Any], output: Any) -> None:
-    """Write the bins of a region."""
     workload = share.workload
     data, corners, images = inputs
     image = T.Bind(images[share.region])

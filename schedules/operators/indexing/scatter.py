@@ -46,11 +46,8 @@ REDUCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 class ElementsWorkload:
     """The shapes and the axis of a ScatterElements.
 
-    Attributes
-    ----------
-    data, indices : tuple of int
-        Shapes of one rank. Updates have the shape of ``indices``, which is no larger than ``data``
-        along all axes except ``axis``.
+    - `data`, `indices`: shapes of one rank. Updates have the shape of ``indices``, which is no
+      larger than ``data`` along all axes except ``axis``.
     """
 
     data: tuple[int, ...]
@@ -75,9 +72,7 @@ class ElementsWorkload:
 
 
 def lower_scatter_elements(workload: ElementsWorkload) -> Any:
-    """Return the scheduled ``PrimFunc(data, indices, updates, output)``, on flat buffers.
-
-    ::
+    """Return the scheduled ``PrimFunc(data, indices, updates, output)``, on flat buffers::
 
         parallel part: output = data
         parallel axes in front of the indexed one · part of the last one
@@ -137,11 +132,7 @@ def lower_scatter_elements(workload: ElementsWorkload) -> Any:
 class RowsWorkload:
     """A ScatterND of ``rows`` updates of ``inner`` elements.
 
-    Attributes
-    ----------
-    extents : tuple of int
-        The extents of the indexed axes: data are ``(*extents, inner)``, indices are ``(rows,
-        len(extents))``.
+    - `extents`: data are ``(*extents, inner)``, indices are ``(rows, len(extents))``.
     """
 
     extents: tuple[int, ...]
@@ -169,9 +160,7 @@ class RowsWorkload:
 
 
 def lower_scatter_nd(workload: RowsWorkload) -> Any:
-    """Return the scheduled ``PrimFunc(data, indices, updates, output)``, on flat buffers.
-
-    ::
+    """Return the scheduled ``PrimFunc(data, indices, updates, output)``, on flat buffers::
 
         parallel part: output = data
         parallel part of the elements after the indexed axes

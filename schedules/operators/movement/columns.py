@@ -16,6 +16,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.operators.either import either
 from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
 
 LANES = 16
@@ -27,14 +28,8 @@ MOST_WRITTEN = 8
 class ColumnsWorkload:
     """Columns of windows of ``images`` images of one channel.
 
-    Attributes
-    ----------
-    image, block : tuple of int
-        The extents of an image and of a window.
-    strides, dilations : tuple of int
-        The distances along each axis.
-    pads : tuple of int
-        The padding before each axis, then after each axis.
+    - `image`, `block`: the extents of an image and of a window.
+    - `pads`: the padding before each axis, then after each axis.
     """
 
     images: int
@@ -81,14 +76,12 @@ class ColumnsWorkload:
 
 
 def lower_columns_to_image(workload: ColumnsWorkload) -> Any:
-    """Return the scheduled ``PrimFunc(columns, output)``, with the output ``(images, *image)``.
+    """Return the scheduled ``PrimFunc(columns, output)``, with the output ``(images, *image)``::
 
-    ::
-
-        parallel image
-          output[image] = 0
-          for tap: for row of windows, if it is in the image:
-            for vectors of the row: output[...] += columns[...]
+    parallel image
+      output[image] = 0
+      for tap: for row of windows, if it is in the image:
+        for vectors of the row: output[...] += columns[...]
     """
     w = workload
     size = math.prod(w.image)
@@ -106,12 +99,16 @@ def lower_columns_to_image(workload: ColumnsWorkload) -> Any:
             value = columns[row.column(w, tap, first + x, lanes)]
             T.buffer_store(output, output[there] + value, list(there))
 
-        with task_loop(w.images, w.images * size) as image:
-            for_vectors(size, LANES, partial(clear, image))
-            with _rows(w, image) as row, row.inside(), _taps(w) as taps:
+        def add_up(row: _Row) -> None:
+            with _taps(w) as taps:
                 for tap in taps:
                     first, count = w.bounds(tap)
                     _for_count(count, LANES if stride == 1 else 1, partial(add, row, tap, first))
+
+        with task_loop(w.images, w.images * size) as image:
+            for_vectors(size, LANES, partial(clear, image))
+            with _rows(w, image) as row:
+                either(row.is_inside, partial(add_up, row))
 
     return build_kernel(
         (("columns", w.shape, w.dtype), ("output", (w.images, *w.image), w.dtype)), body
@@ -119,13 +116,11 @@ def lower_columns_to_image(workload: ColumnsWorkload) -> Any:
 
 
 def lower_image_to_columns(workload: ColumnsWorkload) -> Any:
-    """Return the scheduled ``PrimFunc(data, columns)``, with the data ``(images, *image)``.
+    """Return the scheduled ``PrimFunc(data, columns)``, with the data ``(images, *image)``::
 
-    ::
-
-        parallel image
-          for tap: for row of windows: for vectors of the row: columns[...] = data[...]
-          what lies outside the image is zeros
+    parallel image
+      for tap: for row of windows: for vectors of the row: columns[...] = data[...]
+      what lies outside the image is zeros
     """
     w = workload
     width, stride = w.places[-1], w.strides[-1]
@@ -149,16 +144,13 @@ def lower_image_to_columns(workload: ColumnsWorkload) -> Any:
                     end = first + count
                     _for_count(width - end, LANES, partial(clear, row, tap, end))
 
+        def beside(row: _Row) -> None:
+            with _taps(w) as taps:
+                for tap in taps:
+                    for_vectors(width, LANES, partial(clear, row, tap, 0))
+
         with task_loop(w.images, math.prod(w.shape)) as image, _rows(w, image) as row:
-            if not row.tests:
-                whole(row)
-                return
-            with T.If(tirx.all(*row.tests)):
-                with T.Then():
-                    whole(row)
-                with T.Else(), _taps(w) as taps:
-                    for tap in taps:
-                        for_vectors(width, LANES, partial(clear, row, tap, 0))
+            either(row.is_inside, partial(whole, row), partial(beside, row))
 
     return build_kernel(
         (("data", (w.images, *w.image), w.dtype), ("columns", w.shape, w.dtype)), body
@@ -169,15 +161,9 @@ def lower_image_to_columns(workload: ColumnsWorkload) -> Any:
 class _Row:
     """A row of windows and of the image, for one tap along all axes except the last.
 
-    Attributes
-    ----------
-    image : expression
-    taps : expression
-        The number of the tap among those along these axes.
-    places, pixels : tuple of expression
-        The position of the row among windows, and in the image.
-    tests : tuple of expression
-        Conditions that the row is in the image.
+    - `taps`: the number of the tap among those along these axes.
+    - `places`, `pixels`: the position of the row among windows, and in the image.
+    - `tests`: conditions that the row is in the image.
     """
 
     image: Any
@@ -186,14 +172,10 @@ class _Row:
     pixels: tuple[Any, ...]
     tests: tuple[Any, ...]
 
-    @contextmanager
-    def inside(self) -> Iterator[None]:
-        """Emit the body where the row is in the image."""
-        with ExitStack() as nest:
-            if self.tests:
-                nest.enter_context(T.If(tirx.all(*self.tests)))
-                nest.enter_context(T.Then())
-            yield
+    @property
+    def is_inside(self) -> Any:
+        """The condition that the row is in the image; None if there is none."""
+        return tirx.all(*self.tests) if self.tests else None
 
     def column(self, w: ColumnsWorkload, tap: Any, x: Any, lanes: int) -> tuple[Any, ...]:
         """Return the index of a tap along the last axis, for windows from ``x`` on."""

@@ -54,7 +54,6 @@ def permutation_of(block: Any) -> tuple[int, ...] | None:
 
 
 def _constant(extent: Any) -> int | None:
-    """Return a constant extent, or None for a dynamic one."""
     return int(extent) if isinstance(extent, tirx.IntImm) else None
 
 
@@ -64,9 +63,7 @@ def lower_permutation(
     """Return the scheduled ``PrimFunc(data, output)`` of ``numpy.transpose(data, axes)``.
 
     None where elements are not moved from one last axis to another, or where either is too short
-    for tiles.
-
-    ::
+    for tiles::
 
         parallel other axes · range of the last axis read
           for tile along the last axis written: for tile of the range:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.operators.either import either
 from neocpu.schedules.tir.builder import (
     ENOUGH_TASKS,
     build_kernel,
@@ -37,26 +38,15 @@ PIXEL: Final = 4
 class PictureWorkload:
     """The conversion of pictures of one size.
 
-    Attributes
-    ----------
-    images, height, width, colours : int
-        The extents of the pictures; colours are 1 or 3.
-    planar : bool
-        Whether pictures are stored as (N, C, H, W) instead of (N, H, W, C).
-    reversed : bool
-        Whether the network's first colour is the picture's last.
-    size : tuple of int
-        The height and width of the network's input.
-    planes : bool
-        Whether the network's input is (N, C, H, W) instead of (N, H, W, C).
-    region : tuple of int
-        Top, left, height and width of the part of the input that the picture fills.
-    columns : tuple of int
-        The first column of the picture that is read, and the one after the last.
-    taps : tuple of int
-        The number of rows, and of pixels in a row, that are summed for a pixel.
-    border : float
-        The value of the rest of the input, as a byte.
+    - `images`, `height`, `width`, `colours`: the extents of the pictures; colours are 1 or 3.
+    - `planar`: whether pictures are stored as (N, C, H, W) instead of (N, H, W, C).
+    - `reversed`: whether the network's first colour is the picture's last.
+    - `size`: the height and width of the network's input.
+    - `planes`: whether the network's input is (N, C, H, W) instead of (N, H, W, C).
+    - `region`: top, left, height and width of the part of the input that the picture fills.
+    - `columns`: the first column of the picture that is read, and the one after the last.
+    - `taps`: the number of rows, and of pixels in a row, that are summed for a pixel.
+    - `border`: the value of the rest of the input, as a byte.
     """
 
     images: int
@@ -98,9 +88,7 @@ def lower_prepare_picture(w: PictureWorkload) -> Any:
     Its arguments are the picture (uint8), for each row of the region its first row of the picture
     (int32) and the weights of that and the next ones (float32), the same for columns, whose place
     is counted in bytes from the first column that is read, factors and offsets of the picture's
-    colours (float32, `PIXEL` or one a colour), and the output (float32).
-
-    ::
+    colours (float32, `PIXEL` or one a colour), and the output (float32)::
 
         parallel images · planes · parts of the rows
           for row:                                   # of the part
@@ -143,14 +131,8 @@ def lower_prepare_picture(w: PictureWorkload) -> Any:
             )
             with T.serial(part_start(part + 1, rows, parts) - start) as step:
                 y = T.Bind(start + step)
-                if height == rows:
-                    row.emit(y)
-                else:
-                    with T.If(tirx.all(y >= top, y < top + height)):
-                        with T.Then():
-                            row.emit(y)
-                        with T.Else():
-                            row.fill(y, 0, w.size[1])
+                filled = None if height == rows else tirx.all(y >= top, y < top + height)
+                either(filled, partial(row.emit, y), partial(row.fill, y, 0, w.size[1]))
 
     return build_kernel(parameters, body)
 
@@ -161,8 +143,6 @@ def lanes_of(colours: int) -> int:
 
 
 class _Row:
-    """An emitter of one row of the output."""
-
     def __init__(
         self,
         workload: PictureWorkload,
@@ -211,7 +191,6 @@ class _Row:
     def _add_rows(
         self, lines: list[Any], weights: list[Any], begin: int, begun: bool, at: Any, width: int
     ) -> None:
-        """Emit the weighted sum of some rows from a column on."""
         kind = "float32" if width == 1 else f"float32x{width}"
         total = self._sums[span(at, width)] if begun else None
         for line, weight in zip(lines, weights, strict=True):
@@ -242,7 +221,6 @@ class _Row:
         return sums[span(0, lanes)]
 
     def _store(self, y: Any, x: Any, value: Any) -> None:
-        """Normalise a pixel and store its colours."""
         w = self._w
         if w.interleaved == 1:
             own = 0 if w.colours == 1 else self._colour

@@ -22,9 +22,7 @@ def lower_arg_extremum(
 
     ``data`` is ``shape``, ``(outer, extent, inner)``; ``indices``, int64, has ``(outer, inner)``.
     What is no number counts as the best infinity. Of equal elements the first one counts, or the
-    ``last``.
-
-    ::
+    ``last``::
 
         parallel outer · columns of inner       # the last ones overlap those before them
           for the axis: for columns side by side: keep the better one, and its index

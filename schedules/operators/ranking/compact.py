@@ -24,9 +24,7 @@ def lower_compact(shape: Sequence[int]) -> Any:
 
     ``data`` is boolean; ``places`` is ``(rank, elements)`` int64, a column for each element that is
     true, in row-major order, and zeros after ``count[0]`` columns: as indices they name the first
-    element, which exists. ``count`` is ``(1,)`` int64.
-
-    ::
+    element, which exists. ``count`` is ``(1,)`` int64::
 
         for element: places[0, found] = element; found += whether it is true  # without a branch
         for found: its element's index along each axis

@@ -32,19 +32,12 @@ GROUP = 16
 class NonMaxSuppressionWorkload:
     """A NonMaxSuppression over ``(batch, boxes, 4)`` boxes and ``(batch, classes, boxes)`` scores.
 
-    Attributes
-    ----------
-    max_output : int
-        The most boxes selected per image and class; 0 selects none.
-    iou_threshold : float
-        The intersection over union with a better box above which a box is suppressed.
-    score_threshold : float or None
-        The score that selected boxes exceed; None takes all. A NaN score is never taken.
-    center_point_box : bool
-        Whether boxes are ``(x_center, y_center, width, height)`` instead of two opposite corners
-        ``(y1, x1, y2, x2)``.
-    counted : bool
-        Whether only a given number of boxes count, which is then an argument of the kernel.
+    - `max_output`: the most boxes selected per image and class; 0 selects none.
+    - `iou_threshold`: the intersection over union with a better box that suppresses, if exceeded.
+    - `score_threshold`: the score that selected boxes exceed; None takes all, but never NaN.
+    - `center_point_box`: whether boxes are ``(x_center, y_center, width, height)`` instead of two
+      opposite corners ``(y1, x1, y2, x2)``.
+    - `counted`: whether a number of boxes is given, and no others count.
     """
 
     batch: int
@@ -76,9 +69,7 @@ def lower_non_max_suppression(workload: NonMaxSuppressionWorkload) -> Any:
     """Return the scheduled ``PrimFunc(boxes, scores, [boxes that count,] selected, count)``.
 
     ``selected`` is ``(rows, 3)`` int64 of ``(image, class, box)``, ordered by image, class and
-    falling score, equal scores by box, zeros after ``count[0]`` rows. ``count`` is ``(1,)`` int64.
-
-    ::
+    falling score, equal scores by box, zeros after ``count[0]`` rows. ``count`` is ``(1,)`` int64::
 
         parallel image · class
           for each box that counts: keep (score, box) if above the threshold   # without a branch
@@ -122,10 +113,6 @@ def _fence(value: Any) -> Any:
     return tirx.call_llvm_pure_intrin(value.ty.dtype, "llvm.arithmetic.fence", value)
 
 
-def _constant(value: float, dtype: str) -> Any:
-    return tirx.const(value, dtype)
-
-
 def _emit_candidates(
     workload: NonMaxSuppressionWorkload,
     scores: Any,
@@ -139,9 +126,9 @@ def _emit_candidates(
         score = T.Bind(scores[(*place, i)])
         T.buffer_store(order, entry(score, i), [count[0]])
         if workload.score_threshold is None:
-            keep = score >= _constant(-math.inf, "float32")
+            keep = score >= tirx.const(-math.inf, "float32")
         else:
-            keep = score > _constant(workload.score_threshold, "float32")
+            keep = score > tirx.const(workload.score_threshold, "float32")
         add(count, T.cast(keep, "int32"))
     return count[0]
 
@@ -150,7 +137,7 @@ def _corners(workload: NonMaxSuppressionWorkload, boxes: Any, image: Any, box: A
     """Return the least and the largest coordinates of a box, and its area: five floats."""
     a, b, c, d = (T.Bind(boxes[image, box, i]) for i in range(4))
     if workload.center_point_box:
-        half_width, half_height = (_fence(size * _constant(0.5, "float32")) for size in (c, d))
+        half_width, half_height = (_fence(size * tirx.const(0.5, "float32")) for size in (c, d))
         corners = [a - half_width, b - half_height, a + half_width, b + half_height]
     else:
         corners = [T.min(a, c), T.min(b, d), T.max(a, c), T.max(b, d)]
@@ -184,7 +171,7 @@ def _emit_suppression(
         with T.While(tirx.all(hit[0] == 0, group[0] * GROUP < chosen[0])):
             rivals = [values[span(group[0] * GROUP, GROUP)] for values in kept]
             overlaps = _overlaps(rivals, candidate, workload.iou_threshold)
-            one, zero = (splat(_constant(value, "int32"), GROUP) for value in (1, 0))
+            one, zero = (splat(tirx.const(value, "int32"), GROUP) for value in (1, 0))
             found = tirx.call_llvm_pure_intrin(
                 "int32", "llvm.vector.reduce.or", tirx.Select(overlaps, one, zero)
             )
@@ -193,7 +180,7 @@ def _emit_suppression(
         with T.If(hit[0] == 0), T.Then():
             with T.If(chosen[0] % GROUP == 0), T.Then():
                 for values in kept:
-                    nothing = splat(_constant(0.0, "float32"), GROUP)
+                    nothing = splat(tirx.const(0.0, "float32"), GROUP)
                     T.buffer_store(values, nothing, [span(chosen[0], GROUP)])
             for values, value in zip(kept, candidate, strict=True):
                 T.buffer_store(values, value, [chosen[0]])
@@ -210,12 +197,12 @@ def _overlaps(rivals: list[Any], candidate: list[Any], threshold: float) -> Any:
     the threshold. Nothing computed from a NaN coordinate does either, because the area is NaN too.
     """
     low0, low1, high0, high1, area = (splat(value, GROUP) for value in candidate)
-    zero = splat(_constant(0.0, "float32"), GROUP)
+    zero = splat(tirx.const(0.0, "float32"), GROUP)
     extent0 = T.max(T.min(high0, rivals[2]) - T.max(low0, rivals[0]), zero)
     extent1 = T.max(T.min(high1, rivals[3]) - T.max(low1, rivals[1]), zero)
     shared = _fence(extent0 * extent1)
     union = area + rivals[4] - shared
-    return shared / union > splat(_constant(threshold, "float32"), GROUP)
+    return shared / union > splat(tirx.const(threshold, "float32"), GROUP)
 
 
 def _emit_rows(
@@ -232,5 +219,5 @@ def _emit_rows(
         add(total, counts[task])
     with T.serial(workload.rows - total[0]) as i:
         for column in range(3):
-            T.buffer_store(selected, _constant(0, "int64"), [total[0] + i, column])
+            T.buffer_store(selected, tirx.const(0, "int64"), [total[0] + i, column])
     T.buffer_store(count, T.cast(total[0], "int64"), [0])

@@ -34,11 +34,8 @@ def entry(score: Any, index: Any, *, falling: bool = True, word: int = 0) -> Any
 
     Zeros of both signs are equal. NaN comes first or last, depending on its sign bit.
 
-    Parameters
-    ----------
-    word : int
-        The lower (0) or upper (1) half of a score of 64 bits to sort by. Sorts are stable, so a
-        full sort takes both halves in turn.
+    - `word`: the lower (0) or upper (1) half of a score of 64 bits to sort by. Sorts are stable, so
+      a full sort takes both halves in turn.
     """
     key = sortable(score, falling=falling)
     wide = T.Bind(T.cast(key, "uint64"))
@@ -81,27 +78,15 @@ def index_of(value: Any) -> Any:
 
 
 def emit_sort(entries: Any, half: int, count: Any) -> Any:
-    """Emit the sort of the first ``count`` entries by their upper 32 bits, least digit first.
-
-    ::
+    """Emit the sort of the first ``count`` entries by their upper 32 bits, least digit first::
 
         for each entry: count its four digits
         for digit in 4 (skipped where all entries share it):
           for bucket in 256: count -> first place
           for each entry: to the next place of its bucket
 
-    Parameters
-    ----------
-    entries : buffer of uint64
-        A buffer of ``2 * half`` elements; the sort moves entries back and forth between its halves.
-    half : int
-        The capacity of a half, at least ``count``.
-    count : expression of int32
-
-    Returns
-    -------
-    expression of int32
-        The place of the first sorted entry: 0 or ``half``.
+    The sort moves entries back and forth between the halves of a buffer of ``2 * half`` elements,
+    and returns the place of the first sorted entry: 0 or ``half``, which is at least ``count``.
     """
     table = T.alloc_buffer((DIGITS * BUCKETS,), "int32", layout=None)
     with T.serial(DIGITS * BUCKETS // ZEROS) as i:

@@ -39,9 +39,7 @@ def lower_top_k(
     ``data`` is of ``dtype``, ``(outer, extent, inner)``; ``values`` and ``indices`` (int64) are
     ``(outer, k, inner)``. Equal elements come in the order of their indices. ``count`` is ``(1,)``
     int64: only so many elements along the axis count then, and what there is less than ``k`` of is
-    zeros.
-
-    ::
+    zeros::
 
         parallel outer · inner
           for each element: (sortable value, index)

@@ -17,7 +17,6 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
-from neocpu.schedules.operators.statistics.sums import emit_sum
 from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -29,13 +28,7 @@ VECTORS, TASKS = 4, 64
 
 @dataclass(frozen=True, slots=True)
 class ChannelNormWorkload:
-    """``(data - mean) / sqrt(variance + epsilon) * gamma + beta``, over the channels of a pixel.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        ``(N, C, H, W)``.
-    """
+    """``(data - mean) / sqrt(variance + epsilon) * gamma + beta``, over C of ``(N, C, H, W)``."""
 
     shape: tuple[int, int, int, int]
     epsilon: float
@@ -147,7 +140,6 @@ class _Emitter:
                 self._pixel(T.Bind((start + i) * self._block), chunks)
 
     def _pixel(self, start: Any, chunks: int) -> None:
-        """Emit one pixel, whose first chunk is at ``start``."""
         mean = T.Bind(self._summed(start, chunks, lambda value, _: value) * self._share)
 
         def square(value: Any, width: int) -> Any:
@@ -199,3 +191,17 @@ class _Emitter:
             T.buffer_store(acc, both, [span(0, half)])
             half //= 2
         return T.Bind(acc[0])
+
+
+def emit_sum(first: Any, width: int, start: int, stop: int, term: Callable[[Any], Any]) -> Any:
+    """Emit a loop, and return ``first`` and all its terms added up, in ``width`` lanes::
+
+    acc[width] = first
+    for i in range(start, stop): acc += term(i)
+    """
+    acc = T.alloc_buffer((width,), str(first.ty.dtype).partition("x")[0], layout=None)
+    every = span(0, width)
+    T.buffer_store(acc, first, [every])
+    with T.serial(start, stop) as i:
+        T.buffer_store(acc, acc[every] + term(i), [every])
+    return T.Bind(acc[every])

@@ -28,14 +28,9 @@ def lower_cumulative_sum(
 ) -> Any:
     """Return the scheduled ``PrimFunc(data, output)`` of the sums along the middle axis.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        ``(outer, extent, inner)`` of data and output.
-    exclusive : bool
-        Whether a sum excludes its own element.
-    reverse : bool
-        Whether sums start from the end.
+    - `shape`: ``(outer, extent, inner)`` of data and output.
+    - `exclusive`: whether a sum excludes its own element.
+    - `reverse`: whether sums start from the end.
 
     ::
 

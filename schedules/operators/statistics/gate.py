@@ -1,4 +1,8 @@
-"""The gate of squeeze and excitation in one kernel: means of channels, and two layers."""
+"""Gates of channels in one kernel each, from the means of channels.
+
+Squeeze and excitation has two layers after the means, efficient channel attention windows over
+them.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
+from neocpu.schedules.operators.either import either
 from neocpu.schedules.operators.epilogue import apply_steps
 from neocpu.schedules.operators.pool import emit_global_pool
 from neocpu.schedules.tir.builder import (
@@ -21,6 +26,7 @@ from neocpu.schedules.tir.builder import (
     Parameter,
     build_kernel,
     flat,
+    for_vectors,
     span,
     splat,
     task_loop,
@@ -43,14 +49,9 @@ PRODUCTS_PER_ELEMENT = 4
 class GateWorkload:
     """``after(outer @ before(inner @ means of the channels of data))``.
 
-    Attributes
-    ----------
-    shape : tuple of int
-        ``(N, C, H, W)`` of the data.
-    hidden, channels : int
-        The numbers of rows of ``inner`` and of ``outer``.
-    before, after : tuple of EpilogueOp
-        The steps after each layer, with no operand or one per channel.
+    - `shape`: ``(N, C, H, W)`` of the data.
+    - `hidden`, `channels`: the numbers of rows of ``inner`` and of ``outer``.
+    - `before`, `after`: the steps after each layer, with no operand or one per channel.
     """
 
     shape: tuple[int, int, int, int]
@@ -79,6 +80,13 @@ class GateWorkload:
 def operands_of(steps: Sequence[EpilogueOp]) -> int:
     """Return the number of vectors that the steps of a layer read."""
     return sum(step.operand == PER_CHANNEL for step in steps)
+
+
+def _readers(steps: Sequence[EpilogueOp], operands: Sequence[Any]) -> list[Any]:
+    """Return functions for `apply_steps` of the vectors that the steps of a layer read."""
+    rest = iter(operands)
+    read = [next(rest) if step.operand == PER_CHANNEL else None for step in steps]
+    return [None if v is None else (lambda i, v=v: v[i]) for v in read]
 
 
 def lanes_of(workload: GateWorkload, form: Format) -> int:
@@ -166,10 +174,7 @@ def lower_gate(workload: GateWorkload, form: Format, target: CpuTarget) -> Any:
 class _Layer:
     """A layer of one pixel: ``steps(source @ weights)``.
 
-    Attributes
-    ----------
-    length, existing : int
-        The number of lanes that it writes, and the number of those that are not padding.
+    - `length`, `existing`: the lanes that it writes, and those that are not padding.
     """
 
     images: int
@@ -184,8 +189,7 @@ class _Layer:
         dtype, stride = str(output.dtype), int(source.shape[0]) // self.images
         blocks, _, width = map(int, weights.shape)
         elements = self.images * self.depth * self.length // PRODUCTS_PER_ELEMENT
-        rest = iter(operands)
-        readers = [next(rest) if step.operand == PER_CHANNEL else None for step in self.steps]
+        readers = _readers(self.steps, operands)
         with task_loop(self.images * blocks, elements) as task:
             image, block = T.Bind(task // blocks), T.Bind(task % blocks)
             acc = T.alloc_buffer((APART, width), dtype, layout=None)
@@ -212,19 +216,101 @@ class _Layer:
                     at = image * self.length + block * width + o
                     T.buffer_store(output, value, [at])
 
-            if self.length % width == 0:
-                store(width)
-                return
-            with T.If(block < blocks - 1):
-                with T.Then():
-                    store(width)
-                with T.Else():
-                    store(self.length % width)
+            rest = self.length % width
+            either(block < blocks - 1 if rest else None, lambda: store(width), lambda: store(rest))
 
-    def _stepped(self, value: Any, vectors: Sequence[Any], at: Any) -> Any:
-        readers = [None if v is None else (lambda i, v=v: v[i]) for v in vectors]
+    def _stepped(self, value: Any, readers: list[Any], at: Any) -> Any:
         value = apply_steps(value, self.steps, readers, (at,))
         if self.existing == self.length:
             return value
         # Padded lanes are skipped, because zero weights would make NaN of infinite values.
         return tirx.Select(at < self.existing, value, tirx.const(0.0, value.ty.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelWindowWorkload:
+    """``after(sum over t of taps[t] * means[c + t - before])``, with the means of channels.
+
+    Beyond the first and the last channel the means are zeros.
+
+    - `shape`: ``(N, C, H, W)`` of the data.
+    - `taps`, `before`: the number of channels in a window, and the number of those before its own.
+    - `after`: the steps that follow, with no operand or one per channel.
+    """
+
+    shape: tuple[int, int, int, int]
+    taps: int
+    before: int
+    after: tuple[EpilogueOp, ...] = ()
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        """The logical NCHW shape of the gate."""
+        return (*self.shape[:2], 1, 1)
+
+    def __str__(self) -> str:
+        text = f"{'x'.join(map(str, self.shape))} -> {self.taps} means"
+        return text + "".join(f" +{step.kind}" for step in self.after)
+
+
+def estimate_window(
+    workload: ChannelWindowWorkload, form: Format, target: CpuTarget, threads: int = 1
+) -> float:
+    """Return analytic seconds for the bytes that are read."""
+    size = form.bytes(workload.shape)
+    return fork_seconds(threads, target) + stream_seconds(size, target, threads)
+
+
+def lower_channel_window(workload: ChannelWindowWorkload, form: Format, target: CpuTarget) -> Any:
+    """Return the scheduled ``PrimFunc(data, taps, *operands, output)``.
+
+    The operands of the steps after the windows have as many lanes as an image of the output,
+    including padding. The loop nest::
+
+        for n, chunk: mean[n, chunk, x] = of the pixels                    # parallel
+        for n:
+            line = zeros, mean[n], zeros
+            for vector of channels: output[n, c] = after(sum of taps[t] * line[c + t])
+    """
+    w, dtype = workload, form.dtype
+    images, channels, *pixels = w.shape
+    lanes, width = math.prod(form.shape((1, channels, 1, 1))), target.lanes(dtype)
+    vectors = [(f"operand{i}", (lanes,), dtype) for i in range(operands_of(w.after))]
+    parameters = [
+        ("data", form.shape(w.shape), dtype),
+        ("taps", (w.taps,), dtype),
+        *vectors,
+        ("output", form.shape(w.output_shape), dtype),
+    ]
+
+    def body(data: Any, taps: Any, *rest: Any) -> None:
+        means = T.alloc_buffer(form.shape(w.output_shape), dtype, layout=None)
+        emit_global_pool("avg", math.prod(pixels), data, means, target)
+        readers, output, source = _readers(w.after, rest[:-1]), flat(rest[-1]), flat(means)
+        line = T.alloc_buffer((lanes + w.taps - 1,), dtype, layout=None)
+        with T.serial(images) as image:
+
+            def clear(first: Any, count: int) -> None:
+                zero = splat(tirx.const(0.0, dtype), count)
+                T.buffer_store(line, zero, [span(first, count)])
+
+            def copy(first: Any, count: int) -> None:
+                value = source[span(image * lanes + first, count)]
+                T.buffer_store(line, value, [span(w.before + first, count)])
+
+            def window(first: Any, count: int) -> None:
+                with (T.vectorized if count > 1 else T.serial)(count) as o:
+                    at = first + o
+                    value = taps[0] * line[at]
+                    for tap in range(1, w.taps):
+                        value = value + taps[tap] * line[at + tap]
+                    value = apply_steps(value, w.after, readers, (at,))
+                    if lanes > channels:  # padded lanes stay zero
+                        value = tirx.Select(at < channels, value, tirx.const(0.0, dtype))
+                    T.buffer_store(output, value, [image * lanes + at])
+
+            for_vectors(lanes + w.taps - 1, width, clear)
+            for_vectors(channels, width, copy)
+            for_vectors(lanes, width, window)
+
+    return vectorize_calls(build_kernel(parameters, body))

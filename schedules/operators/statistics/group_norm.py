@@ -21,15 +21,8 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.operators.epilogue import apply_steps
-from neocpu.schedules.operators.statistics.sums import emit_sum
-from neocpu.schedules.tir.builder import (
-    build_kernel,
-    flat,
-    for_vectors,
-    span,
-    splat,
-    task_loop,
-)
+from neocpu.schedules.operators.statistics.channel_norm import emit_sum
+from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -46,12 +39,8 @@ TASKS_PER_THREAD = 2
 class GroupNormWorkload:
     """``steps((data - mean) / sqrt(variance + epsilon) * gamma + beta)``, by groups of channels.
 
-    Attributes
-    ----------
-    shape : tuple of int
-        ``(N, C, H, W)``.
-    steps : tuple of EpilogueOp
-        The steps that follow, without operands.
+    - `shape`: ``(N, C, H, W)``.
+    - `steps`: the steps that follow, without operands.
     """
 
     shape: tuple[int, int, int, int]
@@ -68,12 +57,8 @@ class GroupNormWorkload:
 class _Units:
     """The units of chunks of a feature map that contain whole groups.
 
-    Attributes
-    ----------
-    size : int
-        The number of chunks in a unit.
-    alone : bool
-        Whether each unit is a task that computes its own statistics.
+    - `size`: the number of chunks in a unit.
+    - `alone`: whether each unit is a task that computes its own statistics.
     """
 
     chunks: int
@@ -172,14 +157,12 @@ class _Emitter:
             self._normalise(held, task // units.chunks, task % units.chunks, task)
 
     def _lanes(self, chunks: int) -> Any:
-        """Allocate a number for each lane of some chunks."""
         return T.alloc_buffer((chunks * self._block,), self._dtype, layout=None)
 
     def _const(self, value: float, width: int = 1) -> Any:
         return splat(tirx.const(value, self._dtype), width)
 
     def _base(self, image: Any, chunk: Any) -> Any:
-        """Return the first element of a chunk."""
         return T.Bind((image * self._units.chunks + chunk) * (self._pixels * self._block))
 
     def _statistics(self, held: tuple[Any, Any], image: Any, chunk: Any, at: Any) -> None:
@@ -255,7 +238,6 @@ class _Emitter:
                     T.buffer_store(buffer, self._const(0.0), [start + channels + i])
 
     def _normalise(self, held: tuple[Any, Any], image: Any, chunk: Any, at: Any) -> None:
-        """Emit a chunk's output."""
         means, scales = held
         base = self._base(image, chunk)
 

@@ -20,12 +20,8 @@ from neocpu.schedules.tir.vector_math import LOG2_E, power_of_two
 class Root:
     """The divisor of rows: ``max(sqrt(factor * sum(x * x) + epsilon), least) + added``.
 
-    Attributes
-    ----------
-    factor : float
-        A positive factor.
-    epsilon, least, added : float
-        Numbers that are not negative.
+    - `factor`: a positive factor.
+    - `epsilon`, `least`, `added`: numbers that are not negative.
     """
 
     factor: float = 1.0
@@ -37,15 +33,7 @@ class Root:
 def layer_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, axes: Sequence[Any], epsilon: float
 ) -> te.Tensor:
-    """(data - mean) / sqrt(variance + epsilon) * gamma + beta, over ``axes``.
-
-    Parameters
-    ----------
-    data : te.Tensor
-        A floating-point tensor of any shape.
-    gamma, beta : te.Tensor
-        Tensors with the extents of ``axes``.
-    """
+    """(data - mean) / sqrt(variance + epsilon) * gamma + beta, over gamma's ``axes`` of data."""
     axes = [int(axis) % len(data.shape) for axis in axes]
     mean, factor = _statistics(data, axes, epsilon)
 
@@ -62,12 +50,8 @@ def group_norm(
 ) -> te.Tensor:
     """Return the same over the channels of a group and all axes after them.
 
-    Parameters
-    ----------
-    data : te.Tensor
-        A floating-point tensor ``(N, C, ...)``.
-    gamma, beta : te.Tensor
-        ``(C,)``.
+    - `data`: a floating-point tensor ``(N, C, ...)``.
+    - `gamma`, `beta`: ``(C,)``.
     """
     count, channels, *rest = data.shape
     width = int(channels) // int(groups)
@@ -97,15 +81,8 @@ def divide_by_root(
 ) -> te.Tensor:
     """Return data / root * gamma + beta over ``axes``: RMS and L2 normalisation and the like.
 
-    Parameters
-    ----------
-    data : te.Tensor
-        A floating-point tensor of any shape.
-    gamma, beta : te.Tensor
-        Tensors with the extents of ``axes``.
-    root : Root
-    centred : bool
-        Whether the mean is first subtracted from the data.
+    - `gamma`, `beta`: tensors with the extents of ``axes``.
+    - `centred`: whether the mean is first subtracted from the data.
     """
     axes = [int(axis) % len(data.shape) for axis in axes]
     if centred:
@@ -139,13 +116,7 @@ def _statistics(data: te.Tensor, axes: list[int], epsilon: float) -> tuple[te.Te
 
 
 def softmax(data: te.Tensor, axis: int) -> te.Tensor:
-    """Return ``exp(x - largest) / sum`` as a product with the reciprocal, which is faster.
-
-    Parameters
-    ----------
-    data : te.Tensor
-        A floating-point tensor of any shape.
-    """
+    """Return ``exp(x - largest) / sum`` as a product with the reciprocal, which is faster."""
     axis %= len(data.shape)
     kept = [extent for place, extent in enumerate(data.shape) if place != axis]
 

@@ -25,8 +25,7 @@ from neocpu.planning.operators.global_pool_op import GlobalPoolOp
 from neocpu.planning.operators.group_norm_op import GroupNormOp
 from neocpu.planning.operators.pool_op import PoolOp
 from neocpu.planning.operators.resize_op import ResizeOp
-from neocpu.schedules.operators.statistics.channel_window import ChannelWindowWorkload
-from neocpu.schedules.operators.statistics.gate import GateWorkload
+from neocpu.schedules.operators.statistics.gate import ChannelWindowWorkload, GateWorkload
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 BIAS, ADD, RELU, SIGMOID = map(EpilogueOp, ("bias_add", "add", "relu", "sigmoid"))

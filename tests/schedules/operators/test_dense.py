@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conv_reference import EPILOGUES
-from kernel_harness import FOREIGN, HOST, compile_for, normal, run
+from kernel_harness import HOST, normal, run
 
 from neocpu.schedules.operators.dense import (
     DenseWorkload,
@@ -81,22 +81,3 @@ def test_blocks_leave_every_thread_work():
     workload = DenseWorkload(1, 1000, 2048)
     assert -(-1000 // block_width(workload, HOST, 8)) >= 32
     assert block_width(workload, HOST, 1) >= block_width(workload, HOST, 8)
-
-
-def test_key_depends_on_everything():
-    plain = DenseWorkload(1, 10, 64)
-    others = [
-        DenseWorkload(2, 10, 64),
-        DenseWorkload(1, 10, 64, epilogue=(EpilogueOp("relu"),)),
-        DenseWorkload(1, 10, 64, epilogue=(EpilogueOp("clip", (0.0, 6.0)),)),
-    ]
-    assert len({w.key() for w in (plain, *others)}) == 4
-    assert plain.key() == DenseWorkload(1, 10, 64).key()
-
-
-@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
-def test_compiles_for_other_cpus(target):
-    func = lower_dense(DenseWorkload(1, 1000, 512, epilogue=EPILOGUES[0]), target, 2)
-    assert "T.parallel" in func.script()
-    fma = "fmla" if target.machine == "aarch64" else "vfmadd"
-    assert fma in compile_for(func, target)

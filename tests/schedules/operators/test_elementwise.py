@@ -3,35 +3,10 @@
 import numpy as np
 import pytest
 import tvm
-from kernel_harness import FOREIGN, HOST, compile_for, normal, run
-from tvm import relax, te, tirx
+from kernel_harness import FOREIGN, HOST, compile_for, fuse, normal, run
+from tvm import te, tirx
 
-from neocpu.building.pipeline import LEGALIZATIONS
 from neocpu.schedules.operators.elementwise import schedule_function
-
-
-def fuse(build, *shapes):
-    """Return the single fused PrimFunc and the order its inputs are passed in."""
-    bb = relax.BlockBuilder()
-    names = [f"x{i}" for i in range(len(shapes))]
-    inputs = [
-        relax.Var(name, relax.TensorType(shape, "float32"))
-        for name, shape in zip(names, shapes, strict=True)
-    ]
-    with bb.function("main", inputs):
-        with bb.dataflow():
-            output = bb.emit_output(build(relax.op, *inputs))
-        bb.emit_func_output(output)
-    passes = [
-        relax.transform.LegalizeOps(LEGALIZATIONS),
-        relax.transform.AnnotateTIROpPattern(),
-        relax.transform.FuseOps(),
-        relax.transform.FuseTIR(),
-    ]
-    module = tvm.transform.Sequential(passes)(bb.get())
-    (func,) = [f for f in module.functions.values() if isinstance(f, tirx.PrimFunc)]
-    order = [names.index(p.name) for p in func.params if p.name in names]
-    return func, order
 
 
 def check(build, reference, *shapes, rtol=1e-5, target=HOST):

@@ -3,12 +3,12 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from kernel_harness import FOREIGN, HOST, compile_for, normal, run
+from conv_workloads import pool_workload
+from kernel_harness import HOST, normal, run
 
-from neocpu.schedules.operators.concat import lower_concat
-from neocpu.schedules.operators.gather import lower_gather
+from neocpu.schedules.operators.concat import lower_concat, lower_gather
 from neocpu.schedules.operators.pool import lower_global_pool, lower_pool
-from neocpu.schedules.operators.pool_workload import PoolWorkload, StoredHalves
+from neocpu.schedules.operators.pool_workload import StoredHalves
 from neocpu.schedules.operators.resize import ResizeWorkload, lower_resize
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
@@ -69,31 +69,14 @@ def test_nearest_pixels(block):
 def test_maxima(block, kernel):
     padding = (1, 0, 1, 1) if kernel == (3, 3) else (0, 0, 0, 0)
 
-    def lower(form):
-        pool = PoolWorkload(
-            kind="max",
-            batch=2,
-            channels=17,
-            height=9,
-            width=11,
-            kernel=kernel,
-            stride=(2, 1),
-            padding=padding,
-            dtype=form.dtype,
-        )
-        return lower_pool(pool, form.layout, HOST)
+    def pool(dtype="float32"):
+        more = {"stride": (2, 1), "padding": padding, "dtype": dtype}
+        return pool_workload("max", (2, 17, 9, 11), kernel, **more)
 
-    shape = PoolWorkload(
-        kind="max",
-        batch=2,
-        channels=17,
-        height=9,
-        width=11,
-        kernel=kernel,
-        stride=(2, 1),
-        padding=padding,
-    ).output_shape
-    same(lower, [halves((2, 17, 9, 11))], DataLayout(block), shape)
+    def lower(form):
+        return lower_pool(pool(form.dtype), form.layout, HOST)
+
+    same(lower, [halves((2, 17, 9, 11))], DataLayout(block), pool().output_shape)
 
 
 @BLOCKS
@@ -101,16 +84,7 @@ def test_means_are_of_float32(block):
     """Means of windows and of whole maps read bfloat16 and write float32."""
     layout, x = DataLayout(block), normal((2, 17, 6, 8)).astype(HALF)
     wide, stored = x.astype(np.float32), StoredHalves()
-    pool = PoolWorkload(
-        kind="avg",
-        batch=2,
-        channels=17,
-        height=6,
-        width=8,
-        kernel=(2, 2),
-        stride=(2, 2),
-        stored=stored,
-    )
+    pool = pool_workload("avg", (2, 17, 6, 8), (2, 2), stride=(2, 2), stored=stored)
     found = run(lower_pool(pool, layout, HOST), [layout.pack(x)], layout.shape((2, 17, 3, 4)))
     expected = wide.reshape(2, 17, 3, 2, 4, 2).mean((3, 5))
     np.testing.assert_allclose(layout.unpack(found, 17), expected, rtol=1e-5, atol=1e-6)
@@ -119,20 +93,3 @@ def test_means_are_of_float32(block):
     found = run(whole, [layout.pack(x)], layout.shape((2, 17, 1, 1)))
     expected = wide.mean((2, 3), keepdims=True)
     np.testing.assert_allclose(layout.unpack(found, 17), expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
-def test_compiles_for_other_cpus(target):
-    form = Format(DataLayout(8), "bfloat16")
-    pool = PoolWorkload(
-        kind="max",
-        batch=1,
-        channels=16,
-        height=9,
-        width=11,
-        kernel=(3, 3),
-        stride=(2, 2),
-        dtype="bfloat16",
-    )
-    assert compile_for(lower_pool(pool, form.layout, target), target)
-    assert compile_for(lower_concat([(1, 16, 9, 9)] * 2, 1, target, form), target)

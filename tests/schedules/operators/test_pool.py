@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernel_harness import FOREIGN, HOST, compile_for, float32, normal, run
+from conv_workloads import pool_workload
+from kernel_harness import HOST, normal, run
 
 from neocpu.schedules.operators.pool import estimate, lower_global_pool, lower_pool
 from neocpu.schedules.operators.pool_workload import PoolAxis, PoolWorkload, StoredData
@@ -43,6 +44,16 @@ def naive_pool(x, pool: PoolWorkload):
     return out
 
 
+def check(pool: PoolWorkload, block: int, rtol: float = 1e-5, atol: float = 1e-6) -> None:
+    x, layout = normal(pool.input_shape), DataLayout(block)
+    expected = naive_pool(x, pool)
+    assert expected.shape == pool.output_shape
+    got = run(lower_pool(pool, layout, HOST), [layout.pack(x)], layout.shape(pool.output_shape))
+    assert np.isfinite(got).all()
+    np.testing.assert_allclose(layout.unpack(got, pool.channels), expected, rtol=rtol, atol=atol)
+
+
+ONE = (1, 1, 1, 1)
 POOLS = [
     dict(kernel=(3, 3), stride=(2, 2), padding=(1, 1, 1, 1)),
     dict(kernel=(3, 3), stride=(2, 2), ceil_mode=True),
@@ -60,21 +71,8 @@ POOLS = [
 @pytest.mark.parametrize("kind", ["max", "avg", "avg+pad"])
 @pytest.mark.parametrize("block", [1, 4, 16])
 def test_pool_matches_naive(options, kind, block):
-    pool = PoolWorkload(
-        kind=kind[:3],
-        batch=2,
-        channels=17,
-        height=9,
-        width=11,
-        count_include_pad=kind == "avg+pad",
-        **options,
-    )
-    x, layout = normal(pool.input_shape), DataLayout(block)
-    expected = naive_pool(x, pool)
-    assert expected.shape == pool.output_shape
-    got = run(lower_pool(pool, layout, HOST), [layout.pack(x)], layout.shape(pool.output_shape))
-    assert np.isfinite(got).all()
-    np.testing.assert_allclose(layout.unpack(got, 17), expected, rtol=1e-5, atol=1e-6)
+    padded = kind == "avg+pad"
+    check(pool_workload(kind[:3], (2, 17, 9, 11), count_include_pad=padded, **options), block)
 
 
 @pytest.mark.parametrize("kind", ["max", "avg"])
@@ -82,32 +80,15 @@ def test_pool_matches_naive(options, kind, block):
 @pytest.mark.parametrize("block", [1, 16])
 def test_windows_too_large_to_unroll(kind, dilation, block):
     """LLVM would take minutes for an unrolled window of 30 x 40 pixels."""
-    sizes = {"kernel": (30, 40), "stride": (3, 2), "padding": (5, 7, 6, 8)}
-    pool = PoolWorkload(
-        kind=kind, batch=1, channels=3, height=70, width=90, dilation=(dilation, dilation), **sizes
-    )
-    x, layout = normal(pool.input_shape), DataLayout(block)
-    got = run(lower_pool(pool, layout, HOST), [layout.pack(x)], layout.shape(pool.output_shape))
-    np.testing.assert_allclose(layout.unpack(got, 3), naive_pool(x, pool), rtol=1e-4, atol=1e-5)
+    sizes = {"stride": (3, 2), "padding": (5, 7, 6, 8), "dilation": (dilation, dilation)}
+    check(pool_workload(kind, (1, 3, 70, 90), (30, 40), **sizes), block, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("channels", [1, 3, 33])
 @pytest.mark.parametrize("width", [35, 70])
 @pytest.mark.parametrize("block", [1, 8, 64])
 def test_wide_rows(channels, width, block):
-    pool = PoolWorkload(
-        kind="max",
-        batch=1,
-        channels=channels,
-        height=6,
-        width=width,
-        kernel=(3, 3),
-        stride=(1, 1),
-        padding=(1, 1, 1, 1),
-    )
-    x, layout = normal(pool.input_shape), DataLayout(block)
-    got = run(lower_pool(pool, layout, HOST), [layout.pack(x)], layout.shape(pool.output_shape))
-    np.testing.assert_array_equal(layout.unpack(got, channels), naive_pool(x, pool))
+    check(pool_workload("max", (1, channels, 6, width), (3, 3), padding=ONE), block, rtol=0, atol=0)
 
 
 REDUCTIONS = {
@@ -118,7 +99,15 @@ REDUCTIONS = {
 }
 
 
-def check_global_pool(kind, size, block):
+SIZES = [(1, 1), (7, 7), (5, 3), (13, 17)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [*itertools.product(("max", "avg"), SIZES), ("sum", SIZES[-1]), ("squares", SIZES[-1])],
+)
+@pytest.mark.parametrize("block", [1, 3, 16, 32])
+def test_global_pool(kind, size, block):
     x, layout = normal((2, 33, *size)), DataLayout(block)
     func = lower_global_pool(kind, x.shape, Format(layout, "float32"), HOST)
     got = run(func, [layout.pack(x)], layout.shape((2, 33, 1, 1)))
@@ -127,50 +116,13 @@ def check_global_pool(kind, size, block):
     np.testing.assert_allclose(layout.unpack(got, 33), expected, rtol=1e-5, atol=tolerance)
 
 
-@pytest.mark.parametrize("kind", ["max", "avg"])
-@pytest.mark.parametrize("size", [(1, 1), (7, 7), (5, 3), (13, 17)])
-@pytest.mark.parametrize("block", [1, 3, 16, 32])
-def test_global_pool(kind, size, block):
-    check_global_pool(kind, size, block)
-
-
-@pytest.mark.parametrize("kind", ["sum", "squares"])
-@pytest.mark.parametrize("block", [1, 3, 16])
-def test_sums_of_all_pixels(kind, block):
-    check_global_pool(kind, (13, 17), block)
-
-
-@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
-@pytest.mark.parametrize("block", [1, 8])
-def test_compiles_for_other_cpus(target, block):
-    pool = PoolWorkload(
-        kind="avg",
-        batch=1,
-        channels=64,
-        height=28,
-        width=28,
-        kernel=(3, 3),
-        stride=(2, 2),
-        padding=(1, 1, 1, 1),
-    )
-    func = lower_pool(pool, DataLayout(block), target)
-    assert "T.parallel" in func.script()
-    assert "main" in compile_for(func, target)
-    shape = (1, 64, 28, 28)
-    assert "main" in compile_for(lower_global_pool("max", shape, float32(block), target), target)
-
-
 def test_small_pools_do_not_fork():
-    pool = PoolWorkload(
-        kind="max", batch=1, channels=3, height=8, width=8, kernel=(2, 2), stride=(2, 2)
-    )
+    pool = pool_workload("max", (1, 3, 8, 8), (2, 2), stride=(2, 2))
     assert "T.parallel" not in lower_pool(pool, DataLayout(1), HOST).script()
 
 
 def test_larger_windows_cost_more_and_nchw_rows_pay_for_their_ends():
-    small = PoolWorkload(
-        kind="avg", batch=1, channels=64, height=28, width=28, kernel=(3, 3), padding=(1, 1, 1, 1)
-    )
+    small = pool_workload("avg", (1, 64, 28, 28), (3, 3), padding=ONE)
     large = replace(small, kernel=(5, 5), padding=(2, 2, 2, 2))
     blocked = DataLayout(HOST.lanes("float32"))
     assert 0 < estimate(small, blocked, HOST, 2) < estimate(large, blocked, HOST, 2)
@@ -184,15 +136,8 @@ def test_larger_windows_cost_more_and_nchw_rows_pay_for_their_ends():
 @pytest.mark.parametrize("before", [0, 1, 3])
 @pytest.mark.parametrize(("kernel", "stride", "dilation"), [(3, 1, 1), (2, 2, 1), (3, 2, 2)])
 def test_interior_windows_are_those_within_the_data(size, before, kernel, stride, dilation):
-    axis = PoolAxis(
-        size=size,
-        kernel=kernel,
-        stride=stride,
-        before=before,
-        after=3,
-        dilation=dilation,
-        ceil_mode=False,
-    )
+    steps = {"kernel": kernel, "stride": stride, "dilation": dilation}
+    axis = PoolAxis(size=size, before=before, after=3, ceil_mode=False, **steps)
     first, last = axis.interior
     assert 0 <= first <= last <= axis.outputs
     for out in range(axis.outputs):
@@ -205,16 +150,8 @@ def test_interior_windows_are_those_within_the_data(size, before, kernel, stride
 @pytest.mark.parametrize("padded", [False, True])
 def test_means_of_bytes_are_means_of_their_real_values(options, layout, padded):
     stored = StoredData(0.037, 91)
-    pool = PoolWorkload(
-        kind="avg",
-        batch=2,
-        channels=17,
-        height=9,
-        width=11,
-        count_include_pad=padded,
-        stored=stored,
-        **options,
-    )
+    more = {"count_include_pad": padded, "stored": stored}
+    pool = pool_workload("avg", (2, 17, 9, 11), **more, **options)
     x = np.random.default_rng(1).integers(0, 256, pool.input_shape).astype(np.uint8)
     real = (x.astype(np.float64) - stored.zero) * stored.scale
     func = lower_pool(pool, layout, HOST)

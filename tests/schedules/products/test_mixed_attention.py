@@ -4,33 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernel_harness import FOREIGN, HOST, compile_for, normal, run
+from kernel_harness import HOST, normal, run
 
 from neocpu.schedules.products.mixed_attention import lower_mixed_attention, mix_size
-from tests.schedules.products.test_attention import array_of, contiguous, inputs_of
-
-
-def mixed(array, mix):
-    heads = array.shape[-3]
-    weights, biases = mix[: heads * heads].reshape(heads, heads), mix[heads * heads :]
-    made = np.einsum("gh,...hqk->...gqk", weights.astype(np.float64), array)
-    return made + biases[:, None, None]
-
-
-def expected(w, q, k, v, *rest):
-    q, k, v = (
-        array_of(view, flat).astype(np.float64)
-        for view, flat in zip((w.q, w.k, w.v), (q, k, v), strict=True)
-    )
-    mixes = list(rest[len(w.biases) :])
-    scores = q @ np.swapaxes(k, -1, -2) * w.scale
-    for view, flat in zip(w.biases, rest, strict=False):
-        scores = scores + array_of(view, flat)
-    if w.mixed_before:
-        scores = mixed(scores, mixes.pop(0))
-    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights = powers / powers.sum(axis=-1, keepdims=True)
-    return (mixed(weights, mixes.pop(0)) if w.mixed_after else weights) @ v
+from tests.schedules.products.test_attention import array_of, contiguous, expected, inputs_of
 
 
 @pytest.mark.parametrize(
@@ -51,9 +28,3 @@ def test_matches_numpy(batch, queries, keys, depth, width, biases, where):
     flat = run(lower_mixed_attention(w, HOST, 2), arguments, (w.output.size,))
     got = array_of(w.output, flat)
     np.testing.assert_allclose(got, expected(w, *arguments), rtol=2e-5, atol=2e-5)
-
-
-@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
-def test_compiles_for_other_cpus(target):
-    w = replace(contiguous((1, 4), 49, 49, 24), mixed_before=True, mixed_after=True)
-    assert "main" in compile_for(lower_mixed_attention(w, target, 4), target)

@@ -1,5 +1,7 @@
 """Products of activations, against numpy in float64."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from kernel_harness import HOST, normal, run
@@ -8,6 +10,7 @@ from neocpu.schedules.products.product import estimate, lower_product
 from neocpu.schedules.products.workloads import ProductWorkload
 from neocpu.schedules.vocabulary.strided_view import StridedView
 from tests import needs
+from tests.schedules.products.test_attention import array_of
 
 
 def product_of(batch, rows, columns, depth, *, turned=(False, False, False), scale=1.0):
@@ -26,21 +29,8 @@ def product_of(batch, rows, columns, depth, *, turned=(False, False, False), sca
             ((rows, depth), (depth, columns), (rows, columns)), turned, strict=True
         )
     )
-    return ProductWorkload(
-        batch=batch,
-        rows=rows,
-        columns=columns,
-        depth=depth,
-        scale=scale,
-        left=left,
-        right=right,
-        output=output,
-    )
-
-
-def array_of(view, flat):
-    places = view.start(list(np.indices(view.shape)))
-    return flat[np.broadcast_to(places, view.shape)]
+    size = {"batch": batch, "rows": rows, "columns": columns, "depth": depth}
+    return ProductWorkload(scale=scale, left=left, right=right, output=output, **size)
 
 
 def check(w, threads=2, magnitude=1.0):
@@ -72,18 +62,7 @@ def test_scale_and_threads():
 def test_a_factor_may_be_one_for_the_whole_batch():
     w = product_of((4,), 5, 6, 7)
     one = StridedView.of((1, 7, 6)).broadcast((4, 7, 6))
-    check(
-        ProductWorkload(
-            batch=w.batch,
-            rows=5,
-            columns=6,
-            depth=7,
-            scale=1.0,
-            left=w.left,
-            right=one,
-            output=w.output,
-        )
-    )
+    check(replace(w, right=one))
 
 
 def test_the_transposed_product_is_the_same():

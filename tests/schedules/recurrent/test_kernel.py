@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from kernel_harness import FOREIGN, build, call, compile_for, unwritten
 
-from neocpu.schedules.recurrent.activations import activations_named
 from neocpu.schedules.recurrent.kernel import lower_recurrent
-from neocpu.schedules.recurrent.workload import Product, RecurrentWorkload
+from neocpu.schedules.recurrent.workload import Product, RecurrentWorkload, activations_named
 
 USUAL = activations_named(["Sigmoid", "Tanh", "Tanh"], [], [])
 OTHER = activations_named(["HardSigmoid", "Relu", "Softsign"], [], [])
@@ -19,82 +18,41 @@ FUNCTIONS = {
 }
 BOTH = {"reverse": (False, True), "activations": (USUAL, USUAL)}
 ONE = {"reverse": (True,), "activations": (USUAL,)}
+FORWARD = {"reverse": (False,), "activations": (USUAL[:2],)}
+STATES = ("initial_h", "initial_c")
+
+
+def layer(cell, steps, batch, hidden, **more):
+    size = {"steps": steps, "batch": batch, "hidden": hidden}
+    return RecurrentWorkload(cell=cell, **size, **more)
+
+
 WORKLOADS = {
-    "rows that overhang": RecurrentWorkload(
-        cell="LSTM",
-        steps=3,
-        batch=13,
-        hidden=18,
-        **BOTH,
-        given=("initial_h", "initial_c"),
-        written=("y", "y_h", "y_c"),
+    "rows that overhang": layer(
+        "LSTM", 3, 13, 18, **BOTH, given=STATES, written=("y", "y_h", "y_c")
     ),
-    "lengths": RecurrentWorkload(
-        cell="LSTM",
-        steps=4,
-        batch=3,
-        hidden=33,
-        **BOTH,
-        given=("lengths", "initial_h"),
-        written=("y", "y_c"),
+    "lengths": layer(
+        "LSTM", 4, 3, 33, **BOTH, given=("lengths", "initial_h"), written=("y", "y_c")
     ),
-    "the batch first": RecurrentWorkload(
-        cell="LSTM",
-        steps=3,
-        batch=2,
-        hidden=16,
-        **BOTH,
-        batch_first=True,
-        given=("lengths",),
-        written=("y", "y_h"),
+    "the batch first": layer(
+        "LSTM", 3, 2, 16, **BOTH, batch_first=True, given=("lengths",), written=("y", "y_h")
     ),
-    "worth two threads": RecurrentWorkload(cell="LSTM", steps=9, batch=1, hidden=64, **BOTH),
-    "peepholes": RecurrentWorkload(
-        cell="LSTM", steps=2, batch=1, hidden=5, **ONE, given=("peepholes",), clip=0.4
+    "worth two threads": layer("LSTM", 9, 1, 64, **BOTH),
+    "peepholes": layer("LSTM", 2, 1, 5, **ONE, given=("peepholes",), clip=0.4),
+    "activations of each direction": layer(
+        "LSTM", 2, 2, 5, reverse=(False, True), activations=(USUAL, OTHER), coupled=True
     ),
-    "activations of each direction": RecurrentWorkload(
-        cell="LSTM",
-        steps=2,
-        batch=2,
-        hidden=5,
-        reverse=(False, True),
-        activations=(USUAL, OTHER),
-        coupled=True,
-    ),
-    "as many of all": RecurrentWorkload(
-        cell="LSTM",
-        steps=16,
-        batch=16,
-        hidden=16,
-        **BOTH,
-        given=("lengths", "initial_h", "initial_c"),
-    ),
-    "reset before": RecurrentWorkload(
-        cell="GRU",
-        steps=3,
-        batch=5,
-        hidden=21,
+    "as many of all": layer("LSTM", 16, 16, 16, **BOTH, given=("lengths", *STATES)),
+    "reset before": layer(
+        *("GRU", 3, 5, 21),
         reverse=(False, True),
         activations=(USUAL[:2], OTHER[:2]),
         written=("y_h",),
     ),
-    "reset after": RecurrentWorkload(
-        cell="GRU",
-        steps=3,
-        batch=2,
-        hidden=47,
-        reverse=(False,),
-        activations=(USUAL[:2],),
-        reset_after=True,
-        given=("initial_h",),
-    ),
-    "shared steps": RecurrentWorkload(cell="LSTM", steps=2, batch=1, hidden=368, **ONE),
-    "shared steps, twice": RecurrentWorkload(
-        cell="GRU", steps=3, batch=1, hidden=430, reverse=(False,), activations=(USUAL[:2],)
-    ),
-    "one unit": RecurrentWorkload(
-        cell="RNN", steps=3, batch=1, hidden=1, reverse=(True,), activations=(OTHER[1:2],), clip=1.0
-    ),
+    "reset after": layer("GRU", 3, 2, 47, **FORWARD, reset_after=True, given=("initial_h",)),
+    "shared steps": layer("LSTM", 2, 1, 368, **ONE),
+    "shared steps, twice": layer("GRU", 3, 1, 430, **FORWARD),
+    "one unit": layer("RNN", 3, 1, 1, reverse=(True,), activations=(OTHER[1:2],), clip=1.0),
 }
 
 
@@ -192,4 +150,4 @@ def test_activations_are_vectors_everywhere(target):
 )
 def test_sequences_share_weights_where_enough_tasks_are_left(batch, directions, rows):
     kinds = {"reverse": (False,) * directions, "activations": (USUAL,) * directions}
-    assert RecurrentWorkload(cell="LSTM", steps=5, batch=batch, hidden=32, **kinds).rows == rows
+    assert layer("LSTM", 5, batch, 32, **kinds).rows == rows

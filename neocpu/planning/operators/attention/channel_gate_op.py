@@ -16,9 +16,9 @@ from neocpu.planning.operators.gate_op import is_of_means
 from neocpu.planning.operators.global_pool_op import GlobalPoolOp
 from neocpu.planning.operators.layout_op import Function, LayoutOp, sole_reader
 from neocpu.planning.operators.workload_op import WorkloadOp
-from neocpu.schedules.operators.statistics.channel_window import (
+from neocpu.schedules.operators.statistics.gate import (
     ChannelWindowWorkload,
-    estimate,
+    estimate_window,
     lower_channel_window,
 )
 from neocpu.schedules.vocabulary.format import Format
@@ -37,7 +37,7 @@ class ChannelGateOp(WorkloadOp):
         The operands of the steps after the convolution, in order: one number each, ``(1,)``.
     """
 
-    estimator: ClassVar = staticmethod(estimate)
+    estimator: ClassVar = staticmethod(estimate_window)
     lowering: ClassVar = staticmethod(lower_channel_window)
     workload: ChannelWindowWorkload
     taps: Array

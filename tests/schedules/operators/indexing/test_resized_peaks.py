@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
+from text_models import text_model
 
 from neocpu.frontend.numpy_operators.resize_operators import Resize
 from neocpu.schedules.operators.indexing.resized_peaks import (
@@ -16,15 +16,10 @@ from tests.schedules.kernel_harness import build, call, normal, unwritten
 
 def resized(data: np.ndarray, height: int, width: int, cubic: float) -> np.ndarray:
     """Return ``(1, maps, h, w)`` maps in another size, by the float64 reference of Resize."""
-    how = {"mode": "cubic", "coordinate_transformation_mode": "half_pixel", "cubic_coeff_a": cubic}
-    graph = helper.make_graph(
-        [helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], **how)],
-        "resize",
-        [helper.make_tensor_value_info("x", TensorProto.DOUBLE, None)],
-        [helper.make_tensor_value_info("y", TensorProto.DOUBLE, None)],
-        [helper.make_tensor("sizes", TensorProto.INT64, [4], [*data.shape[:2], height, width])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    how = f'mode = "cubic", cubic_coeff_a = {cubic}'
+    graph = "resize (double[a, b, c, d] x) => (double[a, b, e, f] y)"
+    sizes = {"sizes": np.array([*data.shape[:2], height, width])}
+    model = text_model(f"{graph} {{ y = Resize <{how}> (x, , , sizes) }}", sizes)
     (found,) = ReferenceEvaluator(model, new_ops=[Resize]).run(None, {"x": data.astype(np.float64)})
     return found
 

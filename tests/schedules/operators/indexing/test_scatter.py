@@ -30,6 +30,12 @@ def indices(shape: tuple[int, ...], extent: int, dtype: str) -> np.ndarray:
     return RNG.integers(-extent - 2, extent + 2, shape).astype(dtype)
 
 
+def elements(data, places, axis, reduction):
+    kinds = {"dtype": "float32", "index_dtype": "int64"}
+    shapes = {"data": data, "indices": places, "axis": axis}
+    return ElementsWorkload(reduction=reduction, **shapes, **kinds)
+
+
 def flat(*arrays: np.ndarray) -> list[np.ndarray]:
     return [array.reshape(-1) for array in arrays]
 
@@ -47,14 +53,7 @@ def flat(*arrays: np.ndarray) -> list[np.ndarray]:
     ],
 )
 def test_scatter_elements(data, places, axis, reduction):
-    workload = ElementsWorkload(
-        data=data,
-        indices=places,
-        axis=axis,
-        reduction=reduction,
-        dtype="float32",
-        index_dtype="int64",
-    )
+    workload = elements(data, places, axis, reduction)
     x, i, u = normal(data), indices(places, data[axis], "int64"), normal(places, seed=1)
     found = run(lower_scatter_elements(workload), flat(x, i, u), (math.prod(data),))
     (expected,) = ScatterElements._run(None, x, i, u, axis, reduction)
@@ -70,9 +69,7 @@ def test_scatter_elements(data, places, axis, reduction):
     ],
 )
 def test_tasks_copy_only_the_part_they_write(data, places, axis, loops):
-    workload = ElementsWorkload(
-        data=data, indices=places, axis=axis, reduction="none", dtype="float32", index_dtype="int64"
-    )
+    workload = elements(data, places, axis, "none")
     found: list[tirx.For] = []
     body = lower_scatter_elements(workload).body
     tvm_ffi.structural_walk(body, (tirx.For, found.append), order="pre")
@@ -91,14 +88,8 @@ def test_tasks_copy_only_the_part_they_write(data, places, axis, loops):
     ],
 )
 def test_scatter_nd(extents, rows, inner, reduction):
-    workload = RowsWorkload(
-        extents=extents,
-        rows=rows,
-        inner=inner,
-        reduction=reduction,
-        dtype="float32",
-        index_dtype="int32",
-    )
+    size, kinds = {"rows": rows, "inner": inner}, {"dtype": "float32", "index_dtype": "int32"}
+    workload = RowsWorkload(extents=extents, reduction=reduction, **size, **kinds)
     x, u = normal((*extents, inner)), normal((rows, inner), seed=1)
     i = np.stack([indices((rows,), extent, "int32") for extent in extents], axis=1)
     found = run(lower_scatter_nd(workload), flat(x, i, u), (x.size,))

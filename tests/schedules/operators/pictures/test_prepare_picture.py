@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kernel_harness import FOREIGN, compile_for, run
+from kernel_harness import run
 
 from neocpu.frontend.processing.resampling import resampling_matrix, taps_of
 from neocpu.schedules.operators.pictures.prepare_picture import (
@@ -81,10 +81,3 @@ def test_a_crop_reads_its_columns_alone():
     assert workload.columns[1] < workload.width
     made = run(lower_prepare_picture(workload), arrays, workload.output)
     np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
-def test_compiles_for_other_cpus(target):
-    """Vectors are as wide as AVX-512's for any CPU."""
-    workload, *_ = prepared(CASES["letterboxed"])
-    compile_for(lower_prepare_picture(workload), target)

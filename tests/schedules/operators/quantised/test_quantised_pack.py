@@ -7,8 +7,11 @@ import pytest
 from kernel_harness import FOREIGN, HOST, build, call, compile_for, normal
 from tvm import te
 
-from neocpu.schedules.operators.quantised.quantise import quantise
-from neocpu.schedules.operators.quantised.quantised_pack import DESTINATION, lower_quantised_pack
+from neocpu.schedules.operators.quantised.quantise import (
+    DESTINATION,
+    lower_quantised_pack,
+    quantise,
+)
 from neocpu.schedules.vocabulary.layout import DataLayout
 
 SHAPES = [(1, 3, 32, 33), (2, 3, 7, 5), (1, 1, 1, 1), (2, 4, 3, 3), (1, 7, 9, 31), (3, 9, 2, 2)]

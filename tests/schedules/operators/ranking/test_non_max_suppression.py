@@ -6,12 +6,10 @@ import needs
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from text_models import text_model
 
-from neocpu.schedules.operators.ranking.non_max_suppression import (
-    NonMaxSuppressionWorkload,
-    lower_non_max_suppression,
-)
+from neocpu.schedules.operators.ranking.non_max_suppression import lower_non_max_suppression
+from tests.conv_workloads import suppression
 from tests.schedules.kernel_harness import FOREIGN, HOST, build, call, compile_for, unwritten
 
 
@@ -26,29 +24,22 @@ def run(workload, boxes, scores):
 
 
 def run_onnxruntime(workload, boxes, scores):
-    limits = {
-        "most": np.array([workload.max_output], np.int64),
-        "iou": np.array([workload.iou_threshold], np.float32),
-    }
+    limits = {"most": np.array([workload.max_output])}
+    limits["iou"] = np.array([workload.iou_threshold], np.float32)
     if workload.score_threshold is not None:
         limits["score"] = np.array([workload.score_threshold], np.float32)
-    node = helper.make_node(
-        "NonMaxSuppression",
-        ["boxes", "scores", *limits],
-        ["selected"],
-        center_point_box=int(workload.center_point_box),
+    given = (
+        f"float{[*each.shape]} {name}" for each, name in ((boxes, "boxes"), (scores, "scores"))
     )
-    graph = helper.make_graph(
-        [node],
-        "suppression",
-        [
-            helper.make_tensor_value_info("boxes", TensorProto.FLOAT, boxes.shape),
-            helper.make_tensor_value_info("scores", TensorProto.FLOAT, scores.shape),
-        ],
-        [helper.make_tensor_value_info("selected", TensorProto.INT64, [None, 3])],
-        [numpy_helper.from_array(array, name) for name, array in limits.items()],
+    center = f"center_point_box = {int(workload.center_point_box)}"
+    names = ", ".join(("boxes", "scores", *limits))
+    model = text_model(
+        f"""suppression ({", ".join(given)}) => (int64[n, 3] selected) {{
+            selected = NonMaxSuppression <{center}> ({names})
+        }}""",
+        limits,
+        opset=11,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     return session.run(None, {"boxes": boxes, "scores": scores})[0]
 
@@ -111,152 +102,94 @@ def check(workload, boxes, scores):
 
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize(
-    "sizes",  # batch, classes, boxes, max_output
+    "sizes",  # batch, classes, boxes, most
     [(1, 1, 1, 1), (1, 1, 17, 100), (3, 4, 50, 10), (2, 21, 64, 3), (1, 2, 300, 1 << 40)],
 )
 @pytest.mark.parametrize("grid", [0, 10])
 @needs.one_in(3)
 def test_random_boxes_match_the_reference(sizes, center, grid):
-    batch, classes, boxes, most = sizes
-    workload = NonMaxSuppressionWorkload(
-        batch=batch,
-        classes=classes,
-        boxes=boxes,
-        max_output=most,
-        iou_threshold=0.45,
-        score_threshold=0.3,
-        center_point_box=center,
-    )
+    workload = suppression(*sizes, 0.45, score_threshold=0.3, center_point_box=center)
     assert len(check(workload, *drawn(workload, grid=grid))) > 0
 
 
 def test_many_boxes_in_parallel():
-    workload = NonMaxSuppressionWorkload(
-        batch=2, classes=5, boxes=2000, max_output=40, iou_threshold=0.5, score_threshold=0.05
-    )
+    workload = suppression(2, 5, 2000, 40, score_threshold=0.05)
     boxes, scores = drawn(workload)
     selected = run(workload, boxes, scores)
     assert len(selected) == workload.rows == 400
     np.testing.assert_array_equal(selected, run_onnxruntime(workload, boxes, scores))
 
 
-def test_nothing_above_the_threshold():
-    workload = NonMaxSuppressionWorkload(
-        batch=2, classes=3, boxes=40, max_output=10, iou_threshold=0.5, score_threshold=1.0
-    )
-    assert len(check(workload, *drawn(workload))) == 0
+@pytest.mark.parametrize(("most", "least"), [(10, 1.0), (0, 0.1), (1, 0.1)])
+def test_few_or_no_boxes_per_class(most, least):
+    workload = suppression(2, 3, 20, most, score_threshold=least)
+    selected = check(workload, *drawn(workload))
+    assert len(selected) == (0 if least == 1.0 else 6 * most)
+    assert workload.rows == max(1, 6 * most)
 
 
-def test_the_score_threshold_is_exclusive():
-    workload = NonMaxSuppressionWorkload(
-        batch=1, classes=1, boxes=3, max_output=10, iou_threshold=0.5, score_threshold=0.5
-    )
-    boxes = np.array([[[0, 0, 1, 1], [2, 2, 3, 3], [4, 4, 5, 5]]], np.float32)
-    scores = np.array([[[0.5, np.nextafter(np.float32(0.5), 1, dtype=np.float32), 0.4]]])
-    assert check(workload, boxes, scores.astype(np.float32)).tolist() == [[0, 0, 1]]
+def disjoint(count):
+    return [[i, i, i + 1, i + 1] for i in range(count)]
 
 
-def test_without_a_score_threshold_all_scores_count():
-    workload = NonMaxSuppressionWorkload(
-        batch=1, classes=1, boxes=4, max_output=10, iou_threshold=0.5
-    )
-    boxes = np.array([[[i, i, i + 1, i + 1] for i in range(4)]], np.float32)
-    scores = np.array([[[-1.0, 0.0, -7.5, 3.0]]], np.float32)
-    assert check(workload, boxes, scores)[:, 2].tolist() == [3, 1, 0, 2]
+SHARED = [[0, 0, 1, 1], [0, 0.5, 1, 1.5]]
+THIRD = np.float32(0.5) / np.float32(1.5)
+FLIPPED = [[1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 1, 0], [0.5] * 4, [0, 0, 0, 1], [0.5] * 4]
+#: Boxes, scores, both thresholds, and the boxes that are selected.
+BY_HAND = {
+    "the score threshold is exclusive": (
+        *(disjoint(3), [0.5, np.nextafter(np.float32(0.5), np.float32(1)), 0.4], 0.5, 0.5, [1]),
+    ),
+    "without a threshold all scores count": (
+        *(disjoint(4), [-1.0, 0.0, -7.5, 3.0], 0.5, None, [3, 1, 0, 2]),
+    ),
+    "one box suppresses all others": (
+        *([[0, 0, 1, 1]] * 100, np.linspace(0.1, 0.9, 100), 0.5, 0.0, [99]),
+    ),
+    "equal scores go by index, and zeros have no sign": (
+        *(disjoint(40), np.where(np.arange(40) % 2, 0.0, -0.0), 0.5, None, [*range(40)]),
+    ),
+    "a third of the union is the threshold": (SHARED, [0.9, 0.8], float(THIRD), 0.0, [0, 1]),
+    "a third of the union is above the threshold": (
+        *(SHARED, [0.9, 0.8], float(np.nextafter(THIRD, np.float32(0))), 0.0, [0]),
+    ),
+    "flipped corners and boxes without extent": (
+        *(FLIPPED, np.linspace(0.9, 0.4, 6), 0.5, 0.0, [0, 3, 4, 5]),
+    ),
+    "scores that are no numbers": (
+        *(disjoint(5), [np.nan, 0.5, -np.nan, np.inf, -np.inf], 0.5, 0.1, [3, 1]),
+    ),
+}
 
 
-def test_one_box_suppresses_all_others():
-    workload = NonMaxSuppressionWorkload(
-        batch=1, classes=1, boxes=100, max_output=50, iou_threshold=0.5, score_threshold=0.0
-    )
-    boxes = np.tile(np.array([0, 0, 1, 1], np.float32), (1, 100, 1))
-    scores = np.linspace(0.1, 0.9, 100, dtype=np.float32)[None, None]
-    assert check(workload, boxes, scores).tolist() == [[0, 0, 99]]
+@pytest.mark.parametrize("case", BY_HAND)
+def test_selections_by_hand(case):
+    boxes, scores, iou, least, expected = BY_HAND[case]
+    workload = suppression(1, 1, len(boxes), len(boxes), iou, score_threshold=least)
+    given = (np.array(each, np.float32) for each in ([boxes], [[scores]]))
+    assert check(workload, *given)[:, 2].tolist() == expected
 
 
-def test_equal_scores_go_by_index_and_the_sign_of_zero_does_not_matter():
-    workload = NonMaxSuppressionWorkload(
-        batch=1, classes=1, boxes=40, max_output=40, iou_threshold=0.5
-    )
-    boxes = np.array([[[i, 0, i + 1, 1] for i in range(40)]], np.float32)
-    scores = np.where(np.arange(40) % 2, np.float32(0.0), np.float32(-0.0))[None, None]
-    assert check(workload, boxes, scores)[:, 2].tolist() == list(range(40))
-
-
-def test_the_overlap_threshold_is_exclusive():
-    """Two unit squares share exactly a third of their union."""
-    boxes = np.array([[[0, 0, 1, 1], [0, 0.5, 1, 1.5]]], np.float32)
-    scores = np.array([[[0.9, 0.8]]], np.float32)
-    third = np.float32(0.5) / np.float32(1.5)
-    below = np.nextafter(third, np.float32(0), dtype=np.float32)
-    for threshold, kept in ((float(third), 2), (float(below), 1)):
-        workload = NonMaxSuppressionWorkload(
-            batch=1, classes=1, boxes=2, max_output=10, iou_threshold=threshold, score_threshold=0.0
-        )
-        assert len(check(workload, boxes, scores)) == kept
-
-
-def test_flipped_corners_and_boxes_without_extent():
-    workload = NonMaxSuppressionWorkload(
-        batch=1, classes=1, boxes=6, max_output=10, iou_threshold=0.5, score_threshold=0.0
-    )
-    boxes = np.array(
-        [[[1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 1, 0], [0.5, 0.5, 0.5, 0.5], [0, 0, 0, 1],
-          [0.5, 0.5, 0.5, 0.5]]],
-        np.float32,
-    )  # fmt: skip
-    scores = np.linspace(0.9, 0.4, 6, dtype=np.float32)[None, None]
-    assert check(workload, boxes, scores)[:, 2].tolist() == [0, 3, 4, 5]
+def test_scores_that_are_no_numbers_are_never_selected_without_a_threshold():
+    scores = np.array([[[np.nan, 0.5, np.inf, -np.inf]]], np.float32)
+    found = run(suppression(1, 1, 4, 4), np.array([disjoint(4)], np.float32), scores)
+    assert found[:, 2].tolist() == [2, 1, 3]
 
 
 def test_negative_sizes_of_centred_boxes_overlap_nothing():
-    workload = NonMaxSuppressionWorkload(
-        batch=1,
-        classes=1,
-        boxes=3,
-        max_output=10,
-        iou_threshold=0.1,
-        score_threshold=0.0,
-        center_point_box=True,
-    )
+    workload = suppression(1, 1, 3, 10, 0.1, score_threshold=0.0, center_point_box=True)
     boxes = np.array([[[0, 0, 2, 2], [0, 0, -2, 2], [0, 0, -2, -2]]], np.float32)
     scores = np.array([[[0.9, 0.8, 0.7]]], np.float32)
     assert check(workload, boxes, scores)[:, 2].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("most", [0, 1])
-def test_few_boxes_per_class(most):
-    workload = NonMaxSuppressionWorkload(
-        batch=2, classes=3, boxes=20, max_output=most, iou_threshold=0.5, score_threshold=0.1
-    )
-    selected = check(workload, *drawn(workload))
-    assert len(selected) == 6 * most
-    assert workload.rows == max(1, 6 * most)
-
-
-def test_scores_that_are_no_numbers_are_never_selected():
-    boxes = np.array([[[i, i, i + 1, i + 1] for i in range(5)]], np.float32)
-    scores = np.array([[[np.nan, 0.5, -np.nan, np.inf, -np.inf]]], np.float32)
-    with_threshold = NonMaxSuppressionWorkload(
-        batch=1, classes=1, boxes=5, max_output=5, iou_threshold=0.5, score_threshold=0.1
-    )
-    assert check(with_threshold, boxes, scores)[:, 2].tolist() == [3, 1]
-    without = NonMaxSuppressionWorkload(
-        batch=1, classes=1, boxes=5, max_output=5, iou_threshold=0.5
-    )
-    assert run(without, boxes, scores)[:, 2].tolist() == [3, 1, 4]
-
-
 def test_coordinates_that_are_no_numbers_suppress_nothing():
-    workload = NonMaxSuppressionWorkload(
-        batch=1, classes=1, boxes=6, max_output=6, iou_threshold=0.3, score_threshold=0.0
-    )
-    rng = np.random.default_rng(0)
+    workload = suppression(1, 1, 6, 6, 0.3, score_threshold=0.0)
     boxes = np.tile(np.array([0, 0, 1, 1], np.float32), (1, 6, 1))
     for box, coordinate in ((1, 0), (2, 3), (4, 2)):
         boxes[0, box, coordinate] = np.nan
     boxes[0, 5, 2] = np.inf
-    scores = rng.uniform(0.1, 1, (1, 1, 6)).astype(np.float32)
+    scores = np.random.default_rng(0).uniform(0.1, 1, (1, 1, 6)).astype(np.float32)
     np.testing.assert_array_equal(
         run(workload, boxes, scores), run_onnxruntime(workload, boxes, scores)
     )
@@ -264,9 +197,7 @@ def test_coordinates_that_are_no_numbers_suppress_nothing():
 
 def test_overlaps_within_rounding_of_the_threshold():
     """Every single rounding decides which side of the threshold they are on."""
-    workload = NonMaxSuppressionWorkload(
-        batch=4, classes=1, boxes=400, max_output=400, iou_threshold=0.5, score_threshold=0.0
-    )
+    workload = suppression(4, 1, 400, 400, score_threshold=0.0)
     rng = np.random.default_rng(3)
     centres = rng.uniform(0, 20, (4, 200, 2))
     size = rng.uniform(0.5, 2, (4, 200, 2))
@@ -282,14 +213,6 @@ def test_overlaps_within_rounding_of_the_threshold():
 @pytest.mark.parametrize("target", [*FOREIGN, HOST], ids=str)
 @pytest.mark.parametrize("center", [False, True])
 def test_no_machine_contracts_products_and_sums(target, center):
-    workload = NonMaxSuppressionWorkload(
-        batch=1,
-        classes=2,
-        boxes=50,
-        max_output=10,
-        iou_threshold=0.5,
-        score_threshold=0.1,
-        center_point_box=center,
-    )
+    workload = suppression(1, 2, 50, 10, score_threshold=0.1, center_point_box=center)
     assembly = compile_for(lower_non_max_suppression(workload), target)
     assert not re.search(r"\b(vfn?m\w+|fn?ml[as]\w*|fn?m(add|sub))\b", assembly)
