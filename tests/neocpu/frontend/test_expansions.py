@@ -12,11 +12,12 @@ from differential import (
     floats,
     ints,
     make_model,
+    node_of,
     one_op,
     random,
     run_imported,
 )
-from onnx import TensorProto, helper
+from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
 from neocpu.foundation.errors import UnsupportedError
@@ -100,9 +101,9 @@ def test_grids_of_one_pixel_with_aligned_corners_are_refused():
 
 def test_a_matrix_of_ones_beside_its_diagonal():
     x = random(3, 5)
-    node = helper.make_node("EyeLike", ["x"], ["e"], k=-1, dtype=TensorProto.INT32)
-    cast = helper.make_node("Cast", ["e"], ["f"], to=TensorProto.FLOAT)
-    add = helper.make_node("Add", ["x", "f"], ["y"])
+    node = node_of("EyeLike", "x", "e", k=-1, dtype=TensorProto.INT32)
+    cast = node_of("Cast", "e", "f", to=TensorProto.FLOAT)
+    add = node_of("Add", "x f")
     assert_matches_onnxruntime(make_model([node, cast, add], {"x": x}), {"x": x})
 
 
@@ -171,11 +172,7 @@ def test_rotary_embeddings(attributes):
 
 
 @pytest.mark.parametrize(
-    ("heads", "attributes"),
-    [
-        ((6, 6), {"is_causal": 1}),
-        ((6, 2), {"scale": 0.3, "softcap": 2.0}),
-    ],
+    ("heads", "attributes"), [((6, 6), {"is_causal": 1}), ((6, 2), {"scale": 0.3, "softcap": 2.0})]
 )
 def test_attention(heads, attributes):
     q, k, v = (
@@ -200,18 +197,15 @@ def test_attention_of_three_dimensions_with_a_mask_and_a_past():
 def test_bits_are_cast():
     x = random(3, 5)
     nodes = [
-        helper.make_node("BitCast", ["x"], ["bits"], to=TensorProto.INT32),
-        helper.make_node("Abs", ["bits"], ["size"]),
-        helper.make_node("BitCast", ["size"], ["y"], to=TensorProto.FLOAT),
+        node_of("BitCast", "x", "bits", to=TensorProto.INT32),
+        node_of("Abs", "bits", "size"),
+        node_of("BitCast", "size", to=TensorProto.FLOAT),
     ]
     matches_onnx(make_model(nodes, {"x": x}, opset=26), {"x": x})
 
 
 def test_empty_tensors_drop_out_of_concatenations():
-    nodes = [
-        helper.make_node("Split", ["x", "sizes"], ["a", "none", "b"], axis=1),
-        helper.make_node("Concat", ["b", "none", "a"], ["y"], axis=1),
-    ]
+    nodes = [node_of("Split", "x sizes", "a none b", axis=1), node_of("Concat", "b none a", axis=1)]
     model = make_model(nodes, {"x": DATA}, {"sizes": ints(4, 0, 2)})
     matches_onnx(model, {"x": DATA})
 
@@ -234,7 +228,7 @@ EINSUMS = [
 
 @pytest.mark.parametrize(("equation", "one", "other"), EINSUMS)
 def test_einsum_is_a_product(equation, one, other):
-    node = helper.make_node("Einsum", ["x", "z"], ["y"], equation=equation)
+    node = node_of("Einsum", "x z", equation=equation)
     feeds = {"x": random(*one), "z": random(*other, seed=1)}
     module = assert_matches_onnxruntime(make_model([node], feeds), feeds)
     assert not any("einsum" in str(name) for name in module.functions)
@@ -255,5 +249,5 @@ def test_einsum_of_one_tensor(equation, shape):
 
 def test_einsums_of_integers_agree_with_onnxruntime():
     integers = {"x": np.arange(6).reshape(2, 3), "z": np.arange(12).reshape(3, 4)}
-    node = helper.make_node("Einsum", ["x", "z"], ["y"], equation="ij,jk")
+    node = node_of("Einsum", "x z", equation="ij,jk")
     assert_matches_onnxruntime(make_model([node], integers), integers)

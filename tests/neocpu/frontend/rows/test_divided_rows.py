@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from neocpu.frontend.load import load_model
 from neocpu.frontend.rows import divided_rows
 from neocpu.frontend.rows.divided_rows import FEWEST
-from tests.neocpu.frontend.differential import run_onnxruntime
+from tests.neocpu.frontend.differential import node_of, run_onnxruntime
 from tests.neocpu.frontend.selections import run_bounded, selection_model, selections
 from tests.neocpu.two_stage import MOST, SIDE, two_stages
 
@@ -52,10 +52,10 @@ def test_dense_layers_are_divided_into_parts_of_a_few_rows(monkeypatch):
         "second": rng.standard_normal((5, 2)).astype(np.float32),
     }
     layers = [
-        helper.make_node("Gemm", ["rows", "first", "bias"], ["hidden"], transB=1),
-        helper.make_node("Relu", ["hidden"], ["positive"]),
-        helper.make_node("MatMul", ["positive", "second"], ["classes"]),
-        helper.make_node("Softmax", ["classes"], ["likely"], axis=1),
+        node_of("Gemm", "rows first bias", "hidden", transB=1),
+        node_of("Relu", "hidden", "positive"),
+        node_of("MatMul", "positive second", "classes"),
+        node_of("Softmax", "classes", "likely", axis=1),
     ]
     model = selection_model(layers, ["likely"], constants)
     loaded = load_model(model)
@@ -72,10 +72,7 @@ def test_a_skipped_part_has_the_element_type_of_its_layer(monkeypatch, kind):
     monkeypatch.setattr(divided_rows, "_LEAST_PRODUCTS", 1)
     number = TensorProto.DataType.Value(kind)
     weights = np.arange(-7, 8).reshape(3, 5).astype(helper.tensor_dtype_to_np_dtype(number))
-    layers = [
-        helper.make_node("Cast", ["rows"], ["cast"], to=number),
-        helper.make_node("MatMul", ["cast", "weights"], ["sums"]),
-    ]
+    layers = [node_of("Cast", "rows", "cast", to=number), node_of("MatMul", "cast weights", "sums")]
     model = selection_model(layers, ["sums"], {"weights": weights})
     loaded = load_model(model)
     for feeds in selections():
