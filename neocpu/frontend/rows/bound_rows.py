@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from neocpu.frontend.control_flow.bodies import live_nodes
+from neocpu.frontend.control_flow.bodies import Body, live_nodes
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.onnx_graph.constant_tensors import constant_of
 from neocpu.frontend.onnx_graph.subgraphs import all_nodes, graphs_of
 from neocpu.frontend.onnx_graph.weight_store import array_of
@@ -31,7 +32,7 @@ from neocpu.frontend.rows.keep_rows import chosen
 from neocpu.frontend.rows.make_rows import SOURCES
 from neocpu.frontend.rows.row_graph import DOMAIN, RowGraph, Rule, Step, refuse_if
 from neocpu.frontend.rows.row_value import Extent, RowError, Value
-from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name
 
 RULES: Mapping[str, Rule] = {
     **keep_rows.RULES,
@@ -153,45 +154,31 @@ class _Walk:
 
     def _branched(self, node: onnx.NodeProto) -> Sequence[Value]:
         """Follow both branches of an If, or the one that is always taken."""
-        parts = {a.name: a.g for a in node.attribute}
         condition = self.graph.values[node.input[0]]
         if condition.known is not None:
-            return self._inlined(parts["then_branch" if condition.known[0] else "else_branch"])
-        first, second = (self._inlined(parts[f"{name}_branch"]) for name in ("then", "else"))
+            return self._inlined(node, "then" if condition.known[0] else "else")
+        first, second = (self._inlined(node, branch) for branch in ("then", "else"))
         self.graph.base = node.name or node.output[0]
         pairs = zip(first, second, node.output, strict=True)
         return [chosen(self.graph, condition, one, other, name) for one, other, name in pairs]
 
-    def _inlined(self, part: onnx.GraphProto) -> Sequence[Value]:
+    def _inlined(self, node: onnx.NodeProto, branch: str) -> Sequence[Value]:
         """Write a branch's nodes under new names, and return its outputs."""
-        before, problems = dict(self.graph.values), len(self.problems)
-        values = self.graph.values
+        part, problems = attributes_of(node)[f"{branch}_branch"], len(self.problems)
+        before, values = dict(self.graph.values), self.graph.values
         for tensor in part.initializer:
             values[tensor.name] = self.graph.adopted(array_of(tensor))
-        for node in part.node:
-            if node.op_type == "Constant":
-                values[node.output[0]] = self.graph.adopted(constant_of(node))
-                continue
-            inner = onnx.NodeProto()
-            inner.CopyFrom(node)
-            self.graph.base = node.name or node.output[0]
-            for index, name in enumerate(node.output):
-                inner.output[index] = self.graph.name("taken") if name else ""
-            self._follow_inner(inner, node)
-        results = [self.graph.values.get(value.name) for value in part.output]
+        copies, outputs = Body(part, self.graph.names).instance((), f"{node_name(node)}/{branch}")
+        for copy in copies:
+            if copy.op_type == "Constant":
+                values[copy.output[0]] = self.graph.adopted(constant_of(copy))
+            else:
+                self.follow(copy)
+        results = [values.get(name) for name in outputs]
         self.graph.values = before
         if len(self.problems) > problems or None in results:
             raise RowError("a node of its branches is not supported")
         return [value for value in results if value is not None]
-
-    def _follow_inner(self, inner: onnx.NodeProto, node: onnx.NodeProto) -> None:
-        """Follow a branch's node under its new outputs; the branch reads them by old names."""
-        self.follow(inner)
-        for old, new in zip(node.output, inner.output, strict=True):
-            if new in self.graph.values:
-                self.graph.values[old] = self.graph.values[new]
-            elif new in self.lost:
-                self.lost.add(old)
 
     def finish(self, outputs: Sequence[onnx.ValueInfoProto]) -> dict[str, str]:
         """Give outputs their names, and return the counts of those with invalid rows."""

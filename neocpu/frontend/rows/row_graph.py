@@ -49,7 +49,7 @@ class RowGraph:
         }
         made = (name for node in graph.node for name in node.output)
         taken = (*self._inferred, *made, *(tensor.name for tensor in graph.initializer))
-        self._names = FreshNames(taken, between="", first=1)
+        self.names = FreshNames(taken, between="", first=1)
         self._constants = dict(constant_tensors(graph))
         self._remembered: dict[Hashable, Value] = {}
         self.base = "rows"
@@ -121,7 +121,7 @@ class RowGraph:
 
     def name(self, suffix: str) -> str:
         """Return a new name."""
-        return self._names.fresh(f"{self.base}.{suffix}")
+        return self.names.fresh(f"{self.base}.{suffix}")
 
     def emit(
         self,
