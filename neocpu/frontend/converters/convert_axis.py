@@ -14,6 +14,7 @@ from tvm import relax
 
 from neocpu.frontend.converters.convert_integer import as_type, is_integer
 from neocpu.frontend.converters.node import (
+    Converters,
     Node,
     around,
     const,
@@ -241,7 +242,7 @@ def _broadcast(value: relax.Expr, extents: list[int]) -> relax.Expr:
     return const(np.ascontiguousarray(np.broadcast_to(array, extents)))
 
 
-CONVERTERS = {
+CONVERTERS: Converters = {
     "ArgMax": partial(_arg_extremum, largest=True),
     "ArgMin": partial(_arg_extremum, largest=False),
     "BatchNormalization": _batch_norm,

@@ -13,7 +13,13 @@ from dataclasses import replace
 from tvm import relax
 
 from neocpu.frontend.checks.model_limits import MAX_PARTS
-from neocpu.frontend.converters.node import Node, depends_on_inputs, dtype_of, per_channel
+from neocpu.frontend.converters.node import (
+    Converters,
+    Node,
+    depends_on_inputs,
+    dtype_of,
+    per_channel,
+)
 from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.schedules.operators.movement.columns import (
     ColumnsWorkload,
@@ -190,4 +196,4 @@ def _column_to_image(node: Node) -> relax.Expr:
     return relax.op.reshape(found, (batch, rows // taps, *image))
 
 
-CONVERTERS = {"Col2Im": _column_to_image, "Conv": conv}
+CONVERTERS: Converters = {"Col2Im": _column_to_image, "Conv": conv}

@@ -20,7 +20,14 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.convert_conv import add_bias, conv, dimensions_of, split_evenly
-from neocpu.frontend.converters.node import Node, const, constant_value, dtype_of, per_channel
+from neocpu.frontend.converters.node import (
+    Converters,
+    Node,
+    const,
+    constant_value,
+    dtype_of,
+    per_channel,
+)
 
 _NEEDLESS: Final = 1.08
 """Ratio of computed to needed outputs from which each remainder is computed separately."""
@@ -278,4 +285,4 @@ def _cropped(node: Node, result: relax.Expr, axes: Sequence[_Axis]) -> relax.Exp
     return node.op.strided_slice(result, [*range(2, 2 + len(axes))], begins, ends)
 
 
-CONVERTERS = {"ConvTranspose": _conv_transpose}
+CONVERTERS: Converters = {"ConvTranspose": _conv_transpose}

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.convert_integer import as_type, integer_binary, is_integer
-from neocpu.frontend.converters.node import Node, constant_value, dtype_of, scalar
+from neocpu.frontend.converters.node import Converters, Node, constant_value, dtype_of, scalar
 from neocpu.ir.activations import MISH, activation
 
 
@@ -211,7 +211,7 @@ def _equal(node: Node) -> relax.Expr:
     return relax.op.logical_not(node.op.logical_xor(left, right))
 
 
-CONVERTERS = {
+CONVERTERS: Converters = {
     "Celu": _celu,
     "Clip": _clip,
     "Cosh": _cosh,

@@ -18,6 +18,7 @@ from tvm import relax, te, tirx
 from neocpu.foundation.dtypes import DTYPES, bytes_of
 from neocpu.frontend.converters.convert_conv import conv
 from neocpu.frontend.converters.node import (
+    Converters,
     Node,
     const,
     constant_value,
@@ -276,7 +277,7 @@ def _spread(
     return node.op.astype(node.emit(shaped), dtype)
 
 
-CONVERTERS = {
+CONVERTERS: Converters = {
     "BitCast": _bit_cast,
     "BitShift": _bit_shift,
     "Cast": _cast,

@@ -12,6 +12,7 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.node import (
+    Converters,
     Node,
     const,
     constant_value,
@@ -280,7 +281,7 @@ def _counted(indices: np.ndarray, extents: np.ndarray) -> np.ndarray:
     return counted
 
 
-CONVERTERS = {
+CONVERTERS: Converters = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,

@@ -7,7 +7,7 @@ input (`processing`), and operators on padded rows (`rows`) that take the number
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from tvm import relax
 from neocpu.frontend.control_flow import loop_nodes
 from neocpu.frontend.converters.convert_axis import first_elements
 from neocpu.frontend.converters.convert_sampling import aligned_regions, numbers
-from neocpu.frontend.converters.node import Node, const, dtype_of, static_shape
+from neocpu.frontend.converters.node import Converters, Node, const, dtype_of, static_shape
 from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.schedules.operators.indexing.resized_peaks import (
     LONGEST,
@@ -234,7 +234,7 @@ def _resized_peaks(node: Node) -> relax.Expr:
     return node.call("resized_peaks", lower_resized_peaks(workload), args, results)
 
 
-ROW_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
+ROW_CONVERTERS: Converters = {
     "NonMaxSuppression": _non_max_suppression,
     "NonZero": _non_zero,
     "ResizedPeaks": _resized_peaks,
@@ -243,7 +243,7 @@ ROW_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "TopK": _top_k,
 }
 
-OWN_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
+OWN_CONVERTERS: Converters = {
     loop_nodes.BEGIN: _loop_begin,
     loop_nodes.ELEMENT: _loop_element,
     loop_nodes.END: _loop_end,

@@ -16,7 +16,7 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.convert_conv import resolve_pads
-from neocpu.frontend.converters.node import Node, const, dtype_of, scalar
+from neocpu.frontend.converters.node import Converters, Node, const, dtype_of, scalar
 
 _Pool = Callable[..., relax.Expr]
 _MAX_POOL = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
@@ -232,7 +232,7 @@ def _denominator(node: Node, base: relax.Expr, beta: float) -> relax.Expr:
     return _power(base, beta, base)
 
 
-CONVERTERS = {
+CONVERTERS: Converters = {
     "AveragePool": _average_pool,
     "GlobalLpPool": _global_lp_pool,
     "LRN": _local_response_norm,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tvm import relax
 
-from neocpu.frontend.converters.node import Node, constant_value, dtype_of, static_shape
+from neocpu.frontend.converters.node import Converters, Node, constant_value, dtype_of, static_shape
 from neocpu.frontend.shapes.extents import MAX_ELEMENTS
 from neocpu.ir.recurrent_calls import kernel_arguments
 from neocpu.ir.row_analysis.kernel_rows import KernelRows
@@ -153,4 +153,4 @@ def _require_fitting(node: Node, w: RecurrentWorkload, inputs: Mapping[str, rela
             raise ValueError(f"its sequence_lens has {length}, where its input has {w.steps} steps")
 
 
-CONVERTERS = {cell: partial(_recurrent, cell=cell) for cell in _DEFAULTS}
+CONVERTERS: Converters = {cell: partial(_recurrent, cell=cell) for cell in _DEFAULTS}

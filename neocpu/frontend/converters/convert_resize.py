@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.convert_integer import is_integer
-from neocpu.frontend.converters.node import Node, const, dtype_of, scalar
+from neocpu.frontend.converters.node import Converters, Node, const, dtype_of, scalar
 
 ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
@@ -277,4 +277,4 @@ def _weighted_sum(node: Node, data: relax.Expr, plan: _Axis, taps: _Taps) -> rel
     return total
 
 
-CONVERTERS = {"Resize": _resize}
+CONVERTERS: Converters = {"Resize": _resize}

@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.convert_lookup import within
-from neocpu.frontend.converters.node import Node, const, dtype_of, scalar
+from neocpu.frontend.converters.node import Converters, Node, const, dtype_of, scalar
 from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.schedules.operators.indexing.grid_sample import (
     LANES,
@@ -168,4 +168,8 @@ def _corners(node: Node, regions: relax.Expr, scale: float, margin: int) -> rela
     return node.op.minimum(node.op.maximum(regions, low), high)
 
 
-CONVERTERS = {"GridSample": _grid_sample, "MaxRoiPool": _max_roi_pool, "RoiAlign": aligned_regions}
+CONVERTERS: Converters = {
+    "GridSample": _grid_sample,
+    "MaxRoiPool": _max_roi_pool,
+    "RoiAlign": aligned_regions,
+}

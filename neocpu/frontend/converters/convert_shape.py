@@ -7,7 +7,7 @@ import onnx
 from tvm import relax
 
 from neocpu.frontend.checks.model_limits import MAX_PARTS
-from neocpu.frontend.converters.node import Node, const, constant_value, static_shape
+from neocpu.frontend.converters.node import Converters, Node, const, constant_value, static_shape
 
 PAD_MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 """TVM's names of padding modes by ONNX's, without that of constants."""
@@ -155,7 +155,7 @@ def _constant(node: Node) -> relax.Expr:
     return const(array.astype(np.float32 if array.dtype.kind == "f" else np.int64))
 
 
-CONVERTERS = {
+CONVERTERS: Converters = {
     "Concat": _concat,
     "Constant": _constant,
     "Expand": _expand,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tvm
@@ -200,3 +200,7 @@ def per_channel(expr: relax.Expr, rank: int) -> relax.Expr:
     if array is None:
         return relax.op.reshape(expr, shape)
     return const(array.reshape(shape))
+
+
+Converters: TypeAlias = Mapping[str, Callable[[Node], relax.Expr]]
+"""Functions by the operators that they convert."""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from tvm import relax
-
 from neocpu.frontend.converters import (
     convert_axis,
     convert_conv,
@@ -19,9 +15,9 @@ from neocpu.frontend.converters import (
     convert_sampling,
     convert_shape,
 )
-from neocpu.frontend.converters.node import Node
+from neocpu.frontend.converters.node import Converters
 
-CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
+CONVERTERS: Converters = {
     **convert_axis.CONVERTERS,
     **convert_conv.CONVERTERS,
     **convert_conv_transpose.CONVERTERS,
@@ -36,6 +32,6 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
 }
 
 #: Converters of operators in ONNX Runtime's own domain.
-CONTRIB_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
+CONTRIB_CONVERTERS: Converters = {
     "EmbedLayerNormalization": convert_lookup.embed_layer_normalization
 }

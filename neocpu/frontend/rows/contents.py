@@ -195,7 +195,7 @@ def _reshaped(_: Step, data: _Extents, shape: _Extents) -> _Extents:
     wanted = _numbers(shape)
     if wanted.tolist() != [-1] and (0 in wanted or abs(math.prod(wanted)) != data.size):
         raise _UnknownError
-    return data.reshape(wanted)
+    return data.reshape(wanted.tolist())
 
 
 def _squeezed(_: Step, data: _Extents, *__: _Extents) -> _Extents:
@@ -227,7 +227,7 @@ def _filled(step: Step, shape: _Extents) -> _Extents:
     value = np.frombuffer(tensor.raw_data, np.int64) if tensor.raw_data else tensor.int64_data
     if wanted.size > 1 or math.prod(wanted) > MOST_CONTENTS:
         raise _UnknownError
-    return np.full(wanted, Extent(int(value[0])), object)
+    return np.full(wanted.tolist(), Extent(int(value[0])), object)
 
 
 _RULES: Mapping[str, _Rule] = {

@@ -172,8 +172,10 @@ def _write_keypoints(nodes: NodeWriter, loop: RowLoop, results: Sequence[str]) -
         return False
     maps, across, down, widths, heights, lefts, tops = loop.reads
     places = f"{nodes.prefix}places{len(nodes.nodes)}"
-    inputs, outputs = (maps, down, across, loop.count), {"output": results[1], "others": [places]}
-    scores = nodes.op(RESIZED_PEAKS, *inputs, domain=DOMAIN, cubic=_CUBIC, **outputs)
+    inputs, others = (maps, down, across, loop.count), [places]
+    scores = nodes.op(
+        RESIZED_PEAKS, *inputs, output=results[1], others=others, domain=DOMAIN, cubic=_CUBIC
+    )
     found = []
     for axis, side, whole, start in ((1, widths, across, lefts), (0, heights, down, tops)):
         place = nodes.op("Gather", places, nodes.const(axis), axis=0)

@@ -362,7 +362,7 @@ Rule = Callable[[Step], Sequence[Value]]
 `RowError`."""
 
 
-def refuse_if(refused: bool, reason: str) -> None:
+def refuse_if(refused: object, reason: str) -> None:
     """Raise a `RowError` with a reason."""
     if refused:
         raise RowError(reason)
