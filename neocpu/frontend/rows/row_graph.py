@@ -309,7 +309,8 @@ class Step:
     def operand(self, index: int) -> Value:
         """Return an input that must not be omitted."""
         value = self.optional(index)
-        refuse_if(value is None, f"it lacks its input {index}")
+        if value is None:
+            raise RowError(f"it lacks its input {index}")
         return value
 
     def optional(self, index: int) -> Value | None:
@@ -343,13 +344,10 @@ class Step:
             raise RowError(PARAMETERS)
         return self.operand(0)
 
-    def same(self, inputs: Sequence[Value | None] | None = None, **changed: Any) -> list[Value]:
+    def same(self, inputs: Sequence[Value | None] | None = None) -> list[Value]:
         """Write the node on other inputs, and return its outputs as if all rows were valid."""
-        read = self.operands if inputs is None else inputs
-        attributes = {**self.attributes, **changed}
-        kept = {name: value for name, value in attributes.items() if value is not None}
-        node = self.node
-        return self.graph.emit(node.op_type, read, kept, node.output, node.name)
+        read, node = self.operands if inputs is None else inputs, self.node
+        return self.graph.emit(node.op_type, read, self.attributes, node.output, node.name)
 
     def last(self, op_type: str, *inputs: Value | None, **attributes: Any) -> Value:
         """Write another operator instead of the node."""

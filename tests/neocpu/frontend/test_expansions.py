@@ -32,6 +32,10 @@ def matches_onnx(model, feeds):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
+def check_onnx(op, *constants, x, **options):
+    matches_onnx(one_op(op, x, constants, **options), {"x": x})
+
+
 @pytest.mark.parametrize(
     ("groups", "parts", "masked", "attributes"),
     [
@@ -76,14 +80,12 @@ def test_sequences_are_reversed(axes):
 def test_a_cache_takes_an_update(mode):
     cache, update = random(3, 2, 7, 5), random(3, 2, 3, 5, seed=1)
     starts = ints(0, 4, 2) if mode == "linear" else ints(0, 6, 5)
-    model = one_op("TensorScatter", cache, (update, starts), opset=24, mode=mode)
-    matches_onnx(model, {"x": cache})
+    check_onnx("TensorScatter", update, starts, x=cache, opset=24, mode=mode)
 
 
 @pytest.mark.parametrize("attributes", [{}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}])
 def test_products_add_up(attributes):
-    x = random(2, 7, 3)
-    matches_onnx(one_op("CumProd", x, (np.int64(1),), opset=26, **attributes), {"x": x})
+    check_onnx("CumProd", np.int64(1), x=random(2, 7, 3), opset=26, **attributes)
 
 
 @pytest.mark.parametrize("aligned", [0, 1])
@@ -129,15 +131,14 @@ def test_places_of_maxima_of_lines_and_volumes():
 
 def test_a_batch_has_its_own_statistics():
     scales = [random(6, seed=i) for i in range(3)] + [random(6, seed=3) ** 2]
-    model = one_op("BatchNormalization", DATA, scales, outputs=3, training_mode=1, momentum=0.7)
-    matches_onnx(model, {"x": DATA})
+    options = {"outputs": 3, "training_mode": 1, "momentum": 0.7}
+    check_onnx("BatchNormalization", *scales, x=DATA, **options)
 
 
 @pytest.mark.parametrize("axis", [-1, 1])
 def test_a_layer_norm_tells_its_statistics(axis):
     scale = random(*DATA.shape[axis:], seed=1)
-    model = one_op("LayerNormalization", DATA, (scale,), outputs=3, axis=axis)
-    matches_onnx(model, {"x": DATA})
+    check_onnx("LayerNormalization", scale, x=DATA, outputs=3, axis=axis)
 
 
 def test_a_dropout_that_drops_nothing_has_a_mask():
@@ -167,21 +168,16 @@ def test_rotary_embeddings(attributes):
     half = attributes.get("rotary_embedding_dim", 8) // 2
     cosines, sines = random(7, half, seed=1), random(7, half, seed=2)
     positions = np.array([[0, 3, 6, 2, 1], [5, 4, 3, 2, 1]])
-    model = one_op("RotaryEmbedding", x, (cosines, sines, positions), opset=23, **attributes)
-    matches_onnx(model, {"x": x})
+    check_onnx("RotaryEmbedding", cosines, sines, positions, x=x, opset=23, **attributes)
 
 
 @pytest.mark.parametrize(
     ("heads", "attributes"), [((6, 6), {"is_causal": 1}), ((6, 2), {"scale": 0.3, "softcap": 2.0})]
 )
 def test_attention(heads, attributes):
-    q, k, v = (
-        random(2, heads[0], 5, 7),
-        random(2, heads[1], 5, 7, seed=1),
-        random(2, heads[1], 5, 3),
-    )
-    model = one_op("Attention", q, (k, v), opset=23, **attributes)
-    matches_onnx(model, {"x": q})
+    q, k = random(2, heads[0], 5, 7), random(2, heads[1], 5, 7, seed=1)
+    v = random(2, heads[1], 5, 3)
+    check_onnx("Attention", k, v, x=q, opset=23, **attributes)
 
 
 def test_attention_of_three_dimensions_with_a_mask_and_a_past():
@@ -190,8 +186,7 @@ def test_attention_of_three_dimensions_with_a_mask_and_a_past():
     mask = random(5, 9, seed=5) > 0
     mask[:, 0] = True
     heads = {"q_num_heads": 4, "kv_num_heads": 2}
-    model = one_op("Attention", q, (k, v, mask, *past), opset=23, outputs=3, **heads)
-    matches_onnx(model, {"x": q})
+    check_onnx("Attention", k, v, mask, *past, x=q, opset=23, outputs=3, **heads)
 
 
 def test_bits_are_cast():
