@@ -21,9 +21,9 @@ from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.frontend.control_flow.flatten import REWRITTEN
-from neocpu.frontend.converters.convert_rows import ROW_CONVERTERS
+from neocpu.frontend.converters.convert_own import OWN_CONVERTERS, ROW_CONVERTERS
 from neocpu.frontend.converters.node import Node
-from neocpu.frontend.converters.table import CONTRIB_CONVERTERS, CONVERTERS, OWN_CONVERTERS
+from neocpu.frontend.converters.table import CONTRIB_CONVERTERS, CONVERTERS
 from neocpu.frontend.expansions.expand import WRITTEN_OUT
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.onnx_graph.subgraphs import all_nodes

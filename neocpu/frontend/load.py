@@ -17,7 +17,7 @@ from neocpu.frontend.batching.named_dimensions import fix_dimensions
 from neocpu.frontend.checks.conflicts import refuse_conflicts
 from neocpu.frontend.checks.model_limits import refuse_large_models
 from neocpu.frontend.checks.tensor_check import is_element_type, refuse_malformed_tensors
-from neocpu.frontend.contributed.contributed_operators import expand_contributed
+from neocpu.frontend.expansions.contributed_operators import expand_contributed
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.model_identity import identities
 from neocpu.frontend.number_formats import refuse_number_formats, widen_halves

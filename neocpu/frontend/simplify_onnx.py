@@ -23,8 +23,8 @@ from onnx_ir.passes import common as passes
 from neocpu.foundation.errors import ModelError
 from neocpu.frontend.checks.argument_checks import refuse_arguments
 from neocpu.frontend.checks.model_limits import FoldingBudget
-from neocpu.frontend.contributed.contributed_operators import expand_contributed
 from neocpu.frontend.control_flow.flatten import Infer, flatten_control_flow, needs_flattening
+from neocpu.frontend.expansions.contributed_operators import expand_contributed
 from neocpu.frontend.expansions.expand import expand_operators
 from neocpu.frontend.foldable import is_foldable
 from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
@@ -34,7 +34,7 @@ from neocpu.frontend.opsets.opset_raising import IR_VERSION, named, raise_opset,
 from neocpu.frontend.quantised.kept_weights import keeps_stored
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
 from neocpu.frontend.rewrites import absorb_pads, state_resized
-from neocpu.frontend.rows.replace_loops import replace_loops
+from neocpu.frontend.rows.known_loops import replace_loops
 from neocpu.frontend.shapes.custom_shapes import declare, infer_custom
 from neocpu.frontend.shapes.extents import known_shapes, refuse_kernels
 from neocpu.frontend.shapes.static_shapes import real_inputs

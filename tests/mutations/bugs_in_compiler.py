@@ -294,14 +294,14 @@ BUGS = (
     ),
     Bug(
         "keypoints: any loop of seven tensors finds them",
-        "neocpu/frontend/rows/keypoints.py",
+        "neocpu/frontend/rows/known_loops.py",
         "for width, height in _SIDES:",
         "for width, height in ():",
         ("tests/neocpu/frontend/rows/test_keypoints.py",),
     ),
     Bug(
         "slices: a scatter is one where its indices have a step",
-        "neocpu/frontend/expansions/slice_updates.py",
+        "neocpu/frontend/expansions/plain_forms.py",
         "if start < 0 or not np.array_equal(found, wanted):",
         "if start < 0 or found.flat[0] != start:",
         ("tests/neocpu/frontend/test_slice_updates.py",),

@@ -14,23 +14,9 @@ from neocpu.frontend.shapes.static_shapes import real_inputs, static_dims
 def fix_dimensions(graph: onnx.GraphProto, shapes: InputShapes) -> InputShapes:
     """Write the extents of named dimensions into a graph's inputs, in place.
 
-    Parameters
-    ----------
-    graph : onnx.GraphProto
-        The graph, whose inputs are changed.
-    shapes : InputShapes
-        The requested shapes. A value with the name of a dimension, and not of an input, is the
-        extent of that dimension.
-
-    Returns
-    -------
-    InputShapes
-        The shapes without these values, and with the input shapes that they decide.
-
-    Raises
-    ------
-    UsageError
-        An extent is not a whole number of 1 or more, or contradicts the shape of an input.
+    A value with the name of a dimension, and not of an input, is its extent. The result lacks these
+    values, and has the input shapes that they decide. Raises a `UsageError` if an extent is not a
+    whole number of 1 or more, or contradicts the shape of an input.
     """
     inputs = real_inputs(graph)
     known = {value.name for value in inputs}
@@ -61,7 +47,6 @@ def fix_dimensions(graph: onnx.GraphProto, shapes: InputShapes) -> InputShapes:
 
 
 def _check_agrees(name: str, axis: int, dimension: str, extent: int, shapes: InputShapes) -> None:
-    """Raise if the requested shape of an input contradicts its dimension's extent."""
     shape = shapes.by_name.get(name, ())
     if axis < len(shape) and shape[axis] != extent:
         raise UsageError(

@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
 import onnx
 
 from neocpu.frontend.onnx_graph.names import FreshNames
-from neocpu.frontend.onnx_graph.subgraphs import graphs_of
+from neocpu.frontend.onnx_graph.subgraphs import all_nodes, graphs_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """One copy of an inner graph.
-
-    Attributes
-    ----------
-    nodes : tuple of NodeProto
-        The nodes in order, with unique names.
-    outputs : tuple of str
-        The names of the graph's results.
-    """
-
-    nodes: tuple[onnx.NodeProto, ...]
-    outputs: tuple[str, ...]
+Instance: TypeAlias = tuple[list[onnx.NodeProto], tuple[str, ...]]
 
 
 class Body:
-    """An inner graph without constants, from which copies can be made.
-
-    Parameters
-    ----------
-    graph : onnx.GraphProto
-    names : FreshNames
-    """
+    """An inner graph without constants, from which copies can be made."""
 
     def __init__(self, graph: onnx.GraphProto, names: FreshNames) -> None:
         self._graph = graph
@@ -44,7 +24,7 @@ class Body:
     @property
     def node_count(self) -> int:
         """The number of nodes of a copy, including those of inner graphs."""
-        return _count(self._graph)
+        return sum(1 for _ in all_nodes(self._graph.node))
 
     @property
     def output_count(self) -> int:
@@ -72,22 +52,13 @@ class Body:
         return None if name in makers else name
 
     def instance(self, inputs: Sequence[str], label: str) -> Instance:
-        """Return a copy.
-
-        Parameters
-        ----------
-        inputs : sequence of str
-            Values of the outer graph, in the order of the graph's inputs.
-        label : str
-            The prefix of its values' names.
-        """
+        """Return the nodes and outputs of a copy; ``label`` is the prefix of its values' names."""
         names = dict(zip((value.name for value in self._graph.input), inputs, strict=True))
         nodes = []
         for node in self._graph.node:
             names |= {each: self._names.fresh(f"{label}/{each}") for each in node.output if each}
             nodes.append(_renamed(node, names, label))
-        outputs = (names.get(value.name, value.name) for value in self._graph.output)
-        return Instance(tuple(nodes), tuple(outputs))
+        return nodes, tuple(names.get(value.name, value.name) for value in self._graph.output)
 
 
 def hoist_constants(graph: onnx.GraphProto, names: FreshNames) -> None:
@@ -147,11 +118,6 @@ def forget_inner_shapes(graph: onnx.GraphProto) -> None:
             forget_inner_shapes(inner)
 
 
-def inner_graph(node: onnx.NodeProto, attribute: str) -> onnx.GraphProto:
-    """Return the graph in a node's attribute; onnx's checker has made sure that it exists."""
-    return next(each.g for each in node.attribute if each.name == attribute)
-
-
 def reads(node: onnx.NodeProto) -> Iterator[str]:
     """Yield the values that a node reads, and those that its inner graphs name."""
     yield from node.input
@@ -183,11 +149,6 @@ def live_nodes(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[
             kept.append(node)
             wanted.update(reads(node))
     return kept[::-1]
-
-
-def _count(graph: onnx.GraphProto) -> int:
-    inner = (each for node in graph.node for each in graphs_of(node))
-    return len(graph.node) + sum(map(_count, inner))
 
 
 def _renamed(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 import numpy as np
@@ -14,7 +13,7 @@ from onnx import TensorProto, helper
 
 from neocpu.frontend.control_flow import loop_nodes
 from neocpu.frontend.control_flow.bodies import Body, free_names
-from neocpu.frontend.control_flow.loop_nodes import Kind
+from neocpu.frontend.control_flow.loop_nodes import Kind, kinds_of, own_node
 from neocpu.frontend.control_flow.rewriting import Rewriting
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.unsupported import OWN_DOMAIN, STANDARD_DOMAINS, node_name
@@ -31,38 +30,21 @@ MAX_STEPS: Final = 1_000_000_000
 class CountedLoop:
     """A Loop or a Scan that the runtime is to repeat.
 
-    Attributes
-    ----------
-    node : onnx.NodeProto
-    body : Body
-        The body. A Loop's takes the number of the step and a condition, and returns a condition.
-        Both kinds then have the states, and an element of each scanned or stacked tensor.
-    limit : int
-        The most steps.
-    states : tuple of str
-        The first values of the states.
-    scanned : tuple of (str, int, bool)
-        Each scanned value, the axis along which the steps take elements, and whether they begin
-        with the last one.
-    stacked : tuple of (int, bool)
-        The axis of the elements of each further output, and whether the last step's is first.
-    count : str, optional
-        The value that is the number of steps, if data decide.
-    begins : str, optional
-        The condition on which the loop runs at all, if data decide.
-    goes_on : bool
-        Whether only the limit ends the loop.
+    A Loop's body takes the number of the step and a condition, and returns a condition. Both kinds
+    then have the states, and an element of each scanned or stacked tensor.
     """
 
     node: onnx.NodeProto
     body: Body
-    limit: int
-    states: tuple[str, ...]
+    limit: int  # the most steps
+    states: tuple[str, ...]  # their first values
+    # with the axis of its elements, and whether the last is first
     scanned: tuple[tuple[str, int, bool], ...]
+    # the axis of the elements, and whether the last step's is first
     stacked: tuple[tuple[int, bool], ...]
-    count: str | None = None
-    begins: str | None = None
-    goes_on: bool = True
+    count: str | None = None  # the number of steps, if data decide
+    begins: str | None = None  # the condition on which it runs at all, if data decide
+    goes_on: bool = True  # whether only the limit ends it
 
     @property
     def is_scan(self) -> bool:
@@ -79,52 +61,37 @@ class CountedLoop:
         return long and self.limit <= MAX_STEPS and not (wanted and open_end)
 
 
-class Counting(Enum):
-    """The result of an attempt to repeat a loop.
+def count_loop(loop: CountedLoop, rewriting: Rewriting) -> bool | None:
+    """Replace a loop by its body between a begin and an end, if all steps make equal kinds.
 
-    Attributes
-    ----------
-    DONE
-        The loop was replaced.
-    NOT_YET
-        Its inputs are not known yet.
-    UNROLL
-        Its steps differ, or may differ, so it has to be unrolled.
+    The result is False if its inputs are not known yet, None if it has to be unrolled.
     """
-
-    DONE = "done"
-    NOT_YET = "not yet"
-    UNROLL = "unroll"
-
-
-def count_loop(loop: CountedLoop, rewriting: Rewriting) -> Counting:
-    """Replace a loop by its body between a begin and an end, if all steps make equal kinds."""
     if not loop.is_counted:
-        return Counting.UNROLL
+        return None
     counter = _Counter(loop, rewriting)
     names = [*loop.states, *(name for name, *_ in loop.scanned)]
     names += free_names(counter.nodes, counter.results, counter.own)
     kinds = {}
     for name in dict.fromkeys(names):
-        kind = rewriting.kind(name)
+        kind = rewriting.kinds.get(name)
         if kind is None:
-            is_final = rewriting.is_decided or rewriting.is_no_tensor(name)
-            return Counting.UNROLL if is_final else Counting.NOT_YET
+            is_final = rewriting.decided or rewriting.is_no_tensor(name)
+            return None if is_final else False
         kinds[name] = kind
     first = [kinds[name] for name in loop.states]
     own = dict(zip(counter.own, [loop_nodes.NUMBER, *first], strict=True))
     body = rewriting.flattened(counter.nodes, kinds, own, counter.results)
     if body is None or not _has_equal_steps(loop, body, counter.results, first):
-        return Counting.UNROLL
+        return None
     counter.emit(body, {**kinds, **own})
-    return Counting.DONE
+    return True
 
 
 def _has_equal_steps(
     loop: CountedLoop, body: onnx.ModelProto, results: Sequence[str], first: Sequence[Kind]
 ) -> bool:
     """Return whether the states keep their types and shapes, and all shapes are known."""
-    kinds = loop_nodes.kinds_of(body.graph)
+    kinds = kinds_of(body.graph)
     values = {name for node in body.graph.node for name in node.output if name} | {*results}
     if not values <= kinds.keys() or any(0 in kinds[name].shape for name in values):
         return False
@@ -139,42 +106,32 @@ def _has_equal_steps(
 class _Counter:
     """Writes a loop that the runtime repeats.
 
-    Attributes
-    ----------
-    own : list of str
-        The number of the step, and the states.
-    nodes : list of NodeProto
-        The nodes of a step.
-    results : list of str
-        The condition to go on, if data decide; the next states, and the rows.
+    `own` are the number of the step and the states, `nodes` the nodes of a step. `results` are the
+    condition to go on, if data decide, the next states, and the rows.
     """
 
     def __init__(self, loop: CountedLoop, rewriting: Rewriting) -> None:
         self._loop = loop
         self._rewriting = rewriting
-        self._name = rewriting.fresh(f"{node_name(loop.node)}/loop")
-        number = rewriting.fresh(f"{self._name}/number")
-        states = [rewriting.fresh(f"{self._name}/state") for _ in loop.states]
+        self._name = rewriting.names.fresh(f"{node_name(loop.node)}/loop")
+        number = rewriting.names.fresh(f"{self._name}/number")
+        states = [rewriting.names.fresh(f"{self._name}/state") for _ in loop.states]
         self.own = [number, *states]
         self._places = {number: False}  # positions of elements, and whether they count backwards
         self.nodes: list[onnx.NodeProto] = []
         elements = [self._element(*each) for each in loop.scanned]
         before = [] if loop.is_scan else [self._counter(), rewriting.constant(np.True_)]
-        instance = loop.body.instance([*before, *states, *elements], f"{self._name}/step")
-        self.nodes += map(self._from_list, instance.nodes)
-        stacked = zip(loop.stacked, loop.node.output[len(states) :], strict=False)
-        self._rows = [(axis, back, name) for (axis, back), name in stacked]
-        made = instance.outputs[not loop.is_scan :]
-        rows = zip(made[len(states) :], self._rows, strict=False)
-        self.results = [
-            *(() if loop.goes_on else instance.outputs[:1]),
-            *made[: len(states)],
-            *(made for made, (_, _, name) in rows if name),
-        ]
-        self._rows = [row for row in self._rows if row[2]]
+        nodes, outputs = loop.body.instance([*before, *states, *elements], f"{self._name}/step")
+        self.nodes += map(self._from_list, nodes)
+        made = outputs[not loop.is_scan :]
+        given = loop.node.output[len(states) :]
+        rows = zip(made[len(states) :], loop.stacked, given, strict=False)
+        used = [(row, axis, backward, name) for row, (axis, backward), name in rows if name]
+        self._rows = [(axis, backward, name) for _, axis, backward, name in used]
+        again = () if loop.goes_on else outputs[:1]
+        self.results = [*again, *made[: len(states)], *(row for row, *_ in used)]
 
     def _counter(self) -> str:
-        """Return the number of the step, in the shape that the body declares."""
         rank = self._loop.body.rank(0)
         if rank == 0:
             return self.own[0]
@@ -200,39 +157,45 @@ class _Counter:
         return helper.make_node("Gather", [whole, node.input[1]], [name], name=name, axis=0)
 
     def _make(self, op_type: str, inputs: Sequence[str], **attributes: int) -> str:
-        name = self._rewriting.fresh(f"{self._name}/{op_type}")
+        name = self._rewriting.names.fresh(f"{self._name}/{op_type}")
         self.nodes.append(helper.make_node(op_type, inputs, [name], name=name, **attributes))
         return name
 
     def emit(self, body: onnx.ModelProto, kinds: dict[str, Kind]) -> None:
         """Put the flat body, between its begin and its end, in the loop's place."""
         loop, rewriting = self._loop, self._rewriting
-        kinds |= loop_nodes.kinds_of(body.graph)
+        kinds |= kinds_of(body.graph)
         nodes = [self._as_element(node, kinds) for node in body.graph.node]
         inside = {*self.own, *(name for node in nodes for name in node.output)}
         read = dict.fromkeys((*(name for node in nodes for name in node.input), *self.results))
         outer = {
-            name: rewriting.fresh(f"{name}/outer")
+            name: rewriting.names.fresh(f"{name}/outer")
             for name in read
-            if name not in inside and rewriting.varies(name)
+            if name not in inside and name in rewriting.varying
         }
         for node in nodes:
             node.input[:] = [outer.get(name, name) for name in node.input]
         made = [outer.get(name, name) for name in self.results]
-        condition = None if loop.goes_on else made.pop(0)
-        last = [rewriting.fresh(f"{self._name}/last") for _ in loop.states]
-        rows = [rewriting.fresh(f"{self._name}/rows") for _ in self._rows]
+        last = [rewriting.names.fresh(f"{self._name}/last") for _ in loop.states]
+        rows = [rewriting.names.fresh(f"{self._name}/rows") for _ in self._rows]
+        count, flag = self._count(), [] if loop.goes_on else [made.pop(0)]
+        both = {"loop": self._name, "states": len(last)}
+        first = [*loop.states, *([count] if count else ())]
+        backward = "".join("01"[back] for _, back, _ in self._rows)
         ours = [
-            *(loop_nodes.outer(name, result) for name, result in outer.items()),
-            loop_nodes.begin(self._name, loop.states, self._count(), self.own),
-            loop_nodes.end(
-                name=self._name,
+            *(
+                own_node(loop_nodes.OUTER, [name], [result], result)
+                for name, result in outer.items()
+            ),
+            own_node(loop_nodes.BEGIN, first, self.own, f"{self._name}/begin", **both),
+            own_node(
+                loop_nodes.END,
+                [self.own[0], *made, *flag],
+                [*last, *rows],
+                f"{self._name}/end",
                 limit=loop.limit,
-                made=[self.own[0], *made],
-                states=len(last),
-                backward=[back for _, back, _ in self._rows],
-                condition=condition,
-                outputs=[*last, *rows],
+                backward=backward,
+                **both,
             ),
         ]
         of_bodies = {n for node in nodes if node.domain == OWN_DOMAIN for n in node.output}
@@ -256,18 +219,17 @@ class _Counter:
         shape, limit = kinds[value].shape, self._loop.limit
         if place not in self._places or shape[axis] < limit:
             return node
-        backward = self._places[place]
-        return loop_nodes.element(
-            value=value,
-            number=self.own[0],
+        return own_node(
+            loop_nodes.ELEMENT,
+            [value, self.own[0]],
+            node.output[:1],
+            node.output[0],
             axis=axis % len(shape),
             limit=limit,
-            result=node.output[0],
-            backward=backward,
+            backward=int(self._places[place]),
         )
 
     def _count(self) -> str | None:
-        """Return the number of steps, if data decide."""
         begins, count, rewriting = self._loop.begins, self._loop.count, self._rewriting
         if count is not None:
             count = rewriting.scalar(count)

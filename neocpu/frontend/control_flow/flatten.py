@@ -8,32 +8,55 @@ taken (`lowering.memory.guards`).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, TypeAlias
 
+import numpy as np
 import onnx
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend.control_flow.bodies import (
-    forget_inner_shapes,
-    hoist_constants,
-    live_nodes,
-)
-from neocpu.frontend.control_flow.branches import rewrite_if
-from neocpu.frontend.control_flow.elements import split_elements
-from neocpu.frontend.control_flow.known_values import KnownValues
+from neocpu.frontend.control_flow.bodies import forget_inner_shapes, hoist_constants, live_nodes
+from neocpu.frontend.control_flow.known_values import KnownValues, Unknown, single
 from neocpu.frontend.control_flow.loop_nodes import kinds_of
 from neocpu.frontend.control_flow.loops import rewrite_loop, rewrite_scan
 from neocpu.frontend.control_flow.rewriting import FIXING, Rewriting
 from neocpu.frontend.control_flow.sequences import OF_SEQUENCES, SEQUENCE_REWRITERS, Rewriter
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.onnx_graph.names import fresh_names
 from neocpu.frontend.rows.bound_rows import row_values
 from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
+_FEWEST: Final = 4
+"""Elements from which a split pays; without it each has a kernel of its own to generate."""
+
+
+def _rewrite_if(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
+    condition = rewriting.value(node.input[0])
+    if condition is Unknown.YET:
+        return False
+    if isinstance(condition, np.ndarray):
+        taken = "then_branch" if single(condition, node, "condition") else "else_branch"
+        for result, name in zip(_inline_branch(node, taken, rewriting), node.output, strict=True):
+            rewriting.alias(result, name)
+        return True
+    if rewriting.has_rows(node):
+        return False  # `bound_rows` handles branches that make different numbers of rows
+    branches = (_inline_branch(node, each, rewriting) for each in ("then_branch", "else_branch"))
+    for chosen, other, name in zip(*branches, node.output, strict=True):
+        if name:
+            rewriting.alias(rewriting.select(node, node.input[0], chosen, other), name)
+    return True
+
+
+def _inline_branch(node: onnx.NodeProto, branch: str, rewriting: Rewriting) -> tuple[str, ...]:
+    return rewriting.inline(node, rewriting.body(node, branch), (), branch.removesuffix("_branch"))
+
+
 _REWRITERS: Final = {
-    "If": rewrite_if,
+    "If": _rewrite_if,
     "Loop": rewrite_loop,
     "Scan": rewrite_scan,
     **SEQUENCE_REWRITERS,
@@ -53,29 +76,16 @@ def needs_flattening(model: onnx.ModelProto) -> bool:
 def flatten_control_flow(
     model: onnx.ModelProto, infer: Infer, weights: AbstractSet[str], *, counted: bool
 ) -> None:
-    """Rewrite branches, loops and lists, in place.
+    """Rewrite branches, loops and lists of a model without functions, in place.
 
-    An If stays if data decide the number of rows of its tensors.
+    An If stays if data decide the number of rows of its tensors. This goes round after round,
+    because an inlined branch may reveal how often a loop in it runs, and the loop's results may
+    decide the next branch. Values that decide shapes are computed too, because most conditions are
+    about shapes. `infer` infers shapes, `weights` are inputs that are not given at run time, and
+    `counted` lets the runtime repeat the bodies of long loops.
 
-    This goes round after round, because an inlined branch may reveal how often a loop in it runs,
-    and the loop's results may decide the next branch. Values that decide shapes are computed too,
-    because most conditions are about shapes.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        The model, with its functions inlined.
-    infer : callable
-        A function that infers shapes.
-    weights : set of str
-        Inputs of the model that are weights, not given at run time.
-    counted : bool
-        Whether the runtime may repeat the bodies of long loops (`counted`).
-
-    Raises
-    ------
-    UnsupportedError
-        The run decides more about a node's result than the choice between two values of one shape.
+    Raises an `UnsupportedError` if the run decides more about a node's result than the choice
+    between two values of one shape.
     """
     names = fresh_names(model.graph)
 
@@ -103,7 +113,7 @@ def _flatten(model: onnx.ModelProto, infer: Infer, rewriting: Rewriting) -> None
             _refuse_other_shapes(rewriting, model.graph, shapes)
             known = KnownValues(model, shapes, ())
             rewriting.begin_round(known, kinds, frozenset(), decided=False)
-            split_elements(model.graph, rewriting)
+            _split_elements(model.graph, rewriting)
             return
         pending = {name for node in waiting for name in node.output}
         known = KnownValues(model, shapes, pending)
@@ -121,7 +131,6 @@ def _flatten(model: onnx.ModelProto, infer: Infer, rewriting: Rewriting) -> None
 
 
 def _rewrite(graph: onnx.GraphProto, rewriting: Rewriting) -> bool:
-    """Replace nodes, in place; return whether any was."""
     changed = False
     for node in graph.node:
         rewriter = _rewriter(node, rewriting)
@@ -130,7 +139,7 @@ def _rewrite(graph: onnx.GraphProto, rewriting: Rewriting) -> bool:
             rewriting.emit([node])
         elif rewriter(node, rewriting):
             changed = True
-            rewriting.end_decision()
+            rewriting.decided = False
         else:
             rewriting.keep(node)
     del graph.node[:]
@@ -185,3 +194,45 @@ def _refuse_other_shapes(
             f"{select.where}: data decide whether {' or '.join(texts)} comes of it; only one shape "
             f"is supported: fix an input that decides, as with {FIXING}"
         )
+
+
+def _split_elements(graph: onnx.GraphProto, rewriting: Rewriting) -> None:
+    """Replace Gathers at constant positions by one Split, in place, if they take most elements."""
+    taken: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+    for node in graph.node:
+        rewriting.emit([node])
+        if node.op_type != "Gather" or node.domain not in STANDARD_DOMAINS:
+            continue
+        position, shape = rewriting.value(node.input[1]), rewriting.known.shape(node.input[0])
+        if isinstance(position, np.ndarray) and position.ndim == 0 and shape:
+            axis = int(attributes_of(node).get("axis", 0))
+            if not -len(shape) <= axis < len(shape):
+                continue
+            axis %= len(shape)
+            if -shape[axis] <= position < shape[axis]:
+                taken[node.input[0], axis][node.output[0]] = int(position) % shape[axis]
+    elements: dict[tuple[str, int], list[str]] = {}
+    split = {
+        name: (whole, position)
+        for whole, positions in taken.items()
+        if _is_worth_it(set(positions.values()), whole, rewriting)
+        for name, position in positions.items()
+    }
+    rewriting.nodes.clear()
+    for node in graph.node:
+        if node.output[:1] and node.output[0] in split:
+            (value, axis), place = split[node.output[0]]
+            if (value, axis) not in elements:
+                count = (rewriting.known.shape(value) or ())[axis]
+                elements[value, axis] = rewriting.elements(value, count, axis)
+            rewriting.alias(elements[value, axis][place], node.output[0])
+        else:
+            rewriting.keep(node)
+    del graph.node[:]
+    graph.node.extend(rewriting.nodes)
+
+
+def _is_worth_it(positions: set[int], whole: tuple[str, int], rewriting: Rewriting) -> bool:
+    value, axis = whole
+    shape = rewriting.known.shape(value)
+    return shape is not None and len(positions) >= max(_FEWEST, shape[axis] // 2)

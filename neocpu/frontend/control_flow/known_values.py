@@ -18,15 +18,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 class Unknown(Enum):
-    """The reason why a value is not known.
-
-    Attributes
-    ----------
-    RUN
-        The run decides it.
-    YET
-        It depends on a node that is not rewritten yet.
-    """
+    """The reason why a value is not known: the run decides it, or a node is not rewritten yet."""
 
     RUN = "run"
     YET = "yet"
@@ -63,21 +55,11 @@ _KEEPING: Final = ("Identity", "Squeeze", "Unsqueeze", "Reshape")
 class KnownValues:
     """Computes small values from constants and shapes, each once.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        The model, for its weights and opsets.
-    shapes : mapping of str to tuple of int
-        The known shapes.
-    pending : iterable of str
-        Outputs of nodes that are not rewritten yet.
+    `pending` are outputs of nodes that are not rewritten yet.
     """
 
     def __init__(
-        self,
-        model: onnx.ModelProto,
-        shapes: Mapping[str, tuple[int, ...]],
-        pending: Iterable[str],
+        self, model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], pending: Iterable[str]
     ) -> None:
         self._opsets = list(model.opset_import)
         self._shapes = dict(shapes)
@@ -207,13 +189,8 @@ def _small(array: Array) -> Knowledge:
 
 
 def single(value: Array, node: onnx.NodeProto, what: str) -> Any:
-    """Return the single element of a constant that decides what a node does.
-
-    Raises
-    ------
-    ModelError
-        The value does not have one element.
-    """
+    """Return the single element of a constant that decides what a node does, or raise a
+    `ModelError`."""
     if value.size != 1:
         raise ModelError(
             f"{describe(node)} has a {what} of shape {list(value.shape)}; it takes one value"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import onnx
 from onnx import TensorProto, helper
@@ -20,18 +20,19 @@ from neocpu.frontend.unsupported import OWN_DOMAIN
 
 BEGIN: Final = "LoopBegin"
 """Reads the first values of the states, and optionally the number of steps (int64). Makes the
-number of the step, and the states."""
+number of the step, and the states. Its attributes are the loop's name and the number of states."""
 
 END: Final = "LoopEnd"
 """Reads the number of the step, the next states, rows, and optionally a condition to go on (bool).
-Makes the last states, and outputs of one row per step."""
+Makes the last states, and outputs of one row per step. Its attributes are those of the begin, the
+most steps, and a digit for each output of rows: 1 if the rows are in reverse order."""
 
 OUTER: Final = "LoopOuter"
 """Reads an outer value, and makes it available within the loop."""
 
-
 ELEMENT: Final = "LoopElement"
-"""Reads a value and the number of the step. Makes the step's element along an axis."""
+"""Reads a value and the number of the step. Makes the step's element along an axis, which is not
+negative, at most of ``limit`` steps, from the last one on if ``backward``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,79 +50,11 @@ NUMBER: Final = Kind(TensorProto.INT64, ())
 _ALL: Final = frozenset((BEGIN, ELEMENT, END, OUTER))
 
 
-def begin(
-    name: str, states: Sequence[str], count: str | None, outputs: Sequence[str]
+def own_node(
+    op_type: str, inputs: Sequence[str], outputs: Sequence[str], name: str, **attributes: Any
 ) -> onnx.NodeProto:
-    """Return the begin of a loop; ``outputs`` are the number of the step, and the states."""
-    return helper.make_node(
-        BEGIN,
-        [*states, *([count] if count else ())],
-        outputs,
-        name=f"{name}/begin",
-        domain=OWN_DOMAIN,
-        loop=name,
-        states=len(states),
-    )
-
-
-def end(
-    name: str,
-    limit: int,
-    made: Sequence[str],
-    states: int,
-    backward: Sequence[bool],
-    condition: str | None,
-    outputs: Sequence[str],
-) -> onnx.NodeProto:
-    """Return the end of a loop.
-
-    Parameters
-    ----------
-    limit : int
-        The most steps.
-    made : sequence of str
-        The number of the step, the next states and the rows.
-    states : int
-        The number of states.
-    backward : sequence of bool
-        Whether the rows are in reverse order, for each output of rows.
-    condition : str, optional
-        The condition to go on.
-    outputs : sequence of str
-        The last states, and the outputs of the rows.
-    """
-    return helper.make_node(
-        END,
-        [*made, *([condition] if condition else ())],
-        outputs,
-        name=f"{name}/end",
-        domain=OWN_DOMAIN,
-        loop=name,
-        limit=limit,
-        states=states,
-        backward="".join("01"[each] for each in backward),
-    )
-
-
-def outer(value: str, result: str) -> onnx.NodeProto:
-    """Return the node through which the steps read an outer value."""
-    return helper.make_node(OUTER, [value], [result], name=result, domain=OWN_DOMAIN)
-
-
-def element(
-    value: str, number: str, axis: int, limit: int, result: str, *, backward: bool
-) -> onnx.NodeProto:
-    """Return the node that takes the step's element, along an axis that is not negative."""
-    return helper.make_node(
-        ELEMENT,
-        [value, number],
-        [result],
-        name=result,
-        domain=OWN_DOMAIN,
-        axis=axis,
-        limit=limit,
-        backward=int(backward),
-    )
+    """Return one of these nodes."""
+    return helper.make_node(op_type, inputs, outputs, name=name, domain=OWN_DOMAIN, **attributes)
 
 
 def _attributes(node: onnx.NodeProto) -> tuple[int, int, str]:
@@ -202,17 +135,9 @@ def body_model(
     kinds: Mapping[str, Kind],
     results: Iterable[str],
 ) -> onnx.ModelProto:
-    """Return the body of a loop as a model of its own.
+    """Return the body of a loop as a model of its own, with the opsets of the model ``around`` it.
 
-    Parameters
-    ----------
-    around : onnx.ModelProto
-        The model whose opsets apply.
-    nodes : sequence of NodeProto
-    constants : iterable of TensorProto
-    kinds : mapping of str to Kind
-        Types and shapes of the values that the nodes read. All but the constants become inputs.
-    results : iterable of str
+    ``kinds`` are those of the values that the nodes read; all but the constants become inputs.
     """
     outputs = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(results)]
     graph = helper.make_graph(nodes, "body", [], outputs, list(constants))

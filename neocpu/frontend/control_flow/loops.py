@@ -9,11 +9,10 @@ import numpy as np
 import onnx
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend.control_flow.bodies import Body, inner_graph
-from neocpu.frontend.control_flow.constant_ends import constant_steps
-from neocpu.frontend.control_flow.counted import CountedLoop, Counting, count_loop
-from neocpu.frontend.control_flow.growing_lists import with_rows
+from neocpu.frontend.control_flow.bodies import Body
+from neocpu.frontend.control_flow.counted import CountedLoop, count_loop
 from neocpu.frontend.control_flow.known_values import Unknown, single
+from neocpu.frontend.control_flow.loop_forms import constant_steps, with_rows
 from neocpu.frontend.control_flow.rewriting import FIXING, MAX_UNROLLED, Rewriting
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.unsupported import describe
@@ -23,12 +22,8 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     """Replace a Loop; return whether that was possible yet.
 
     If the run decides whether the Loop goes on, a selection follows each step: if the step is not
-    taken, its result is the value before it.
-
-    Raises
-    ------
-    UnsupportedError
-        No constant bounds the Loop, it is too long, or the run decides its number of rows.
+    taken, its result is the value before it. Raises an `UnsupportedError` if no constant bounds the
+    Loop, it is too long, or the run decides its number of rows.
     """
     limit = rewriting.value(node.input[0]) if node.input[0] else None
     has_condition = len(node.input) > 1 and node.input[1]
@@ -47,8 +42,8 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     )
     loop = _ended_by_constants(_never_begun(loop, rewriting), rewriting)
     counting = _count(loop, rewriting)
-    if counting is not Counting.UNROLL:
-        return counting is Counting.DONE
+    if counting is not None:
+        return counting
     if loop.decider is not None:
         raise UnsupportedError(
             f"{describe(node)}: data decide how often it runs ('{loop.decider}'); export the model "
@@ -65,29 +60,13 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loop:
-    """A Loop.
-
-    Attributes
-    ----------
-    count : int or None
-        The most steps, if a constant limits them.
-    decider : str or None
-        The value that limits the steps, if data decide.
-    condition : str or None
-        The condition on which the loop begins, if data decide.
-    begins : bool
-        Whether the loop may begin.
-    goes_on : bool
-        Whether no condition ends the loop.
-    """
-
     node: onnx.NodeProto
     body: Body
-    count: int | None
-    decider: str | None
-    condition: str | None
-    begins: bool
-    goes_on: bool
+    count: int | None  # the most steps, if a constant limits them
+    decider: str | None  # the value that limits the steps, if data decide
+    condition: str | None  # that on which it begins, if data decide
+    begins: bool  # whether it may begin
+    goes_on: bool  # whether no condition ends it
 
     @property
     def states(self) -> int:
@@ -95,14 +74,14 @@ class _Loop:
         return len(self.node.input) - 2
 
 
-def _count(loop: _Loop, rewriting: Rewriting) -> Counting:
-    """Let the runtime repeat a loop, if a constant bounds it."""
-    limit = loop.count if loop.decider is None else rewriting.bound(loop.decider)
-    made = with_rows(loop.node, rewriting.lists, rewriting.fresh)
+def _count(loop: _Loop, rewriting: Rewriting) -> bool | None:
+    """Let the runtime repeat a loop, if a constant bounds it; see `count_loop`."""
+    limit = loop.count if loop.decider is None else rewriting.known.bound(loop.decider)
+    made = with_rows(loop.node, rewriting.lists, rewriting.names.fresh)
     if not loop.begins or not limit or made is None:
-        return Counting.UNROLL
-    node, body = made.node, rewriting.body(made.node, "body")
-    states = tuple(node.input[2:])
+        return None
+    node, lists = made
+    body, states = rewriting.body(node, "body"), tuple(node.input[2:])
     counted = CountedLoop(
         node=node,
         body=body,
@@ -115,18 +94,17 @@ def _count(loop: _Loop, rewriting: Rewriting) -> Counting:
         goes_on=loop.goes_on,
     )
     counting = count_loop(counted, rewriting)
-    if counting is Counting.DONE:
-        for before, after, rows in made.lists:
-            if not after:
-                continue
-            elements = rewriting.elements(rows, limit, 0)
-            rewriting.lists[after] = (*rewriting.lists[before], *elements)
+    if counting:
+        for before, after, rows in lists:
+            if after:
+                elements = rewriting.elements(rows, limit, 0)
+                rewriting.lists[after] = (*rewriting.lists[before], *elements)
     return counting
 
 
 def _never_begun(loop: _Loop, rewriting: Rewriting) -> _Loop:
     """Return a loop of no steps, if data decide their number but the bound is 0."""
-    most = None if loop.decider is None else rewriting.bound(loop.decider)
+    most = None if loop.decider is None else rewriting.known.bound(loop.decider)
     return loop if most is None or most > 0 else replace(loop, count=0, decider=None)
 
 
@@ -138,10 +116,10 @@ def _ended_by_constants(loop: _Loop, rewriting: Rewriting) -> _Loop:
     name = next(filter(None, loop.node.output))
     if name not in rewriting.steps:
         steps = constant_steps(
-            inner_graph(loop.node, "body"),
+            attributes_of(loop.node)["body"],
             loop.node.input[2:],
             rewriting.value,
-            rewriting.opsets,
+            rewriting.model.opset_import,
             loop.count,
         )
         if steps is None:
@@ -190,7 +168,6 @@ def _write_out(loop: _Loop, rewriting: Rewriting) -> tuple[list[str], list[list[
 
 
 def _refuse_endless(loop: _Loop, rewriting: Rewriting) -> None:
-    """Raise if only the count ends a Loop, and it is too large or missing."""
     if loop.count is None:
         raise UnsupportedError(
             f"{describe(loop.node)} never ends; export the model with a constant trip count"
@@ -199,7 +176,6 @@ def _refuse_endless(loop: _Loop, rewriting: Rewriting) -> None:
 
 
 def _refuse_open_end(loop: _Loop, step: int) -> None:
-    """Raise if data decide whether a Loop goes on, and it is too long or makes rows."""
     steps = None if loop.count is None else loop.count - step
     if steps is None or steps * loop.body.node_count > MAX_UNROLLED:
         raise UnsupportedError(
@@ -226,8 +202,6 @@ def _stack(
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """The axes and directions of a Scan's inputs and outputs, by its attributes."""
-
     states: int
     inputs: tuple[tuple[int, bool], ...]
     outputs: tuple[tuple[int, bool], ...]
@@ -236,10 +210,8 @@ class _Scan:
 def rewrite_scan(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     """Replace a Scan; return whether that was possible yet.
 
-    Raises
-    ------
-    UnsupportedError
-        Its sequences have different lengths, or it runs no times or too often.
+    Raises an `UnsupportedError` if its sequences have different lengths, or it runs no times or too
+    often.
     """
     if rewriting.opset < 9:
         return _rewrite_batched(node, rewriting)
@@ -253,16 +225,11 @@ def rewrite_scan(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     scanned = tuple((name, axis, backward) for name, (axis, backward) in ways)
     states = tuple(node.input[: scan.states])
     counted = CountedLoop(
-        node=node,
-        body=body,
-        limit=count,
-        states=states,
-        scanned=scanned,
-        stacked=scan.outputs,
+        node=node, body=body, limit=count, states=states, scanned=scanned, stacked=scan.outputs
     )
     counting = count_loop(counted, rewriting)
-    if counting is not Counting.UNROLL:
-        return counting is Counting.DONE
+    if counting is not None:
+        return counting
     results = _run(node, body, scan, node.input, count, "", rewriting)
     for result, name in zip(results[: scan.states], node.output, strict=False):
         rewriting.alias(result[0], name)
@@ -295,7 +262,7 @@ def _rewrite_batched(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
         for results in images:
             row = results[place]
             if place >= scan.states:
-                whole = rewriting.fresh(f"{name}/image")
+                whole = rewriting.names.fresh(f"{name}/image")
                 _stack(node, row, 0, whole, rewriting)
                 row = [whole]
             of_images += row
@@ -321,7 +288,7 @@ def _extent(
     node: onnx.NodeProto, names: Sequence[str], axes: Sequence[int], rewriting: Rewriting
 ) -> int | None:
     """Return the common extent of values along an axis of each; None if it is not known yet."""
-    shapes = [rewriting.shape(name) for name in names]
+    shapes = [rewriting.known.shape(name) for name in names]
     extents = [s[axis] for s, axis in zip(shapes, axes, strict=True) if s is not None]
     if len(extents) < len(names):
         return None

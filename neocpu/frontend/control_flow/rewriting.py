@@ -14,9 +14,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend.control_flow.bodies import Body, Instance, inner_graph, reads
+from neocpu.frontend.control_flow.bodies import Body, reads
 from neocpu.frontend.control_flow.known_values import Knowledge, KnownValues, Unknown
 from neocpu.frontend.control_flow.loop_nodes import Kind, body_model, kinds_of
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.onnx_graph.names import FreshNames
 from neocpu.frontend.opsets.opset_raising import opset_of
 from neocpu.frontend.shapes.structural_inputs import STRUCTURAL
@@ -53,27 +54,10 @@ weights."""
 class Rewriting:
     """The nodes that replace control flow, and knowledge of values.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-    names : FreshNames
-    weights : set of str
-        Inputs of the model that are weights, not given at run time.
-    flatten : callable, optional
-        A function that flattens the body of a loop; without it all loops are unrolled.
-
-    Attributes
-    ----------
-    nodes : list of NodeProto
-        The nodes of this round.
-    lists : dict of str to tuple of str
-        The elements of each sequence.
-    empties : set of str
-        Optional values that are none.
-    selects : list of Select
-        The selections made at run time.
-    steps : dict of str to int
-        The numbers of steps of loops that constants end, by an output, kept across rounds.
+    `weights` are inputs that are not given at run time; without `flatten` all loops are unrolled.
+    `nodes` are those of this round, `lists` has the elements of each sequence, and `empties` the
+    optional values that are none. `selects` are made at run time; `steps` are the numbers of steps
+    of loops that constants end, by an output, kept across rounds.
     """
 
     def __init__(
@@ -84,25 +68,24 @@ class Rewriting:
         flatten: Flatten | None,
     ) -> None:
         self.opset = opset_of(model)
+        self.model = model
+        self.names = names
         self.nodes: list[onnx.NodeProto] = []
         self.lists: dict[str, tuple[str, ...]] = {}
         self.empties: set[str] = set()
         self.selects: list[Select] = []
         self.steps: dict[str, int] = {}
-        self._model = model
-        self._initializers = model.graph.initializer
-        self._names = names
+        self.known = KnownValues(model, {}, ())
+        self.kinds: dict[str, Kind] = {}
+        self.varying: set[str] = set()
+        self.decided = False
         self._inputs = {value.name for value in model.graph.input} - weights
         self._flatten = flatten
-        self._kinds: dict[str, Kind] = {}
-        self._varying: set[str] = set()
         self._elements: dict[str, tuple[str, int]] = {}  # of a tensor's first axis
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._scalars: dict[str, str] = {}
         self._spent = 0
-        self._known = KnownValues(model, {}, ())
         self._of_rows: AbstractSet[str] = frozenset()
-        self._decided = False
 
     def begin_round(
         self,
@@ -112,65 +95,36 @@ class Rewriting:
         *,
         decided: bool,
     ) -> None:
-        """Begin a round with the current knowledge.
+        """Begin a round.
 
-        Parameters
-        ----------
-        known : KnownValues
-        kinds : mapping of str to Kind
-            The known types and shapes of values.
-        of_rows : set of str
-            Values that depend on how many rows a run finds.
-        decided : bool
-            Whether the first value that is not known yet counts as decided by the run.
+        ``of_rows`` depend on how many rows a run finds. If ``decided``, the first value that is not
+        known yet counts as decided by the run.
         """
-        self.nodes, self._known, self._decided = [], known, decided
-        self._kinds, self._of_rows = dict(kinds), of_rows
-        self._varying = set(self._inputs)
+        self.nodes, self.known, self.decided = [], known, decided
+        self.kinds, self._of_rows = dict(kinds), of_rows
+        self.varying = set(self._inputs)
         self._scalars = {}  # a later node's scalar must not be read by an earlier one
 
     def emit(self, nodes: Iterable[onnx.NodeProto]) -> None:
         """Append nodes."""
         made = list(nodes)
-        self._known.add(made)
+        self.known.add(made)
         for node in made:
             self.keep(node)
-
-    def end_decision(self) -> None:
-        """Treat unknown values as not known yet again."""
-        self._decided = False
 
     def keep(self, node: onnx.NodeProto) -> None:
         """Append a node that is not rewritten yet."""
         self.nodes.append(node)
-        if not self._varying.isdisjoint(reads(node)):
-            self._varying.update(node.output)
-
-    @property
-    def opsets(self) -> Sequence[onnx.OperatorSetIdProto]:
-        """The model's operator sets."""
-        return list(self._model.opset_import)
-
-    @property
-    def is_decided(self) -> bool:
-        """Whether a value that is not known now counts as decided by the run."""
-        return self._decided
-
-    def varies(self, name: str) -> bool:
-        """Return whether a value depends on the model's inputs."""
-        return name in self._varying
-
-    def kind(self, name: str) -> Kind | None:
-        """Return a value's element type and shape, or None if they are not known."""
-        return self._kinds.get(name)
+        if not self.varying.isdisjoint(reads(node)):
+            self.varying.update(node.output)
 
     def declare(self, values: Iterable[onnx.ValueInfoProto]) -> None:
         """Declare outputs of our own nodes, for which ONNX infers nothing."""
         known = list(values)
-        self._model.graph.value_info.extend(known)
-        self._kinds |= kinds_of(onnx.GraphProto(value_info=known))
-        if all(each.domain != OWN_DOMAIN for each in self._model.opset_import):
-            self._model.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
+        self.model.graph.value_info.extend(known)
+        self.kinds |= kinds_of(onnx.GraphProto(value_info=known))
+        if all(each.domain != OWN_DOMAIN for each in self.model.opset_import):
+            self.model.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
 
     def flattened(
         self,
@@ -181,30 +135,20 @@ class Rewriting:
     ) -> onnx.ModelProto | None:
         """Return the body of a loop as a model without control flow, its shapes inferred.
 
-        Parameters
-        ----------
-        nodes : sequence of NodeProto
-        outer, own : mapping of str to Kind
-            Outer values that the nodes read, and values that only they have.
-        results : sequence of str
-            The results of the nodes.
-
-        Returns
-        -------
-        ModelProto or None
-            None if flattening it depends on the number of the step. New constants of the body are
-            added to this model, too.
+        ``outer`` are values that the nodes read, ``own`` those that only they have. The result is
+        None if flattening depends on the number of the step. New constants are added to this model,
+        too.
         """
         if self._flatten is None:
             return None
-        constants = {each.name: each for each in self._initializers if each.name in outer}
+        constants = {each.name: each for each in self.model.graph.initializer if each.name in outer}
         for name in outer:
-            value = self._known.value(name)
+            value = self.known.value(name)
             if name not in constants and isinstance(value, np.ndarray):
                 constants[name] = numpy_helper.from_array(value, name)
-        model = body_model(self._model, nodes, constants.values(), {**outer, **own}, results)
+        model = body_model(self.model, nodes, constants.values(), {**outer, **own}, results)
         try:
-            self._flatten(model, {name for name in outer if not self.varies(name)})
+            self._flatten(model, {name for name in outer if name not in self.varying})
         except UnsupportedError:
             return None
         self._keep([each for each in model.graph.initializer if each.name not in outer])
@@ -218,10 +162,6 @@ class Rewriting:
         """Return whether a value is known to be a sequence or an empty optional."""
         return name in self.lists or name in self.empties
 
-    def fresh(self, wish: str) -> str:
-        """Return a name for a new value."""
-        return self._names.fresh(wish)
-
     def fold_structural_inputs(self, node: onnx.NodeProto) -> bool:
         """Make inputs that decide a node's shape constants, in place; return whether any was new.
 
@@ -231,16 +171,18 @@ class Rewriting:
         found = False
         for place in places:
             name = node.input[place] if place < len(node.input) else ""
-            known = self._known.value(name) if name and not self._known.is_constant(name) else None
+            known = self.known.value(name) if name and not self.known.is_constant(name) else None
             if isinstance(known, np.ndarray):
                 node.input[place] = self.constant(known)
                 found = True
         return found
 
-    def make(self, op_type: str, inputs: Sequence[str], wish: str, **attributes: Any) -> str:
-        """Append a node of one output; return its name."""
-        name = self._names.fresh(wish)
-        self.emit([helper.make_node(op_type, inputs, [name], name=name, **attributes)])
+    def make(
+        self, op_type: str, inputs: Sequence[str], wish: str = "", *, output: str = "", **attrs: Any
+    ) -> str:
+        """Append a node of one output, which is ``output`` or has a new name; return its name."""
+        name = output or self.names.fresh(wish)
+        self.emit([helper.make_node(op_type, inputs, [name], name=name, **attrs)])
         return name
 
     def alias(self, source: str, name: str) -> None:
@@ -250,25 +192,24 @@ class Rewriting:
         elif name and source in self.empties:
             self.empties.add(name)
         elif name:
-            self.emit([helper.make_node("Identity", [source], [name], name=name)])
-            if source in self._kinds:
-                self._kinds[name] = self._kinds[source]
+            self.make("Identity", [source], output=name)
+            if source in self.kinds:
+                self.kinds[name] = self.kinds[source]
 
     def constant(self, value: npt.ArrayLike) -> str:
         """Return the name of a constant; equal constants share one."""
         array = np.asarray(value)
         key = str(array.dtype), array.shape, array.tobytes()
         if key not in self._constants:
-            tensor = numpy_helper.from_array(array, self._names.fresh("constant"))
+            tensor = numpy_helper.from_array(array, self.names.fresh("constant"))
             self._keep([tensor])
             self._constants[key] = tensor.name
         return self._constants[key]
 
-    def unsqueeze(self, value: str, axis: int) -> str:
-        """Insert a new axis of one element."""
+    def _axis_moved(self, op_type: str, value: str, axis: int) -> str:
         if self.opset < 13:
-            return self.make("Unsqueeze", [value], f"{value}/row", axes=[axis])
-        return self.make("Unsqueeze", [value, self.constant([axis])], f"{value}/row")
+            return self.make(op_type, [value], f"{value}/row", axes=[axis])
+        return self.make(op_type, [value, self.constant([axis])], f"{value}/row")
 
     def element(self, value: str, position: int, axis: int) -> str:
         """Take one element along an axis, and drop the axis."""
@@ -285,18 +226,15 @@ class Rewriting:
     def _split(self, value: str, count: int, axis: int) -> list[str]:
         if count == 1:
             return [self.element(value, 0, axis)]
-        names = [self._names.fresh(f"{value}/{position}") for position in range(count)]
+        names = [self.names.fresh(f"{value}/{position}") for position in range(count)]
         attributes = {"axis": axis, **({"num_outputs": count} if self.opset >= 18 else {})}
         self.emit([helper.make_node("Split", [value], names, name=names[0], **attributes)])
-        if self.opset < 13:
-            return [self.make("Squeeze", [name], f"{name}/row", axes=[axis]) for name in names]
-        axes = self.constant([axis])
-        return [self.make("Squeeze", [name, axes], f"{name}/row") for name in names]
+        return [self._axis_moved("Squeeze", name, axis) for name in names]
 
     def _whole(self, parts: Sequence[str]) -> tuple[str, tuple[int, ...]] | None:
         """Return the tensor whose elements these are, all in order, and its shape, or None."""
         whole, _ = self._elements.get(parts[0], ("", 0)) if parts else ("", 0)
-        kind = self._kinds.get(whole)
+        kind = self.kinds.get(whole)
         places = [(whole, place) for place in range(len(parts))]
         if kind is None or [self._elements.get(part) for part in parts] != places:
             return None
@@ -317,7 +255,7 @@ class Rewriting:
         """Stack values along a new axis."""
         found = self._whole(parts)
         if found is None:
-            self.concat([self.unsqueeze(part, axis) for part in parts], axis, name)
+            self.concat([self._axis_moved("Unsqueeze", part, axis) for part in parts], axis, name)
             return
         whole, shape = found
         self.alias(self.with_axis_at(whole, len(shape), axis % len(shape)), name)
@@ -326,23 +264,17 @@ class Rewriting:
         """Concatenate values along an axis."""
         found = self._whole(parts)
         if found is None or self.opset < _RESHAPES_SINCE:
-            self.emit([helper.make_node("Concat", parts, [name], name=name, axis=axis)])
+            self.make("Concat", parts, output=name, axis=axis)
             return
         whole, (count, *extents) = found
         axis %= len(extents)
         moved = self.with_axis_at(whole, 1 + len(extents), axis)
         extents[axis] *= count
         shape = self.constant(np.array(extents, np.int64))
-        self.emit([helper.make_node("Reshape", [moved, shape], [name], name=name)])
+        self.make("Reshape", [moved, shape], output=name)
 
     def select(self, node: onnx.NodeProto, condition: str, chosen: str, other: str) -> str:
-        """Return the value that the run selects of two.
-
-        Raises
-        ------
-        UnsupportedError
-            The opset has no operator for selections.
-        """
+        """Return the value that the run selects of two, if the opset has an operator for it."""
         if chosen == other:
             return chosen
         if self.opset < _SELECTS_SINCE:
@@ -360,7 +292,7 @@ class Rewriting:
 
     def scalar(self, value: str) -> str:
         """Return a value of one element as a scalar."""
-        shape = self.shape(value)
+        shape = self.known.shape(value)
         if shape == ():
             return value
         if shape is not None and math.prod(shape) != 1:
@@ -373,23 +305,17 @@ class Rewriting:
 
     def body(self, node: onnx.NodeProto, attribute: str) -> Body:
         """Return a copyable graph from an attribute of a node."""
-        return Body(inner_graph(node, attribute), self._names)
+        return Body(attributes_of(node)[attribute], self.names)
 
     def inline(
         self, node: onnx.NodeProto, body: Body, inputs: Sequence[str], label: str | int
     ) -> tuple[str, ...]:
-        """Append a copy of a node's inner graph; return its outputs.
-
-        Raises
-        ------
-        UnsupportedError
-            All copies together have too many nodes.
-        """
+        """Append a copy of a node's inner graph, if there is room; return its outputs."""
         self.require_room(node, body, 1)
         self._spent += max(body.node_count, 1)
-        instance: Instance = body.instance(inputs, f"{node_name(node)}/{label}")
-        self.emit(instance.nodes)
-        return instance.outputs
+        nodes, outputs = body.instance(inputs, f"{node_name(node)}/{label}")
+        self.emit(nodes)
+        return outputs
 
     def require_room(self, node: onnx.NodeProto, body: Body, steps: int) -> None:
         """Raise an `UnsupportedError` if so many copies of a node's graph are too many."""
@@ -401,25 +327,11 @@ class Rewriting:
 
     def value(self, name: str) -> Knowledge:
         """Return a value, or why it is not known."""
-        known = self._known.value(name)
-        return Unknown.RUN if self._decided and known is Unknown.YET else known
-
-    def bound(self, name: str) -> int | None:
-        """Return an upper bound of an integer scalar that holds in every run, or None."""
-        return self._known.bound(name)
-
-    def shape(self, name: str) -> tuple[int, ...] | None:
-        """Return a shape, or None if it is not known yet."""
-        return self._known.shape(name)
+        known = self.known.value(name)
+        return Unknown.RUN if self.decided and known is Unknown.YET else known
 
     def integer(self, node: onnx.NodeProto, name: str, what: str) -> int | None:
-        """Return an integer, or None if it is not known yet.
-
-        Raises
-        ------
-        UnsupportedError
-            The run decides it; the message calls it ``what``.
-        """
+        """Return an integer, called ``what`` in messages; None if it is not known yet."""
         value = self.value(name)
         if value is Unknown.RUN:
             raise UnsupportedError(
@@ -429,6 +341,6 @@ class Rewriting:
         return int(value.item()) if isinstance(value, np.ndarray) else None
 
     def _keep(self, tensors: Sequence[onnx.TensorProto]) -> None:
-        self._initializers.extend(tensors)
-        self._known.add_tensors(tensors)
-        self._kinds |= {each.name: Kind(each.data_type, tuple(each.dims)) for each in tensors}
+        self.model.graph.initializer.extend(tensors)
+        self.known.add_tensors(tensors)
+        self.kinds |= {each.name: Kind(each.data_type, tuple(each.dims)) for each in tensors}

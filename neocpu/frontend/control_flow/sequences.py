@@ -18,61 +18,69 @@ Rewriter: TypeAlias = Callable[[onnx.NodeProto, Rewriting], bool]
 """A function that replaces a node and returns True; False if that is not possible yet."""
 
 
+_Elements: TypeAlias = tuple[str, ...]
+
+
+def _of_list(rewrite: Callable[[onnx.NodeProto, Rewriting, _Elements], bool]) -> Rewriter:
+    """Return the rewriter of a node whose first input is a sequence of known elements."""
+
+    def rewriter(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
+        elements = rewriting.lists.get(node.input[0])
+        return elements is not None and rewrite(node, rewriting, elements)
+
+    return rewriter
+
+
 def _construct(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     rewriting.lists[node.output[0]] = tuple(node.input)
     return True
 
 
-def _position(node: onnx.NodeProto, rewriting: Rewriting, place: int, last: int) -> int | None:
+def _position(
+    node: onnx.NodeProto, rewriting: Rewriting, place: int, length: int, last: int
+) -> int | None:
     """Return a position in a list, counted from its start; None if it is not known yet."""
     if len(node.input) <= place or not node.input[place]:
         return last
     position = rewriting.integer(node, node.input[place], "a position in a sequence")
-    length = len(rewriting.lists[node.input[0]])
-    if position is None:
-        return None
+    if position is None or 0 <= position <= last:
+        return position
     if not -length <= position <= last:
         raise UnsupportedError(
             f"{describe(node)} takes element {position} of a sequence of {length}"
         )
-    return position + length if position < 0 else position
+    return position + length
 
 
-def _insert(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
-    elements = rewriting.lists.get(node.input[0])
-    if elements is None or (at := _position(node, rewriting, 2, len(elements))) is None:
-        return False
-    rewriting.lists[node.output[0]] = (*elements[:at], node.input[1], *elements[at:])
-    return True
+def _insert(node: onnx.NodeProto, rewriting: Rewriting, elements: _Elements) -> bool:
+    at = _position(node, rewriting, 2, len(elements), len(elements))
+    if at is not None:
+        rewriting.lists[node.output[0]] = (*elements[:at], node.input[1], *elements[at:])
+    return at is not None
 
 
-def _erase(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
-    elements = rewriting.lists.get(node.input[0])
-    if elements is None or (at := _position(node, rewriting, 1, len(elements) - 1)) is None:
-        return False
-    rewriting.lists[node.output[0]] = (*elements[:at], *elements[at + 1 :])
-    return True
+def _erase(node: onnx.NodeProto, rewriting: Rewriting, elements: _Elements) -> bool:
+    at = _position(node, rewriting, 1, len(elements), len(elements) - 1)
+    if at is not None:
+        rewriting.lists[node.output[0]] = (*elements[:at], *elements[at + 1 :])
+    return at is not None
 
 
-def _at(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
-    elements = rewriting.lists.get(node.input[0])
-    if elements is None or (at := _position(node, rewriting, 1, len(elements) - 1)) is None:
-        return False
-    rewriting.alias(elements[at], node.output[0])
-    return True
+def _at(node: onnx.NodeProto, rewriting: Rewriting, elements: _Elements) -> bool:
+    at = _position(node, rewriting, 1, len(elements), len(elements) - 1)
+    if at is not None:
+        rewriting.alias(elements[at], node.output[0])
+    return at is not None
 
 
-def _length(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
-    elements = rewriting.lists.get(node.input[0])
-    if elements is None:
-        return False
+def _length(node: onnx.NodeProto, rewriting: Rewriting, elements: _Elements) -> bool:
     rewriting.alias(rewriting.constant(np.int64(len(elements))), node.output[0])
     return True
 
 
 def _split(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     attributes, name = attributes_of(node), node.input[0]
-    shape, axis = rewriting.shape(name), int(attributes.get("axis", 0))
+    shape, axis = rewriting.known.shape(name), int(attributes.get("axis", 0))
     given = len(node.input) > 1 and node.input[1]
     split = rewriting.value(node.input[1]) if given else np.array(1)
     if split is Unknown.RUN:
@@ -106,23 +114,18 @@ def _split(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     return True
 
 
-def _concat(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
-    elements, attributes = rewriting.lists.get(node.input[0]), attributes_of(node)
-    if elements is None:
-        return False
+def _concat(node: onnx.NodeProto, rewriting: Rewriting, elements: _Elements) -> bool:
     if not elements:
         raise UnsupportedError(f"{describe(node)} concatenates a sequence without elements")
+    attributes = attributes_of(node)
     combine = rewriting.stack if attributes.get("new_axis", 0) else rewriting.concat
     combine(elements, int(attributes["axis"]), node.output[0])
     return True
 
 
-def _map(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
-    first = rewriting.lists.get(node.input[0])
-    if first is None:
-        return False
+def _map(node: onnx.NodeProto, rewriting: Rewriting, elements: _Elements) -> bool:
     body, results = rewriting.body(node, "body"), []
-    for at in range(len(first)):
+    for at in range(len(elements)):
         # Each further input is a sequence of as many elements, or one tensor for all of them.
         inputs = [rewriting.lists[n][at] if n in rewriting.lists else n for n in node.input]
         results.append(rewriting.inline(node, body, inputs, at))
@@ -137,7 +140,6 @@ def _identity(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
 
 
 def _where(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
-    """Select between two sequences, element by element."""
     condition, *pair = node.input
     if not rewriting.empties.isdisjoint(pair):
         raise UnsupportedError(
@@ -178,22 +180,21 @@ def _has_element(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
 def _get_element(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     if node.input[0] in rewriting.empties:
         raise UnsupportedError(f"{describe(node)} takes an optional value that is none")
-    rewriting.alias(node.input[0], node.output[0])
-    return True
+    return _identity(node, rewriting)
 
 
 SEQUENCE_REWRITERS: Final[Mapping[str, Rewriter]] = {
-    "ConcatFromSequence": _concat,
+    "ConcatFromSequence": _of_list(_concat),
     "Optional": _optional,
     "OptionalGetElement": _get_element,
     "OptionalHasElement": _has_element,
-    "SequenceAt": _at,
+    "SequenceAt": _of_list(_at),
     "SequenceConstruct": _construct,
     "SequenceEmpty": _construct,
-    "SequenceErase": _erase,
-    "SequenceInsert": _insert,
-    "SequenceLength": _length,
-    "SequenceMap": _map,
+    "SequenceErase": _of_list(_erase),
+    "SequenceInsert": _of_list(_insert),
+    "SequenceLength": _of_list(_length),
+    "SequenceMap": _of_list(_map),
     "SplitToSequence": _split,
 }
 

@@ -20,7 +20,14 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.convert_conv import add_bias, conv, dimensions_of, split_evenly
-from neocpu.frontend.converters.node import Node, const, constant_value, dtype_of, per_channel
+from neocpu.frontend.converters.node import (
+    Converters,
+    Node,
+    const,
+    constant_value,
+    dtype_of,
+    per_channel,
+)
 
 _NEEDLESS: Final = 1.08
 """Ratio of computed to needed outputs from which each remainder is computed separately."""
@@ -30,23 +37,14 @@ _CHANNELS: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Axis:
-    """A transposed convolution along one dimension.
+    """A transposed convolution along one dimension."""
 
-    Attributes
-    ----------
-    extent, output : int
-        The number of elements of the data, and of the output.
-    kernel, stride, dilation : int
-    begin : int
-        The number of leading outputs that are cut off.
-    """
-
-    extent: int
+    extent: int  # elements of the data
     output: int
     kernel: int
     stride: int
     dilation: int
-    begin: int
+    begin: int  # leading outputs that are cut off
 
     @property
     def spread(self) -> int:
@@ -64,25 +62,28 @@ class _Axis:
         return self.dilation if self.stride == 1 else 1
 
     @property
+    def reach(self) -> int:
+        """The elements between the first tap and the last."""
+        return (self.taps - 1) * self.step
+
+    @property
     def border(self) -> tuple[int, int]:
         """The zeros to add before and after the data."""
-        reach = (self.taps - 1) * self.step
-        first, last = reach - self.begin, self.output - self.extent + self.begin
+        first, last = self.reach - self.begin, self.output - self.extent + self.begin
         if self.stride == 1 and min(first, last) >= 0:  # it computes the needed outputs only
             return first, last
         rows = -(-(self.begin + self.output) // self.stride)
-        return reach, max(reach, rows - self.extent)
+        return self.reach, max(self.reach, rows - self.extent)
 
     @property
     def skipped(self) -> int:
         """The number of leading outputs of the convolution that are not needed."""
-        reach = (self.taps - 1) * self.step
-        return self.begin - (reach - self.border[0]) if self.stride == 1 else self.begin
+        return self.begin - (self.reach - self.border[0]) if self.stride == 1 else self.begin
 
     @property
     def rows(self) -> int:
         """The number of outputs of the convolution."""
-        return self.extent + sum(self.border) - (self.taps - 1) * self.step
+        return self.extent + sum(self.border) - self.reach
 
     @property
     def remainders(self) -> list[tuple[int, int, int]]:
@@ -90,14 +91,14 @@ class _Axis:
 
         The zeros before and after the data are those of a separate convolution.
         """
-        reach, count, found = (self.taps - 1) * self.step, self.output // self.stride, []
+        count, found = self.output // self.stride, []
         for first in range(self.stride):
             place, remainder = divmod(self.begin + first, self.stride)
-            found.append((remainder, reach - place, place + count - self.extent))
+            found.append((remainder, self.reach - place, place + count - self.extent))
         return found
 
 
-def conv_transpose(node: Node) -> relax.Expr:
+def _conv_transpose(node: Node) -> relax.Expr:
     """ConvTranspose, with ``auto_pad`` and ``output_shape`` turned into pads."""
     if dimensions_of(node) == 1:
         return _of_rows(node)
@@ -115,13 +116,13 @@ def conv_transpose(node: Node) -> relax.Expr:
             "dilations": [axis.step for axis in axes],
             "group": groups,
         }
-        result = node.emit(conv(replace(node, inputs=[node.inputs[0], kernels], attrs=attrs)))
+        result = node.emit(conv(replace(node, inputs=[node.data, kernels], attrs=attrs)))
         if values is None:
             return result
         # Added to the convolution directly, so that it fuses with it.
         count = int(kernels.ty.shape[0]) // (groups * outs)
         each = np.tile(values.reshape(groups, 1, outs), (1, count, 1)).reshape(-1)
-        return node.emit(relax.op.add(result, per_channel(const(each), 2 + rank)))
+        return node.op.add(result, per_channel(const(each), 2 + rank))
 
     strides, rows = [axis.stride for axis in axes], [axis.rows for axis in axes]
     is_separate = groups == 1 and _are_better_separate(axes, outs)
@@ -153,16 +154,15 @@ def _separately(
     axes: Sequence[_Axis],
     convolved: Callable[[relax.Expr, Sequence[tuple[int, int]]], relax.Expr],
 ) -> relax.Expr:
-    """Return the outputs of all remainders, in the order of the outputs."""
     outs, found = node.shape(1)[1], []
     for each in itertools.product(*(axis.remainders for axis in axes)):
         number = 0
         for axis, (remainder, _, _) in zip(axes, each, strict=True):
             number = number * axis.stride + remainder
         start = number * outs
-        own = node.emit(relax.op.strided_slice(kernels, [0], [start], [start + outs]))
+        own = node.op.strided_slice(kernels, [0], [start], [start + outs])
         found.append(convolved(own, [(first, last) for _, first, last in each]))
-    return node.emit(relax.op.concat(found, axis=1))
+    return node.op.concat(found, axis=1)
 
 
 def _of_rows(node: Node) -> relax.Expr:
@@ -179,79 +179,83 @@ def _of_rows(node: Node) -> relax.Expr:
         **({"output_shape": (1, shape[-1])} if shape else {}),
         "kernel_shape": (1, node.shape(1)[2]),
     }
-    rows = [node.emit(relax.op.expand_dims(each, 2)) for each in (data, weights)]
+    rows = [node.op.expand_dims(each, 2) for each in (data, weights)]
     image = replace(node, inputs=[*rows, *bias], attrs=attrs)
-    return relax.op.squeeze(node.emit(conv_transpose(image)), [2])
+    return relax.op.squeeze(node.emit(_conv_transpose(image)), [2])
 
 
 def _axes(node: Node) -> list[_Axis]:
-    rank = dimensions_of(node)
-    strides = node.ints("strides", [1] * rank)
-    dilations = node.ints("dilations", [1] * rank)
+    extents, kernel, rank = node.shape()[2:], node.shape(1)[2:], dimensions_of(node)
+    strides, dilations = node.steps(rank)
     extra = node.ints("output_padding", [0] * rank)
-    pads = _pads(node, strides, dilations, extra)
-    found = []
-    for axis, (extent, kernel) in enumerate(zip(node.shape()[2:], node.shape(1)[2:], strict=True)):
-        whole = (extent - 1) * strides[axis] + (kernel - 1) * dilations[axis] + 1
-        output = whole - pads[axis] - pads[rank + axis] + extra[axis]
-        if pads[axis] < 0:
-            raise ValueError("output_shape is larger than the convolution's full output")
-        # The stride of a single element is arbitrary: with the largest, no tap meets a border.
-        stride = kernel if extent == dilations[axis] == 1 else strides[axis]
-        found.append(
-            _Axis(
-                extent=extent,
-                output=output,
-                kernel=kernel,
-                stride=stride,
-                dilation=dilations[axis],
-                begin=pads[axis],
-            )
+    sizes = zip(extents, strides, kernel, dilations, extra, strict=True)
+    wholes = [(n - 1) * s + (k - 1) * d + 1 + more for n, s, k, d, more in sizes]
+    pads = _pads(node, wholes, [n * s for n, s in zip(extents, strides, strict=True)])
+    if min(pads[:rank]) < 0:
+        raise ValueError("output_shape is larger than the convolution's full output")
+    return [
+        _Axis(
+            extent=extents[i],
+            output=wholes[i] - pads[i] - pads[rank + i],
+            kernel=kernel[i],
+            # That of a single element is arbitrary: with the largest, no tap meets a border.
+            stride=kernel[i] if extents[i] == dilations[i] == 1 else strides[i],
+            dilation=dilations[i],
+            begin=pads[i],
         )
-    return found
+        for i in range(rank)
+    ]
+
+
+def _pads(node: Node, wholes: list[int], same: list[int]) -> list[int]:
+    """Return the pads that cut off outputs of the ``wholes``, perhaps to the extents ``same``."""
+    auto_pad, rank = node.string("auto_pad", "NOTSET"), len(wholes)
+    wanted = node.ints("output_shape", [])
+    if not wanted and auto_pad in ("NOTSET", "VALID"):
+        zeros = [0] * (2 * rank)
+        return zeros if auto_pad == "VALID" else node.ints("pads", zeros)
+    totals = [a - b for a, b in zip(wholes, wanted[-rank:] or same, strict=True)]
+    pads = split_evenly([max(total, 0) for total in totals], auto_pad)
+    return pads[:rank] + [a + min(b, 0) for a, b in zip(pads[rank:], totals, strict=True)]
 
 
 def _by_remainder(
-    node: Node, weights: relax.Expr | None, axes: Sequence[_Axis], groups: int
+    node: Node, weights: relax.Expr, axes: Sequence[_Axis], groups: int
 ) -> relax.Expr:
     """Return IOHW weights as one OIHW kernel per remainder and output, with zeros for no tap."""
-    assert weights is not None
     ins, outs, *_ = node.shape(1)
     for number, axis in enumerate(axes):
         if axis.spread > axis.kernel:
             weights = _spread(node, weights, 2 + number, axis)
         weights = _extended(node, weights, 2 + number, axis.taps * axis.stride - axis.spread)
     pairs = [size for axis in axes for size in (axis.taps, axis.stride)]
-    split = node.emit(relax.op.reshape(weights, [groups, ins // groups, outs, *pairs]))
+    split = node.op.reshape(weights, [groups, ins // groups, outs, *pairs])
     taps = [3 + 2 * number for number in range(len(axes))]
     for place in taps:  # a transposed convolution applies its taps in reverse order
-        split = node.emit(relax.op.flip(split, place))
+        split = node.op.flip(split, place)
     order = [0, *(place + 1 for place in taps), 2, 1, *taps]
-    ordered = node.emit(relax.op.permute_dims(split, order))
+    ordered = node.op.permute_dims(split, order)
     count = groups * outs * math.prod(axis.stride for axis in axes)
-    return node.emit(
-        relax.op.reshape(ordered, [count, ins // groups, *(axis.taps for axis in axes)])
-    )
+    return node.op.reshape(ordered, [count, ins // groups, *(axis.taps for axis in axes)])
 
 
 def _spread(node: Node, weights: relax.Expr, place: int, axis: _Axis) -> relax.Expr:
     """Insert zeros between the taps along an axis."""
     shape = [int(extent) for extent in weights.ty.shape]
-    spaced = node.emit(relax.op.expand_dims(weights, place + 1))
+    spaced = node.op.expand_dims(weights, place + 1)
     spaced = _extended(node, spaced, place + 1, axis.dilation - 1)
     shape[place] *= axis.dilation
-    flat = node.emit(relax.op.reshape(spaced, shape))
-    return node.emit(relax.op.strided_slice(flat, [place], [0], [axis.spread]))
+    flat = node.op.reshape(spaced, shape)
+    return node.op.strided_slice(flat, [place], [0], [axis.spread])
 
 
 def _extended(node: Node, value: relax.Expr, place: int, more: int) -> relax.Expr:
-    """Append zeros along an axis."""
     if not more:
         return value
     shape = [int(extent) for extent in value.ty.shape]
     shape[place] = more
     zeros = const(np.zeros(shape, dtype_of(value)))
-    return node.emit(relax.op.concat([value, zeros], axis=place))
+    return node.op.concat([value, zeros], axis=place)
 
 
 def _shuffled(
@@ -268,9 +272,9 @@ def _shuffled(
     split = relax.op.reshape(result, [batch, *grouped, *strides, outs, *rows])
     places = [place for axis in range(rank) for place in (first + 1 + rank + axis, first + axis)]
     order = [*range(first), first + rank, *places]
-    moved = node.emit(relax.op.permute_dims(node.emit(split), order))
+    moved = node.op.permute_dims(node.emit(split), order)
     extents = [count * stride for count, stride in zip(rows, strides, strict=True)]
-    return node.emit(relax.op.reshape(moved, [batch, groups * outs, *extents]))
+    return node.op.reshape(moved, [batch, groups * outs, *extents])
 
 
 def _cropped(node: Node, result: relax.Expr, axes: Sequence[_Axis]) -> relax.Expr:
@@ -278,34 +282,7 @@ def _cropped(node: Node, result: relax.Expr, axes: Sequence[_Axis]) -> relax.Exp
     ends = [axis.skipped + axis.output for axis in axes]
     if not any(begins) and ends == [axis.rows * axis.stride for axis in axes]:
         return result
-    return node.emit(relax.op.strided_slice(result, [*range(2, 2 + len(axes))], begins, ends))
+    return node.op.strided_slice(result, [*range(2, 2 + len(axes))], begins, ends)
 
 
-def _pads(
-    node: Node, strides: list[int], dilations: list[int], output_padding: list[int]
-) -> list[int]:
-    auto_pad = node.string("auto_pad", "NOTSET")
-    spatial, kernel = node.shape()[2:], node.shape(1)[2:]
-    wanted = node.ints("output_shape", [])
-    if not wanted and auto_pad in ("NOTSET", "VALID"):
-        zeros = [0] * (2 * len(spatial))
-        return zeros if auto_pad == "VALID" else node.ints("pads", zeros)
-    if not wanted:
-        wanted = [extent * stride for extent, stride in zip(spatial, strides, strict=True)]
-    totals = [
-        stride * (extent - 1) + extra + (k - 1) * dilation + 1 - output
-        for extent, stride, extra, k, dilation, output in zip(
-            spatial,
-            strides,
-            output_padding,
-            kernel,
-            dilations,
-            wanted[-len(spatial) :],
-            strict=True,
-        )
-    ]
-    negative = [min(total, 0) for total in totals]
-    pads = split_evenly([max(total, 0) for total in totals], auto_pad)
-    for axis, missing in enumerate(negative):
-        pads[len(spatial) + axis] += missing
-    return pads
+CONVERTERS: Converters = {"ConvTranspose": _conv_transpose}

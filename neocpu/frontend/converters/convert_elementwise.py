@@ -10,13 +10,13 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.convert_integer import as_type, integer_binary, is_integer
-from neocpu.frontend.converters.node import Node, constant_value, dtype_of, scalar
+from neocpu.frontend.converters.node import Converters, Node, constant_value, dtype_of, scalar
 from neocpu.ir.activations import MISH, activation
 
 
-def clip(node: Node) -> relax.Expr:
+def _clip(node: Node) -> relax.Expr:
     """Clip as relu, clip, minimum or maximum: TVM's importer emits opaque TIR for it."""
-    data = node.inputs[0]
+    data = node.data
     low, high = (_bound(node, index) for index in (1, 2))
     if low is not None and high is not None and low <= high:
         return relax.op.clip(data, low, high)
@@ -40,20 +40,20 @@ def _bound(node: Node, index: int) -> float | int | None:
     return None if bound != bound or bound in (-np.inf, np.inf) else bound
 
 
-def prelu(node: Node) -> relax.Expr:
+def _prelu(node: Node) -> relax.Expr:
     """PRelu, if the slopes broadcast to the data: TVM notices others only in code generation."""
     shape, slopes = node.shape(), node.shape(1)
     fits = zip(reversed(shape), reversed(slopes), strict=False)
     if len(slopes) > len(shape) or any(slope not in (1, extent) for extent, slope in fits):
         raise ValueError(f"its slopes {list(slopes)} do not fit its data {list(shape)}")
-    if not shape or is_integer(node.inputs[0]):  # TVM supports neither
+    if not shape or is_integer(node.data):  # TVM supports neither
         data, slope = node.inputs
-        below = node.emit(relax.op.less(data, scalar(0, data)))
-        return relax.op.where(below, node.emit(relax.op.multiply(data, slope)), data)
+        below = node.op.less(data, scalar(0, data))
+        return relax.op.where(below, node.op.multiply(data, slope), data)
     return node.convert_by_tvm("PRelu", node.inputs)
 
 
-def variadic(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Callable[[Node], relax.Expr]:
+def _variadic(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Callable[[Node], relax.Expr]:
     """Fold an n-ary operator pairwise; TVM's importer stacks the inputs and reduces the stack."""
 
     def convert(node: Node) -> relax.Expr:
@@ -62,9 +62,8 @@ def variadic(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Callable[[No
     return convert
 
 
-def mean(node: Node) -> relax.Expr:
-    """Mean of n broadcast inputs."""
-    total = variadic(relax.op.add)(node)
+def _mean(node: Node) -> relax.Expr:
+    total = _variadic(relax.op.add)(node)
     if len(node.inputs) == 1:
         return total
     return relax.op.divide(total, scalar(len(node.inputs), total))
@@ -79,7 +78,7 @@ _SIMPLE_POWERS: Mapping[float, Callable[[relax.Expr], relax.Expr]] = {
 }
 
 
-def power(node: Node) -> relax.Expr:
+def _power(node: Node) -> relax.Expr:
     """Pow, with the usual exponents as products and roots, which vectorise."""
     base, exponent = node.inputs
     dtype = dtype_of(base)
@@ -93,34 +92,26 @@ def power(node: Node) -> relax.Expr:
     if is_integer(base) and is_integer(exponent):
         return integer_binary(node, "power", base, exponent)
     base, exponent = (as_type(node, value, floating) for value in (base, exponent))
-    return as_type(node, node.emit(relax.op.power(base, exponent)), dtype)
+    return as_type(node, node.op.power(base, exponent), dtype)
 
 
-def mish(node: Node) -> relax.Expr:
-    """Mish, x * tanh(softplus(x)), without overflow for large x."""
-    return activation(MISH, node.inputs[0])
-
-
-def thresholded_relu(node: Node) -> relax.Expr:
-    """ThresholdedRelu: x above alpha, else 0."""
-    data = node.inputs[0]
-    above = relax.op.greater(data, scalar(float(node.attrs.get("alpha", 1.0)), data))
+def _thresholded_relu(node: Node) -> relax.Expr:
+    data = node.data
+    above = relax.op.greater(data, scalar(node.number("alpha", 1.0), data))
     return relax.op.where(above, data, scalar(0.0, data))
 
 
-def elu(node: Node) -> relax.Expr:
-    """Elu: x above 0, else alpha * (exp(x) - 1)."""
-    return _exponential_unit(node, float(node.attrs.get("alpha", 1.0)), 1.0)
+def _elu(node: Node) -> relax.Expr:
+    return _exponential_unit(node, node.number("alpha", 1.0), 1.0)
 
 
-def selu(node: Node) -> relax.Expr:
-    """Selu: gamma times Elu."""
-    alpha = float(node.attrs.get("alpha", 1.67326319217681884765625))
-    return _exponential_unit(node, alpha, float(node.attrs.get("gamma", 1.05070102214813232421875)))
+def _selu(node: Node) -> relax.Expr:
+    alpha = node.number("alpha", 1.67326319217681884765625)
+    return _exponential_unit(node, alpha, node.number("gamma", 1.05070102214813232421875))
 
 
 def _exponential_unit(node: Node, alpha: float, gamma: float) -> relax.Expr:
-    data = node.inputs[0]
+    data = node.data
     below = relax.op.exp(relax.op.minimum(data, scalar(0.0, data)))
     below = relax.op.multiply(relax.op.subtract(below, scalar(1.0, data)), scalar(alpha, data))
     result = _above_zero(node, below, alpha)
@@ -129,79 +120,74 @@ def _exponential_unit(node: Node, alpha: float, gamma: float) -> relax.Expr:
 
 def _above_zero(node: Node, below: relax.Expr, alpha: float) -> relax.Expr:
     """Return the data above 0, and ``below`` elsewhere; ``below`` is 0 * ``alpha`` above 0."""
-    data = node.inputs[0]
+    data = node.data
     if math.isfinite(alpha):
         return relax.op.add(relax.op.nn.relu(data), below)
     return relax.op.where(relax.op.greater(data, scalar(0.0, data)), data, node.emit(below))
 
 
-def celu(node: Node) -> relax.Expr:
-    """Celu: x above 0, else alpha * (exp(x / alpha) - 1)."""
-    data, alpha = node.inputs[0], float(node.attrs.get("alpha", 1.0))
+def _celu(node: Node) -> relax.Expr:
+    data, alpha = node.data, node.number("alpha", 1.0)
     below = relax.op.multiply(relax.op.minimum(data, scalar(0.0, data)), scalar(1 / alpha, data))
     below = relax.op.subtract(relax.op.exp(below), scalar(1.0, data))
     return _above_zero(node, relax.op.multiply(below, scalar(alpha, data)), alpha)
 
 
-def hard_sigmoid(node: Node) -> relax.Expr:
+def _hard_sigmoid(node: Node) -> relax.Expr:
     """HardSigmoid: alpha * x + beta, clipped to 0 and 1; a NaN parameter makes all NaN."""
-    alpha, beta = (float(node.attrs.get(k, v)) for k, v in (("alpha", 0.2), ("beta", 0.5)))
+    alpha, beta = node.number("alpha", 0.2), node.number("beta", 0.5)
     if math.isnan(alpha) or math.isnan(beta):
-        return relax.op.multiply(node.inputs[0], scalar(math.nan, node.inputs[0]))
+        return relax.op.multiply(node.data, scalar(math.nan, node.data))
     return node.convert_by_tvm("HardSigmoid", node.inputs)
 
 
-def swish(node: Node) -> relax.Expr:
-    """Swish: x * sigmoid(alpha * x)."""
-    data, alpha = node.inputs[0], float(node.attrs.get("alpha", 1.0))
+def _swish(node: Node) -> relax.Expr:
+    data, alpha = node.data, node.number("alpha", 1.0)
     if alpha == 1.0:
         return relax.op.nn.silu(data)
     return relax.op.multiply(data, relax.op.sigmoid(relax.op.multiply(data, scalar(alpha, data))))
 
 
-def is_inf(node: Node) -> relax.Expr:
-    """IsInf, for one sign or both."""
-    data = node.inputs[0]
-    if int(node.attrs.get("detect_negative", 1)) and int(node.attrs.get("detect_positive", 1)):
-        return relax.op.isinf(data)
-    wanted = np.inf if int(node.attrs.get("detect_positive", 1)) else -np.inf
-    if not int(node.attrs.get("detect_negative", 1)) and wanted < 0:
-        wanted = np.nan
-    return relax.op.equal(data, scalar(wanted, data))
+def _is_inf(node: Node) -> relax.Expr:
+    negative, positive = (node.flag(f"detect_{sign}", 1) for sign in ("negative", "positive"))
+    if negative and positive:
+        return relax.op.isinf(node.data)
+    wanted = np.inf if positive else -np.inf if negative else np.nan
+    return relax.op.equal(node.data, scalar(wanted, node.data))
 
 
-def sinh(node: Node) -> relax.Expr:
+def _sinh(node: Node) -> relax.Expr:
     """Sinh as tanh(x) * cosh(x): LLVM has none, and this is exact for small x."""
-    data = node.inputs[0]
-    return relax.op.multiply(relax.op.tanh(data), cosh(node))
+    data = node.data
+    return relax.op.multiply(relax.op.tanh(data), _cosh(node))
 
 
-def cosh(node: Node) -> relax.Expr:
+def _cosh(node: Node) -> relax.Expr:
     """Cosh as (h^2 + 1 / h^2) / 2 with h = exp(|x| / 2), which overflows only if cosh does."""
-    data = node.inputs[0]
+    data = node.data
     half = scalar(0.5, data)
-    h = node.emit(relax.op.exp(relax.op.multiply(relax.op.abs(data), half)))
-    grown = node.emit(relax.op.multiply(relax.op.multiply(h, half), h))
+    h = node.op.exp(relax.op.multiply(relax.op.abs(data), half))
+    grown = node.op.multiply(relax.op.multiply(h, half), h)
     return relax.op.add(grown, relax.op.divide(relax.op.divide(half, h), h))
 
 
-def sign(node: Node) -> relax.Expr:
+def _sign(node: Node) -> relax.Expr:
     """Sign; TVM needs a negative constant, which unsigned types lack, and returns 0 for NaN."""
-    data = node.inputs[0]
+    data = node.data
     if dtype_of(data).startswith("uint"):
         return relax.op.minimum(data, scalar(1, data))
     found = relax.op.sign(data)
     if is_integer(data):
         return found
-    return relax.op.where(node.emit(relax.op.isnan(data)), data, node.emit(found))
+    return relax.op.where(node.op.isnan(data), data, node.emit(found))
 
 
-def shrink(node: Node) -> relax.Expr:
+def _shrink(node: Node) -> relax.Expr:
     """Shrink; integers are computed in floating point and rounded towards zero."""
-    data = node.inputs[0]
+    data = node.data
     dtype = dtype_of(data)
-    wide = data if dtype.startswith("float") else node.emit(relax.op.astype(data, "float64"))
-    limit, bias = float(node.attrs.get("lambd", 0.5)), float(node.attrs.get("bias", 0.0))
+    wide = data if dtype.startswith("float") else node.op.astype(data, "float64")
+    limit, bias = node.number("lambd", 0.5), node.number("bias", 0.0)
     low = relax.op.where(
         relax.op.less(wide, scalar(-limit, wide)),
         relax.op.add(wide, scalar(bias, wide)),
@@ -212,24 +198,40 @@ def shrink(node: Node) -> relax.Expr:
     return result if wide is data else relax.op.astype(node.emit(result), dtype)
 
 
-def equal(node: Node) -> relax.Expr:
+def _equal(node: Node) -> relax.Expr:
     """Equal; booleans by xor, because LLVM does not compare them as numbers.
 
     TVM assumes that a value equals itself, which NaN does not.
     """
     left, right = node.inputs
-    assert left is not None
     if left.same_as(right) and dtype_of(left).startswith("float"):
-        return relax.op.logical_not(node.emit(relax.op.isnan(left)))
+        return relax.op.logical_not(node.op.isnan(left))
     if dtype_of(left) != "bool":
         return relax.op.equal(left, right)
-    return relax.op.logical_not(node.emit(relax.op.logical_xor(left, right)))
+    return relax.op.logical_not(node.op.logical_xor(left, right))
 
 
-def dropout(node: Node) -> relax.Expr:
-    """Dropout in inference: the data itself."""
-    node.refuse_outputs("the mask output is not supported")
-    training = node.constant(2)
-    if training is not None and training.item():
-        raise ValueError("training_mode is not supported: export the model for inference")
-    return node.inputs[0]
+CONVERTERS: Converters = {
+    "Celu": _celu,
+    "Clip": _clip,
+    "Cosh": _cosh,
+    "Dropout": lambda node: node.data,  # `expansions.formulas` writes its other forms
+    "Elu": _elu,
+    "Equal": _equal,
+    "HardSigmoid": _hard_sigmoid,
+    "IsInf": _is_inf,
+    "Max": _variadic(relax.op.maximum),
+    "Mean": _mean,
+    "Min": _variadic(relax.op.minimum),
+    # x * tanh(softplus(x)), without overflow for large x.
+    "Mish": lambda node: activation(MISH, node.data),
+    "PRelu": _prelu,
+    "Pow": _power,
+    "Selu": _selu,
+    "Shrink": _shrink,
+    "Sign": _sign,
+    "Sinh": _sinh,
+    "Sum": _variadic(relax.op.add),
+    "Swish": _swish,
+    "ThresholdedRelu": _thresholded_relu,
+}

@@ -12,8 +12,8 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.node import (
+    Converters,
     Node,
-    call_kernel,
     const,
     constant_value,
     dtype_of,
@@ -30,7 +30,7 @@ from neocpu.schedules.operators.indexing.scatter import (
 )
 
 
-def gather(node: Node) -> relax.Expr:
+def _gather(node: Node) -> relax.Expr:
     """Gather, with negative indices counted from the end; no index reads out of bounds."""
     data, indices = node.inputs[:2]
     axis = int(node.attrs.get("axis", 0)) % len(node.shape())
@@ -42,12 +42,11 @@ def gather(node: Node) -> relax.Expr:
     if values.ndim:
         return relax.op.take(data, const(places), axis, mode="clip")
     at = int(places)
-    piece = node.emit(relax.op.strided_slice(data, [axis], [at], [at + 1]))
+    piece = node.op.strided_slice(data, [axis], [at], [at + 1])
     return relax.op.squeeze(piece, [axis])
 
 
-def gather_elements(node: Node) -> relax.Expr:
-    """GatherElements, with negative indices counted from the end; no index reads out of bounds."""
+def _gather_elements(node: Node) -> relax.Expr:
     data, indices = node.inputs[:2]
     shapes, axis = _element_shapes(node)
     _require_within(indices, np.asarray(shapes[0][axis]))
@@ -56,16 +55,12 @@ def gather_elements(node: Node) -> relax.Expr:
     return _call_flat(node, "gather_elements", kernel, [data, indices], node.shape(1), dtypes[0])
 
 
-def gather_nd(node: Node) -> relax.Expr:
-    """GatherND, with negative indices counted from the end; no index reads out of bounds."""
+def _gather_nd(node: Node) -> relax.Expr:
     data, indices = node.inputs[:2]
     batch_dims = int(node.attrs.get("batch_dims", 0))
     shape, (*rows, depth) = node.shape(), node.shape(1)
-    batch, indexed, inner = (
-        shape[:batch_dims],
-        shape[batch_dims:][:depth],
-        shape[batch_dims + depth :],
-    )
+    batch, rest = shape[:batch_dims], shape[batch_dims:]
+    indexed, inner = rest[:depth], rest[depth:]
     if tuple(rows[:batch_dims]) != batch or len(indexed) != depth:
         raise ValueError(f"its indices {list(node.shape(1))} do not fit its data {list(shape)}")
     _require_within(indices, np.asarray(indexed))
@@ -74,12 +69,12 @@ def gather_nd(node: Node) -> relax.Expr:
     batch_rows = _offsets_of(indexed) if batches == 1 else None
     into = (total, depth)
     offsets = _call_flat(node, "offsets", kernel, [indices], (total,), "int32", into, batch_rows)
-    flat = node.emit(relax.op.reshape(data, (batches * math.prod(indexed), *inner)))
-    found = node.emit(relax.op.take(flat, offsets, 0, mode="clip"))
+    flat = node.op.reshape(data, (batches * math.prod(indexed), *inner))
+    found = node.op.take(flat, offsets, 0, mode="clip")
     return relax.op.reshape(found, (*rows, *inner))
 
 
-def scatter_elements(node: Node) -> relax.Expr:
+def _scatter_elements(node: Node) -> relax.Expr:
     """ScatterElements; an index out of bounds writes nothing."""
     data, indices, updates = node.inputs[:3]
     if node.shape(2) != node.shape(1):
@@ -92,7 +87,7 @@ def scatter_elements(node: Node) -> relax.Expr:
     return _scatter(node, [data, indices, updates], shapes, axis, _reduction(node))
 
 
-def max_unpool(node: Node) -> relax.Expr:
+def _max_unpool(node: Node) -> relax.Expr:
     """MaxUnpool; an index out of bounds writes nothing.
 
     Indices count the elements of the output, of whatever shape ``output_shape`` says.
@@ -113,13 +108,12 @@ def max_unpool(node: Node) -> relax.Expr:
     if min(output) < 1 or node.shape(1) != node.shape():
         raise ValueError(f"its indices {list(node.shape(1))} or its pads do not fit its data")
     _require_within(indices, np.asarray(elements))
-    empty = node.emit(relax.op.zeros((elements,), dtype_of(data)))
+    empty = node.op.zeros((elements,), dtype_of(data))
     flat = _scatter(node, [empty, indices, data], ((elements,), (count,)), 0, "none")
     return relax.op.reshape(node.emit(flat), output)
 
 
-def scatter_nd(node: Node) -> relax.Expr:
-    """ScatterND; an index out of bounds writes nothing."""
+def _scatter_nd(node: Node) -> relax.Expr:
     data, indices = node.inputs[:2]
     shape, (*rows, depth) = node.shape(), node.shape(1)
     indexed, inner = shape[:depth], shape[depth:]
@@ -141,25 +135,23 @@ def scatter_nd(node: Node) -> relax.Expr:
     return _call_flat(node, "scatter_nd", kernel, node.inputs[:3], shape, dtype_of(data))
 
 
-def one_hot(node: Node) -> relax.Expr:
+def _one_hot(node: Node) -> relax.Expr:
     """OneHot, with negative indices counted from the end; one out of bounds makes a row of off."""
-    indices, depth, values = node.inputs[0], node.constant(1), node.inputs[2]
-    assert depth is not None
-    assert values is not None
-    extent, rank = int(depth.item()), len(node.shape())
+    indices, values = node.data, node.inputs[2]
+    extent, rank = int(node.required(1).item()), len(node.shape())
     axis = int(node.attrs.get("axis", -1)) % (rank + 1)
     if dtype_of(indices) not in ("float32", "float64", "uint64"):  # int64 has room for all others
-        indices = node.emit(relax.op.astype(indices, "int64"))
+        indices = node.op.astype(indices, "int64")
     below = relax.op.less(indices, scalar(0, indices))
-    wrapped = node.emit(relax.op.add(indices, scalar(extent, indices)))
-    counted = node.emit(relax.op.where(node.emit(below), wrapped, indices))
+    wrapped = node.op.add(indices, scalar(extent, indices))
+    counted = node.op.where(node.emit(below), wrapped, indices)
     places = np.arange(extent).reshape(extent, *(1,) * (rank - axis)).astype(dtype_of(indices))
-    expanded = node.emit(relax.op.expand_dims(counted, axis))
-    hot = node.emit(relax.op.equal(expanded, const(places)))
+    expanded = node.op.expand_dims(counted, axis)
+    hot = node.op.equal(expanded, const(places))
     array = constant_value(values)
     if array is not None:
         return relax.op.where(hot, const(array[1]), const(array[0]))
-    off, on = (node.emit(relax.op.take(values, const(np.array(i)), 0, "clip")) for i in range(2))
+    off, on = (node.op.take(values, const(np.array(i)), 0, "clip") for i in range(2))
     return relax.op.where(hot, on, off)
 
 
@@ -171,20 +163,19 @@ def embed_layer_normalization(node: Node) -> relax.Expr:
     if places is None:
         places = const(np.tile(np.arange(length), (batch, 1)))
     total = _rows(node, word_table, words)
-    total = node.emit(relax.op.add(total, _rows(node, place_table, places)))
+    total = node.op.add(total, _rows(node, place_table, places))
     if segments is not None:
-        total = node.emit(relax.op.add(total, _rows(node, segment_table, segments)))
-    epsilon = float(node.attrs.get("epsilon", 1e-12))
+        total = node.op.add(total, _rows(node, segment_table, segments))
+    epsilon = node.number("epsilon", 1e-12)
     normal = node.emit(relax.op.nn.layer_norm(total, gamma, beta, axes=-1, epsilon=epsilon))
     if mask is None:
         return relax.Tuple([normal, const(np.zeros(batch, np.int32))])
-    return relax.Tuple([normal, node.emit(relax.op.sum(mask, axis=1))])
+    return relax.Tuple([normal, node.op.sum(mask, axis=1)])
 
 
-def _rows(node: Node, table: relax.Expr | None, identifiers: relax.Expr) -> relax.Expr:
-    assert table is not None
+def _rows(node: Node, table: relax.Expr, identifiers: relax.Expr) -> relax.Expr:
     places = within(node, identifiers, static_shape(table)[0])
-    return node.emit(relax.op.take(table, places, 0, mode="clip"))
+    return node.op.take(table, places, 0, mode="clip")
 
 
 def within(node: Node, indices: relax.Expr, extent: int) -> relax.Expr:
@@ -226,7 +217,7 @@ def _scatter(
 
 def _reduction(node: Node) -> str:
     name = node.string("reduction", "none")
-    if name != "none" and dtype_of(node.inputs[0]) == "bool":
+    if name != "none" and dtype_of(node.data) == "bool":
         raise ValueError(f"reduction '{name}' of booleans is not supported")
     return name
 
@@ -242,13 +233,9 @@ def _call_flat(
     rows: KernelRows | None = None,
 ) -> relax.Expr:
     """Call a kernel of flat buffers, or of ``as_shape``, and return its result in ``shape``."""
-    flat = [
-        node.emit(relax.op.reshape(arg, as_shape or (math.prod(static_shape(arg)),)))
-        for arg in args
-    ]
-    types = [relax.TensorType((math.prod(shape),), dtype)]
-    found = node.emit(call_kernel(node, name, kernel, flat, types, rows))
-    return node.emit(relax.op.reshape(found, tuple(shape)))
+    flat = [node.op.reshape(arg, as_shape or (math.prod(static_shape(arg)),)) for arg in args]
+    found = node.call(name, kernel, flat, [((math.prod(shape),), dtype)], rows)
+    return node.op.reshape(found, tuple(shape))
 
 
 def _element_shapes(node: Node) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], int]:
@@ -264,17 +251,13 @@ def _element_shapes(node: Node) -> tuple[tuple[tuple[int, ...], tuple[int, ...]]
     before, after = (
         _merge(data[part], indices[part]) for part in (slice(axis), slice(axis + 1, None))
     )
-    merged = (
-        (*before[0], data[axis], *after[0]),
-        (*before[1], indices[axis], *after[1]),
-    )
+    merged = ((*before[0], data[axis], *after[0]), (*before[1], indices[axis], *after[1]))
     return merged, len(before[0])
 
 
 def _merge(
     data: tuple[int, ...], indices: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Merge the axes of two shapes into one, if the shapes are equal."""
     return ((math.prod(data),), (math.prod(data),)) if data == indices else (data, indices)
 
 
@@ -296,3 +279,14 @@ def _counted(indices: np.ndarray, extents: np.ndarray) -> np.ndarray:
         reached = np.broadcast_to(extents, indices.shape)[wrong][0]
         raise ValueError(f"index {indices[wrong][0]} is out of bounds of an axis of {reached}")
     return counted
+
+
+CONVERTERS: Converters = {
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "MaxUnpool": _max_unpool,
+    "OneHot": _one_hot,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Final
@@ -15,8 +16,9 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.convert_conv import resolve_pads
-from neocpu.frontend.converters.node import Node, const, dtype_of, scalar
+from neocpu.frontend.converters.node import Converters, Node, const, dtype_of, scalar
 
+_Pool = Callable[..., relax.Expr]
 _MAX_POOL = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
 _AVG_POOL = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}
 MAX_WINDOW: Final = 256
@@ -77,16 +79,14 @@ def _window(node: Node) -> _Window:
     kernel = node.ints("kernel_shape", [])
     if len(kernel) != len(extents) or len(kernel) not in _MAX_POOL:
         raise ValueError(f"kernel_shape {kernel} does not fit an input of rank {len(extents) + 2}")
-    strides = node.ints("strides", [1] * len(kernel))
-    dilations = node.ints("dilations", [1] * len(kernel))
+    strides, dilations = node.steps(len(kernel))
     pads = resolve_pads(node, kernel)
     begin, end = pads[: len(kernel)], pads[len(kernel) :]
-    ceil = bool(node.attrs.get("ceil_mode", 0)) and node.string("auto_pad", "NOTSET") == "NOTSET"
+    ceil = node.flag("ceil_mode") and node.string("auto_pad", "NOTSET") == "NOTSET"
     extra = [0] * len(kernel)
-    for axis, (extent, k, stride, dilation) in enumerate(
-        zip(extents, kernel, strides, dilations, strict=True)
-    ):
-        room = extent + begin[axis] + end[axis] - (k - 1) * dilation - 1
+    for axis, (extent, stride) in enumerate(zip(extents, strides, strict=True)):
+        span = (kernel[axis] - 1) * dilations[axis] + 1
+        room = extent + begin[axis] + end[axis] - span
         outputs = math.ceil(room / stride) + 1
         # A window must not start in the padding at the end; ONNX and PyTorch agree on that.
         if (outputs - 1) * stride >= extent + begin[axis]:
@@ -111,36 +111,40 @@ def _refuse_empty(window: _Window) -> None:
         raise ValueError(f"with pads {pads} windows of {window.spans} may lie outside the image")
 
 
-def max_pool(node: Node) -> relax.Expr:
-    """MaxPool without the indices output."""
-    node.refuse_outputs("the indices output is not supported")
+def _max_pool(node: Node) -> relax.Expr:
     window = _window(node)
     _refuse_empty(window)
-    window = window.clipped(count_padding=False)
-    return _MAX_POOL[len(window.kernel)](
-        node.inputs[0],
+    return _pooled(_MAX_POOL, node.data, window.clipped(count_padding=False))
+
+
+def _pooled(
+    pools: Mapping[int, _Pool], data: relax.Expr, window: _Window, **options: bool
+) -> relax.Expr:
+    return pools[len(window.kernel)](
+        data,
         pool_size=window.kernel,
         strides=window.strides,
         padding=window.padding,
         dilation=window.dilations,
+        **options,
     )
 
 
-def average_pool(node: Node) -> relax.Expr:
+def _average_pool(node: Node) -> relax.Expr:
     """AveragePool with both padding conventions.
 
     A window that ceil mode extends past the padding is divided by the number of its elements in
     the padded input. TVM divides by the whole window, so such a mean is rescaled by a constant.
     """
     window = _window(node)
-    include = bool(node.attrs.get("count_include_pad", 0))
+    include = node.flag("count_include_pad")
     if not include:
         _refuse_empty(window)
     clipped = window.clipped(count_padding=include)
     if clipped != window and clipped.kernel == clipped.extents and not any(clipped.padding):
         axes = list(range(2, 2 + len(clipped.kernel)))
-        return relax.op.mean(node.inputs[0], axis=axes, keepdims=True)
-    return _mean(node, node.inputs[0], clipped, include_pad=include)
+        return relax.op.mean(node.data, axis=axes, keepdims=True)
+    return _mean(node, node.data, clipped, include_pad=include)
 
 
 def _mean(node: Node, data: relax.Expr, window: _Window, *, include_pad: bool) -> relax.Expr:
@@ -148,14 +152,7 @@ def _mean(node: Node, data: relax.Expr, window: _Window, *, include_pad: bool) -
     dilated = any(dilation != 1 for dilation in window.dilations)
     padded = any(window.padding)
     whole = padded and (include_pad or dilated)
-    result = _AVG_POOL[len(window.kernel)](
-        data,
-        pool_size=window.kernel,
-        strides=window.strides,
-        padding=window.padding,
-        dilation=window.dilations,
-        count_include_pad=whole,
-    )
+    result = _pooled(_AVG_POOL, data, window, count_include_pad=whole)
     if not whole or (include_pad and not any(window.extra)):
         return result
     along = [window.valid_counts(a, include_pad=include_pad) for a in range(len(window.kernel))]
@@ -165,20 +162,26 @@ def _mean(node: Node, data: relax.Expr, window: _Window, *, include_pad: bool) -
     return relax.op.multiply(node.emit(result), const(factor))
 
 
-def lp_pool(node: Node) -> relax.Expr:
-    """LpPool: the p-norm of each window, with zeros in the padding."""
+def _lp_pool(node: Node) -> relax.Expr:
     window = _window(node)
-    data, p = node.inputs[0], float(node.attrs.get("p", 2))
-    powered = relax.op.multiply(data, data) if p == 2 else _power(relax.op.abs(data), p, data)
-    full = _AVG_POOL[len(window.kernel)](
-        node.emit(powered),
-        pool_size=window.kernel,
-        strides=window.strides,
-        padding=window.padding,
-        dilation=window.dilations,
-        count_include_pad=True,
-    )
-    total = relax.op.multiply(node.emit(full), scalar(math.prod(window.kernel), data))
+
+    def fold(powers: relax.Expr) -> relax.Expr:
+        means = _pooled(_AVG_POOL, powers, window, count_include_pad=True)
+        return relax.op.multiply(node.emit(means), scalar(math.prod(window.kernel), node.data))
+
+    return _p_norm(node, fold)
+
+
+def _global_lp_pool(node: Node) -> relax.Expr:
+    axes = list(range(2, len(node.shape())))
+    return _p_norm(node, lambda powers: relax.op.sum(powers, axis=axes, keepdims=True))
+
+
+def _p_norm(node: Node, fold: Callable[[relax.Expr], relax.Expr]) -> relax.Expr:
+    """Return the p-norms of the elements that ``fold`` adds up."""
+    data, p = node.data, node.number("p", 2)
+    powers = relax.op.multiply(data, data) if p == 2 else _power(relax.op.abs(data), p, data)
+    total = fold(node.emit(powers))
     return relax.op.sqrt(total) if p == 2 else _power(total, 1 / p, data)
 
 
@@ -186,16 +189,16 @@ def _power(base: relax.Expr, exponent: float, like: relax.Expr) -> relax.Expr:
     return base if exponent == 1 else relax.op.power(base, scalar(exponent, like))
 
 
-def local_response_norm(node: Node) -> relax.Expr:
+def _local_response_norm(node: Node) -> relax.Expr:
     """LRN as a sum of shifted slices of the squares along the channels.
 
     Everything is elementwise or a slice, so the normalisation fuses into one vectorised loop. The
     usual beta of 0.75 is computed by square roots, which vectorise; a power does not.
     """
-    data, shape = node.inputs[0], node.shape()
+    data, shape = node.data, node.shape()
     size = int(node.attrs["size"])
-    alpha, beta = float(node.attrs.get("alpha", 1e-4)), float(node.attrs.get("beta", 0.75))
-    bias = float(node.attrs.get("bias", 1.0))
+    alpha, beta = node.number("alpha", 1e-4), node.number("beta", 0.75)
+    bias = node.number("bias", 1.0)
     if size < 1:
         raise ValueError(f"its size {size} is not a number of channels")
     # There are at most all other channels before or after one.
@@ -206,13 +209,13 @@ def local_response_norm(node: Node) -> relax.Expr:
             "are supported"
         )
     pad_width = [0, 0, before, after] + [0, 0] * (len(shape) - 2)
-    squares = node.emit(relax.op.multiply(data, data))
+    squares = node.op.multiply(data, data)
     padded = node.emit(relax.op.nn.pad(squares, pad_width))
     total = node.emit(_slice_channels(padded, 0, shape[1]))
     for shift in range(1, before + after + 1):
-        total = node.emit(relax.op.add(total, _slice_channels(padded, shift, shape[1])))
+        total = node.op.add(total, _slice_channels(padded, shift, shape[1]))
     scaled = relax.op.multiply(total, scalar(alpha / size, data))
-    base = node.emit(relax.op.add(scaled, scalar(bias, data)))
+    base = node.op.add(scaled, scalar(bias, data))
     return relax.op.divide(data, _denominator(node, base, beta))
 
 
@@ -222,17 +225,17 @@ def _slice_channels(data: relax.Expr, start: int, count: int) -> relax.Expr:
 
 def _denominator(node: Node, base: relax.Expr, beta: float) -> relax.Expr:
     if beta == 0.75:
-        root = node.emit(relax.op.sqrt(base))
+        root = node.op.sqrt(base)
         return relax.op.multiply(root, relax.op.sqrt(root))
     if beta == 0.5:
         return relax.op.sqrt(base)
     return _power(base, beta, base)
 
 
-def global_lp_pool(node: Node) -> relax.Expr:
-    """GlobalLpPool: the p-norm over the spatial axes."""
-    data, p = node.inputs[0], float(node.attrs.get("p", 2))
-    axes = list(range(2, len(node.shape())))
-    powered = relax.op.multiply(data, data) if p == 2 else _power(relax.op.abs(data), p, data)
-    total = relax.op.sum(node.emit(powered), axis=axes, keepdims=True)
-    return relax.op.sqrt(total) if p == 2 else _power(total, 1 / p, data)
+CONVERTERS: Converters = {
+    "AveragePool": _average_pool,
+    "GlobalLpPool": _global_lp_pool,
+    "LRN": _local_response_norm,
+    "LpPool": _lp_pool,
+    "MaxPool": _max_pool,
+}

@@ -5,17 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from tvm import relax
 
-from neocpu.frontend.converters.node import (
-    Node,
-    call_kernel,
-    constant_value,
-    dtype_of,
-    static_shape,
-)
+from neocpu.frontend.converters.node import Converters, Node, constant_value, dtype_of, static_shape
 from neocpu.frontend.shapes.extents import MAX_ELEMENTS
 from neocpu.ir.recurrent_calls import kernel_arguments
 from neocpu.ir.row_analysis.kernel_rows import KernelRows
@@ -38,22 +33,7 @@ _INPUTS: Final = ("x", "w", "r", "bias", "lengths", "initial_h", "initial_c", "p
 _RESULTS: Final = ("y", "y_h", "y_c")
 
 
-def lstm(node: Node) -> relax.Expr:
-    """LSTM."""
-    return _recurrent(node, "LSTM")
-
-
-def gru(node: Node) -> relax.Expr:
-    """GRU."""
-    return _recurrent(node, "GRU")
-
-
-def rnn(node: Node) -> relax.Expr:
-    """RNN, which has one gate."""
-    return _recurrent(node, "RNN")
-
-
-def _recurrent(node: Node, cell: str) -> relax.Expr:
+def _recurrent(node: Node, *, cell: str) -> relax.Expr:
     inputs = {
         name: expr
         for name, expr in zip(_INPUTS, node.inputs, strict=False)
@@ -61,16 +41,16 @@ def _recurrent(node: Node, cell: str) -> relax.Expr:
     }
     w = _workload(node, cell, inputs)
     args = kernel_arguments(node.emit, w, inputs)
-    types = [relax.TensorType(shape, "float32") for shape in w.result_shapes]
+    results = [(shape, "float32") for shape in w.result_shapes]
     batch_rows = _sequence_rows(w, len(args))
-    called = node.bind(call_kernel(node, cell.lower(), lower_recurrent(w), args, types, batch_rows))
-    several = len(types) > 1
-    made = [relax.TupleGetItem(called, i) if several else called for i in range(len(types))]
+    called = node.bind(node.call(cell.lower(), lower_recurrent(w), args, results, batch_rows))
+    several = len(results) > 1
+    made = [relax.TupleGetItem(called, i) if several else called for i in range(len(results))]
     found = dict(zip(w.written, made, strict=True))
     if "y" in found:
         # ONNX separates the directions: a reader of both side by side transposes again.
         axes = (0, 1, 2, 3) if w.batch_first else (0, 2, 1, 3)
-        found["y"] = node.emit(relax.op.permute_dims(found["y"], axes))
+        found["y"] = node.op.permute_dims(found["y"], axes)
     return relax.Tuple([found.get(name, made[0]) for name in _RESULTS[: len(node.outputs)]])
 
 
@@ -90,22 +70,15 @@ def _is_neutral(name: str, expr: relax.Expr, node: Node) -> bool:
     if value is None:
         return False
     if name == "lengths":
-        steps = node.shape()[int(bool(node.attrs.get("layout", 0)))]
+        steps = node.shape()[int(node.flag("layout"))]
         return bool((value == steps).all())
     return name in ("initial_h", "initial_c", "peepholes") and not value.any()
 
 
 def _workload(node: Node, cell: str, inputs: Mapping[str, relax.Expr]) -> RecurrentWorkload:
-    """Return the workload of the node.
-
-    Raises
-    ------
-    ValueError
-        Its tensors do not fit each other, or an attribute has an unknown value.
-    """
     attrs = node.attrs
     reverse = DIRECTIONS[node.string("direction", "forward")]
-    batch_first = bool(attrs.get("layout", 0))
+    batch_first = node.flag("layout")
     if len(node.shape(0)) != 3 or len(node.shape(2)) != 3:
         raise ValueError("its input and weights must have three axes")
     first, second, _ = node.shape(0)
@@ -124,8 +97,8 @@ def _workload(node: Node, cell: str, inputs: Mapping[str, relax.Expr]) -> Recurr
         reverse=reverse,
         activations=_activations(node, cell, len(reverse)),
         clip=None if clip is None else float(clip),
-        coupled=bool(attrs.get("input_forget", 0)),
-        reset_after=cell == "GRU" and bool(attrs.get("linear_before_reset", 0)),
+        coupled=node.flag("input_forget"),
+        reset_after=cell == "GRU" and node.flag("linear_before_reset"),
         batch_first=batch_first,
         given=tuple(name for name in _INPUTS[4:] if name in inputs),
         written=tuple(name for name, output in zip(_RESULTS, node.outputs, strict=False) if output),
@@ -174,8 +147,9 @@ def _require_fitting(node: Node, w: RecurrentWorkload, inputs: Mapping[str, rela
         if dtype_of(expr) != dtype:
             raise ValueError(f"its input {_INPUTS.index(name)} is {dtype_of(expr)}, not {dtype}")
     lengths = constant_value(inputs["lengths"]) if "lengths" in inputs else None
-    if lengths is None:
-        return
-    wrong = lengths[(lengths < 0) | (lengths > w.steps)]
-    if wrong.size:
-        raise ValueError(f"its sequence_lens has {wrong[0]}, where its input has {w.steps} steps")
+    for length in () if lengths is None else lengths:
+        if not 0 <= length <= w.steps:
+            raise ValueError(f"its sequence_lens has {length}, where its input has {w.steps} steps")
+
+
+CONVERTERS: Converters = {cell: partial(_recurrent, cell=cell) for cell in _DEFAULTS}

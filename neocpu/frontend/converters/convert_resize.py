@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.convert_integer import is_integer
-from neocpu.frontend.converters.node import Node, const, dtype_of, scalar
+from neocpu.frontend.converters.node import Converters, Node, const, dtype_of, scalar
 
 ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
@@ -65,8 +65,7 @@ class _Taps:
     offset: np.ndarray
 
 
-def resize(node: Node) -> relax.Expr:
-    """Resize in every mode and coordinate transformation of opset 18 and newer."""
+def _resize(node: Node) -> relax.Expr:
     mode = node.string("mode", "nearest")
     coordinates = node.string("coordinate_transformation_mode", "half_pixel")
     cropped = coordinates == "tf_crop_and_resize"
@@ -74,7 +73,7 @@ def resize(node: Node) -> relax.Expr:
         plan for plan in _plan(node) if plan.output != plan.extent or plan.scale != 1 or cropped
     ]
     taps = [_nearest_taps(node, plan) if mode == "nearest" else None for plan in plans]
-    data = node.inputs[0]
+    data = node.data
     if mode != "nearest" and is_integer(data):
         return _resize_integers(node, data, plans, mode)
     if len(node.shape()) == 4 and plans and all(plan.axis >= 2 for plan in plans):
@@ -101,21 +100,21 @@ def _resize_integers(node: Node, data: relax.Expr, plans: Sequence[_Axis], mode:
     dtype = dtype_of(data)
     info = np.iinfo(dtype)
     wide = "float64"  # float32 could round differently just below an integer
-    rounds = bool(node.attrs.get("antialias", 0))
+    rounds = node.flag("antialias")
     # The largest integer of 64 bits is no float64; this is the next smaller one.
     high = float(min(info.max, 2**63 - 1024 if info.min else 2**64 - 2048))
 
     def to_integers(values: relax.Expr) -> relax.Expr:
         beyond = scalar(0.5 + LOST if rounds else LOST, values)
-        away = relax.op.multiply(node.emit(relax.op.sign(values)), beyond)
+        away = relax.op.multiply(node.op.sign(values), beyond)
         values = relax.op.add(values, node.emit(away))
-        clipped = node.emit(relax.op.clip(node.emit(values), float(info.min), high))
-        return node.emit(relax.op.astype(clipped, dtype))
+        clipped = node.op.clip(node.emit(values), float(info.min), high)
+        return node.op.astype(clipped, dtype)
 
-    data = node.emit(relax.op.astype(data, wide))
+    data = node.op.astype(data, wide)
     for number, plan in enumerate(reversed(plans)):
         if rounds and number:
-            data = node.emit(relax.op.astype(to_integers(data), wide))
+            data = node.op.astype(to_integers(data), wide)
         data = _weighted_sum(node, data, plan, _interpolation_taps(node, plan, mode))
     return to_integers(data)
 
@@ -124,7 +123,7 @@ def _plan(node: Node) -> list[_Axis]:
     shape = node.shape()
     axes = [axis % len(shape) for axis in node.ints("axes", range(len(shape)))]
     extents = [shape[axis] for axis in axes]
-    roi, scales, sizes = (node.constant(index) for index in (1, 2, 3))
+    roi, sizes = node.constant(1), node.constant(3)
     if sizes is not None and sizes.size:
         outputs = [int(size) for size in sizes]
         factors = [output / extent for output, extent in zip(outputs, extents, strict=True)]
@@ -134,7 +133,7 @@ def _plan(node: Node) -> list[_Axis]:
             factors = [factor] * len(axes)
             outputs = [math.floor(extent * factor + 0.5) for extent in extents]
     else:
-        assert scales is not None
+        scales = node.required(2)
         factors = [float(scale) for scale in scales]
         # In single precision as in ONNX Runtime: 0.7 of 70 pixels are 49 and not 48.
         outputs = [int(np.float32(e) * np.float32(f)) for e, f in zip(extents, scales, strict=True)]
@@ -165,7 +164,6 @@ def _is_native(node: Node, plans: Sequence[_Axis], coordinates: str) -> bool:
 
 
 def _image(node: Node, plans: Sequence[_Axis]) -> list[int]:
-    """Return the height and width of the output."""
     size = list(node.shape()[2:])
     for plan in plans:
         size[plan.axis - 2] = plan.output
@@ -174,13 +172,13 @@ def _image(node: Node, plans: Sequence[_Axis]) -> list[int]:
 
 def _native(node: Node, plans: Sequence[_Axis], method: str, coordinates: str) -> relax.Expr:
     return relax.op.image.resize2d(
-        node.inputs[0],
+        node.data,
         size=relax.ShapeExpr(_image(node, plans)),
         layout="NCHW",
         method=method,
         coordinate_transformation_mode=coordinates,
         rounding_method="floor" if method == "nearest_neighbor" else "",
-        cubic_alpha=float(node.attrs.get("cubic_coeff_a", -0.75)),
+        cubic_alpha=node.number("cubic_coeff_a", -0.75),
     )
 
 
@@ -211,13 +209,6 @@ def _coordinates(node: Node, plan: _Axis) -> np.ndarray:
     return half
 
 
-def _outside(node: Node, plan: _Axis, x: np.ndarray) -> np.ndarray:
-    """Return which outputs lie outside the input and take the extrapolation value."""
-    if node.string("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize":
-        return np.zeros(len(x), bool)
-    return (x < 0) | (x > plan.extent - 1)
-
-
 def _nearest_taps(node: Node, plan: _Axis) -> _Taps:
     x = _coordinates(node, plan)
     rounded = ROUNDING[node.string("nearest_mode", "round_prefer_floor")](x)
@@ -237,7 +228,7 @@ def _interpolation_taps(node: Node, plan: _Axis, mode: str) -> _Taps:
     if mode == "linear":
         weights = np.clip(1 - distance, 0, None)
     else:
-        weights = _cubic_kernel(distance, float(node.attrs.get("cubic_coeff_a", -0.75)))
+        weights = _cubic_kernel(distance, node.number("cubic_coeff_a", -0.75))
     if node.attrs.get("exclude_outside", 0):
         weights = weights * ((positions >= 0) & (positions < plan.extent))
     weights = weights / weights.sum(axis=1, keepdims=True)
@@ -254,9 +245,10 @@ def _cubic_kernel(distance: np.ndarray, a: float) -> np.ndarray:
 def _extrapolated(
     node: Node, plan: _Axis, x: np.ndarray, indices: np.ndarray, weights: np.ndarray
 ) -> _Taps:
-    outside = _outside(node, plan, x)
+    cropped = node.string("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    outside = ((x < 0) | (x > plan.extent - 1)) & cropped
     weights = np.where(outside[:, None], 0.0, weights)
-    value = float(node.attrs.get("extrapolation_value", 0.0))
+    value = node.number("extrapolation_value", 0.0)
     return _Taps(indices, weights, np.where(outside, value, 0.0))
 
 
@@ -277,9 +269,12 @@ def _weighted_sum(node: Node, data: relax.Expr, plan: _Axis, taps: _Taps) -> rel
         if (weights != 1).any():
             term = relax.op.multiply(node.emit(term), column(weights))
         term = node.emit(term)
-        total = term if total is None else node.emit(relax.op.add(total, term))
+        total = term if total is None else node.op.add(total, term)
     if total is None:
-        total = node.emit(relax.op.multiply(data, column(np.zeros(1))))
+        total = node.op.multiply(data, column(np.zeros(1)))
     if taps.offset.any():
-        total = node.emit(relax.op.add(total, column(taps.offset)))
+        total = node.op.add(total, column(taps.offset))
     return total
+
+
+CONVERTERS: Converters = {"Resize": _resize}

@@ -7,13 +7,14 @@ would be undefined there, or take very long, so they are replaced before.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.convert_lookup import within
-from neocpu.frontend.converters.node import Node, call_kernel, const, dtype_of, scalar
+from neocpu.frontend.converters.node import Converters, Node, const, dtype_of, scalar
 from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.schedules.operators.indexing.grid_sample import (
     LANES,
@@ -42,7 +43,7 @@ MAX_SAMPLES = 256
 """The most samples of a bin in each dimension: the extent of the largest feature maps."""
 
 
-def grid_sample(node: Node) -> relax.Expr:
+def _grid_sample(node: Node) -> relax.Expr:
     """GridSample; a coordinate that is not a number counts as -1, as in PyTorch."""
     data, grid = node.inputs[:2]
     (images, channels, *extents), (*before, rank) = node.shape(), node.shape(1)
@@ -50,7 +51,7 @@ def grid_sample(node: Node) -> relax.Expr:
         raise ValueError(
             f"its grid {list(node.shape(1))} does not fit its data {list(node.shape())}"
         )
-    padding, align = node.string("padding_mode", "zeros"), bool(node.attrs.get("align_corners", 0))
+    padding, align = node.string("padding_mode", "zeros"), node.flag("align_corners")
     if padding == "reflection" and align and min(extents) < 2:
         raise ValueError("to reflect at the centres of pixels takes at least two of them")
     pixels, points, dtype = math.prod(extents), math.prod(before[1:]), dtype_of(data)
@@ -70,32 +71,29 @@ def grid_sample(node: Node) -> relax.Expr:
     )
     if len(workload.taps) > MAX_TAPS:
         raise ValueError(f"each of its points is made of more than {MAX_TAPS} pixels")
-    flat = node.emit(relax.op.reshape(data, (images, channels, pixels)))
+    flat = node.op.reshape(data, (images, channels, pixels))
     if workload.channels_last:
-        flat = node.emit(relax.op.permute_dims(flat, [0, 2, 1]))
-    places = node.emit(relax.op.reshape(grid, (images, points, rank)))
-    types = [relax.TensorType(workload.shape(points), dtype)]
+        flat = node.op.permute_dims(flat, [0, 2, 1])
+    places = node.op.reshape(grid, (images, points, rank))
+    results = [(workload.shape(points), dtype)]
     batch_rows = KernelRows(workload.computes, [([0, 0], [0])])
     kernel = lower_grid_sample(workload)
-    found = node.emit(call_kernel(node, "grid_sample", kernel, [flat, places], types, batch_rows))
+    found = node.call("grid_sample", kernel, [flat, places], results, batch_rows)
     if workload.channels_last:
-        found = node.emit(relax.op.permute_dims(found, [0, 2, 1]))
+        found = node.op.permute_dims(found, [0, 2, 1])
     return relax.op.reshape(found, (images, channels, *before[1:]))
 
 
-def roi_align(node: Node) -> relax.Expr:
-    """RoiAlign; images and corners outside are moved to the nearest, NaN to 0."""
-    return aligned_regions(node, [])
+def aligned_regions(node: Node, count: Sequence[relax.Expr] = ()) -> relax.Expr:
+    """RoiAlign; images and corners outside are moved to the nearest, NaN to 0.
 
-
-def aligned_regions(node: Node, count: list[relax.Expr]) -> relax.Expr:
-    """Return the output of a RoiAlign; it is zero for invalid regions, if there is a count."""
+    If there is a count of valid regions, the output of others is zero.
+    """
     workload, (data, *others) = _region_arguments(node, counted=bool(count))
     if workload.channels_last:
-        data = node.emit(relax.op.permute_dims(data, [0, 2, 3, 1]))
-    types = [relax.TensorType(workload.output, "float32")]
-    args = [data, *others, *count]
-    return call_kernel(node, "roi_align", lower_roi_align(workload), args, types)
+        data = node.op.permute_dims(data, [0, 2, 3, 1])
+    results, args = [(workload.output, "float32")], [data, *others, *count]
+    return node.call("roi_align", lower_roi_align(workload), args, results)
 
 
 def _region_arguments(node: Node, *, counted: bool) -> tuple[RoiAlignWorkload, list[relax.Expr]]:
@@ -131,30 +129,30 @@ def _region_arguments(node: Node, *, counted: bool) -> tuple[RoiAlignWorkload, l
     return workload, [data, corners, within(node, images, workload.data[0])]
 
 
-def max_roi_pool(node: Node) -> relax.Expr:
+def _max_roi_pool(node: Node) -> relax.Expr:
     """MaxRoiPool; images and corners outside are moved to the nearest, NaN to 0."""
     data, regions = node.inputs[:2]
     clean = numbers(node, regions, 0.0)
     last = node.shape()[0] - 1
-    image = relax.op.clip(node.emit(relax.op.strided_slice(clean, [1], [0], [1])), 0, last)
-    corners = node.emit(relax.op.strided_slice(clean, [1], [1], [5]))
-    scaled = node.emit(relax.op.multiply(corners, scalar(_scale(node), corners)))
+    image = relax.op.clip(node.op.strided_slice(clean, [1], [0], [1]), 0, last)
+    corners = node.op.strided_slice(clean, [1], [1], [5])
+    scaled = node.op.multiply(corners, scalar(_scale(node), corners))
     # Halves round away from zero. TVM rounds negative halves up.
-    size = node.emit(relax.op.floor(relax.op.add(relax.op.abs(scaled), scalar(0.5, scaled))))
-    pixels = node.emit(relax.op.multiply(relax.op.sign(scaled), size))
+    size = node.op.floor(relax.op.add(relax.op.abs(scaled), scalar(0.5, scaled)))
+    pixels = node.op.multiply(relax.op.sign(scaled), size)
     both = [node.emit(image), _corners(node, pixels, 1.0, _MARGIN)]
     pooled = tuple(node.ints("pooled_shape", ()))
-    return relax.op.vision.roi_pool(data, node.emit(relax.op.concat(both, axis=1)), pooled, 1.0)
+    return relax.op.vision.roi_pool(data, node.op.concat(both, axis=1), pooled, 1.0)
 
 
 def numbers(node: Node, values: relax.Expr, otherwise: float) -> relax.Expr:
     """Return values with ``otherwise`` in place of NaN."""
-    nothing = node.emit(relax.op.isnan(values))
-    return node.emit(relax.op.where(nothing, scalar(otherwise, values), values))
+    nothing = node.op.isnan(values)
+    return node.op.where(nothing, scalar(otherwise, values), values)
 
 
 def _scale(node: Node) -> float:
-    scale = float(node.attrs.get("spatial_scale", 1.0))
+    scale = node.number("spatial_scale", 1.0)
     if not 0 < scale < math.inf:
         raise ValueError(f"its spatial_scale {scale:g} is not a positive number")
     return scale
@@ -167,4 +165,11 @@ def _corners(node: Node, regions: relax.Expr, scale: float, margin: int) -> rela
     beyond = np.maximum(margin * extents, _LEAST_MARGIN)
     dtype = dtype_of(regions)
     low, high = (const((k / scale).astype(dtype)) for k in (-beyond, extents + beyond))
-    return node.emit(relax.op.minimum(node.emit(relax.op.maximum(regions, low)), high))
+    return node.op.minimum(node.op.maximum(regions, low), high)
+
+
+CONVERTERS: Converters = {
+    "GridSample": _grid_sample,
+    "MaxRoiPool": _max_roi_pool,
+    "RoiAlign": aligned_regions,
+}

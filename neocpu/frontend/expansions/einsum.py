@@ -23,7 +23,7 @@ class _Term:
     letters: str
 
 
-def einsum(w: Writer) -> None:
+def _einsum(w: Writer) -> None:
     """Einsum of one or two floating-point tensors; the converter takes the others."""
     names = list(w.node.input)
     if len(names) > 2 or any(name not in w.graph.shapes for name in names):
@@ -134,7 +134,9 @@ def _shaped(w: Writer, term: _Term, order: str, shape: list[int], extents: dict[
 
 
 def _ordered(w: Writer, term: _Term, order: str) -> _Term:
-    """Return a tensor with its axes in another order."""
     if term.letters == order:
         return term
     return _Term(w.op("Transpose", term.name, perm=[*map(term.letters.index, order)]), order)
+
+
+EXPANSIONS = {"Einsum": _einsum}

@@ -1,87 +1,139 @@
-"""Write operators without a converter as operators that have one."""
+"""Write operators without a converter as operators that have one, or by ONNX's definitions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import onnx
 
-from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend.expansions.bodies import BODIES, has_body, inline_bodies
-from neocpu.frontend.expansions.einsum import einsum
-from neocpu.frontend.expansions.empty_tensors import drop_empty, split_constant
-from neocpu.frontend.expansions.matrices import affine_grid, determinant, eye_like, list_numbers
-from neocpu.frontend.expansions.pool_places import max_pool_places
-from neocpu.frontend.expansions.sequences import (
-    cumulative_product,
-    reverse_sequence,
-    tensor_scatter,
-)
-from neocpu.frontend.expansions.slice_updates import join_slice_update
-from neocpu.frontend.expansions.training import batch_statistics, dropout_mask
-from neocpu.frontend.expansions.windows import deformable_convolution
-from neocpu.frontend.expansions.writer import Graph, Writer
+from neocpu.frontend.expansions import einsum, formulas, plain_forms, windows
+from neocpu.frontend.expansions.plain_forms import drop_empty
+from neocpu.frontend.expansions.writer import Graph, Writer, prefixed, refusal
 from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
-from neocpu.frontend.onnx_graph.names import FreshNames
+from neocpu.frontend.onnx_graph.onnx_tools import inline_functions
+from neocpu.frontend.opsets.opset_raising import IR_VERSION, named
 from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name
 
+BODIES: Final = frozenset(
+    """
+    Attention BlackmanWindow CausalConvWithState CenterCropPad HammingWindow HannWindow
+    LinearAttention NegativeLogLikelihoodLoss RotaryEmbedding SoftmaxCrossEntropyLoss SwiGLU
+    """.split()
+)
+"""Functions for which neither TVM nor we have a converter that is always right, or faster."""
+_PREVIEW: Final = ("ai.onnx.preview", "FlexAttention")
+_OURS: Final = "neocpu.written_out"
+"""The domain of these definitions while they are functions of the model."""
+
+
+def has_body(node: onnx.NodeProto) -> bool:
+    """Return whether a node is replaced by ONNX's definition."""
+    if node.domain in STANDARD_DOMAINS:
+        statistics = node.op_type == "LayerNormalization" and any(node.output[1:])
+        return statistics or node.op_type in BODIES
+    return (node.domain, node.op_type) == _PREVIEW
+
+
+def inline_bodies(model: onnx.ModelProto, known: Graph) -> onnx.ModelProto:
+    """Return the model with ONNX's definitions in place of all nodes that `has_body` accepts.
+
+    Raises an `UnsupportedError` if ONNX cannot write out a node.
+    """
+    written = onnx.ModelProto()
+    written.CopyFrom(model)
+    versions = {o.domain: o.version for o in model.opset_import}
+    for number, node in enumerate(written.graph.node):
+        if not has_body(node):
+            continue
+        with named(f"write out {describe(node)}"):
+            body = _body(node, known, versions)
+        _set_defaults(node, versions)
+        body.domain, body.name = _OURS, f"{node.op_type}_{number}"
+        node.domain, node.op_type = body.domain, body.name
+        written.functions.append(body)
+    written.opset_import.append(onnx.helper.make_opsetid(_OURS, 1))
+    with named("write out the model's functions"):
+        inlined = inline_functions(written)
+    inlined.ir_version = IR_VERSION
+    imports = [each for each in inlined.opset_import if each.domain != _OURS]
+    del inlined.opset_import[:]
+    inlined.opset_import.extend(imports)
+    return inlined
+
+
+def _body(node: onnx.NodeProto, known: Graph, versions: dict[str, int]) -> onnx.FunctionProto:
+    version = versions[node.domain]
+    schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+    if schema.has_context_dependent_function:
+        opsets = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+        text = schema.get_context_dependent_function_with_opset_version(
+            max(opsets), node.SerializeToString(), [_type(name, known) for name in node.input]
+        )
+    else:
+        opsets = [v for v in schema.function_opset_versions if v <= version]
+        text = schema.get_function_with_opset_version(max(opsets))
+    return onnx.FunctionProto.FromString(text)
+
+
+def _set_defaults(node: onnx.NodeProto, versions: dict[str, int]) -> None:
+    schema = onnx.defs.get_schema(node.op_type, versions[node.domain], node.domain)
+    given = {attribute.name for attribute in node.attribute}
+    for name, attribute in schema.attributes.items():
+        if name not in given and attribute.default_value.name:
+            node.attribute.append(attribute.default_value)
+
+
+def _type(name: str, known: Graph) -> bytes:
+    kind = onnx.TypeProto()
+    if name:
+        kind = onnx.helper.make_tensor_type_proto(known.types[name], known.shapes.get(name))
+    return bytes(kind.SerializeToString())
+
+
 EXPANSIONS: Final[Mapping[str, Callable[[Writer], None]]] = {
-    "AffineGrid": affine_grid,
-    "BatchNormalization": batch_statistics,
-    "CumProd": cumulative_product,
-    "DeformConv": deformable_convolution,
-    "Det": determinant,
-    "Dropout": dropout_mask,
-    "Einsum": einsum,
-    "EyeLike": eye_like,
-    "MaxPool": max_pool_places,
-    "ReverseSequence": reverse_sequence,
-    "ScatterND": join_slice_update,
-    "Slice": list_numbers,
-    "Split": split_constant,
-    "Squeeze": list_numbers,
-    "TensorScatter": tensor_scatter,
-    "Unsqueeze": list_numbers,
+    **einsum.EXPANSIONS,
+    **formulas.EXPANSIONS,
+    **plain_forms.EXPANSIONS,
+    **windows.EXPANSIONS,
 }
 """The expansion of each operator. It writes nothing if the node is better left to its converter."""
-
 
 WRITTEN_OUT: Final = BODIES | EXPANSIONS.keys()
 """Operators that a model may have, but no imported graph."""
 
 
 def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """Return the model with such nodes written as others, or None if it has none.
+    """Return a simplified model with such nodes written as others, or None if it has none.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        A simplified model: constants are initializers, and shapes are inferred. It is not changed.
-
-    Raises
-    ------
-    UnsupportedError
-        A node has a form that cannot be written as others; the message names it.
+    Raises an `UnsupportedError` that names a node of a form that cannot be written as others.
     """
     graph = model.graph
-    results = {value.name for value in graph.output}
-    makers = {name: node for node in graph.node for name in node.output}
-    known = Graph(known_shapes(graph), _types(graph), constant_tensors(graph), makers, results)
-    if any(has_body(node) for node in graph.node):
+    known = Graph(
+        shapes=known_shapes(graph),
+        types=_types(graph),
+        constants=constant_tensors(graph),
+        makers={name: node for node in graph.node for name in node.output},
+        results={value.name for value in graph.output},
+    )
+    if any(map(has_body, graph.node)):
         return inline_bodies(model, known)
-    names = {name for node in graph.node for name in (*node.input, *node.output)}
-    prefix = FreshNames(names).prefix("expanded_")
+    prefix = prefixed(graph, "expanded_")
     written = [_expanded(node, known, f"{prefix}{i}_") for i, node in enumerate(graph.node)]
-    if not any(isinstance(each, Writer) for each in written):
+    if not any(writer.wrote for writer in written):
         return None
-    return _with_nodes(model, written)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    del result.graph.node[:]
+    for writer in written:  # the entries of tensors stay, because some remain
+        result.graph.node.extend(writer.nodes if writer.wrote else [writer.node])
+        result.graph.initializer.extend(writer.tensors)
+    return result
 
 
-def _expanded(node: onnx.NodeProto, known: Graph, prefix: str) -> Writer | onnx.NodeProto:
-    """Return the writer of a node's replacement, or the node itself."""
+def _expanded(node: onnx.NodeProto, known: Graph, prefix: str) -> Writer:
     writer = Writer(prefix, node_name(node), node=node, graph=known)
     expand = EXPANSIONS.get(node.op_type) if node.domain in STANDARD_DOMAINS else None
     try:
@@ -89,8 +141,8 @@ def _expanded(node: onnx.NodeProto, known: Graph, prefix: str) -> Writer | onnx.
         if expand is not None and not writer.wrote:
             expand(writer)
     except (ValueError, KeyError, IndexError) as error:
-        raise UnsupportedError(f"cannot compile {describe(node)}: {first_line(error)}") from error
-    return writer if writer.wrote else node
+        raise refusal(node, first_line(error)) from error
+    return writer
 
 
 def _types(graph: onnx.GraphProto) -> dict[str, int]:
@@ -98,19 +150,3 @@ def _types(graph: onnx.GraphProto) -> dict[str, int]:
     for value in (*graph.value_info, *graph.output, *graph.input):
         types[value.name] = value.type.tensor_type.elem_type
     return types
-
-
-def _with_nodes(
-    model: onnx.ModelProto, written: Iterable[Writer | onnx.NodeProto]
-) -> onnx.ModelProto:
-    """Return the model with these nodes. The entries of tensors stay, because some remain."""
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    del result.graph.node[:]
-    for each in written:
-        if isinstance(each, Writer):
-            result.graph.node.extend(each.nodes)
-            result.graph.initializer.extend(each.tensors)
-        else:
-            result.graph.node.append(each)
-    return result

@@ -11,78 +11,57 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
+from neocpu.foundation.errors import UnsupportedError
+from neocpu.frontend.node_attributes import attributes_of
+from neocpu.frontend.onnx_graph.names import FreshNames
 from neocpu.frontend.onnx_graph.node_writer import NodeWriter
 from neocpu.frontend.onnx_graph.weight_store import array_of
+from neocpu.frontend.unsupported import describe
 
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """Facts about a graph's tensors.
+    """Facts about a graph's tensors, as far as they are known."""
 
-    Attributes
-    ----------
-    shapes : mapping of str to tuple of int
-        Shapes of tensors without unknown dimensions.
-    types : mapping of str to int
-        ONNX's codes of element types.
-    constants : mapping of str to onnx.TensorProto
-    makers : mapping of str to onnx.NodeProto
-        The node that makes each tensor.
-    results : set of str
-        The tensors that the graph returns.
-    """
-
-    shapes: Mapping[str, tuple[int, ...]]
-    types: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]  # those without unknown dimensions
+    types: Mapping[str, int]  # ONNX's codes
     constants: Mapping[str, onnx.TensorProto]
-    makers: Mapping[str, onnx.NodeProto]
-    results: Set[str]
+    makers: Mapping[str, onnx.NodeProto]  # the node that makes each tensor
+    results: Set[str]  # the tensors that the graph returns
+
+
+NO_FACTS = Graph(shapes={}, types={}, constants={}, makers={}, results=frozenset())
 
 
 @dataclass(slots=True, kw_only=True)
 class Writer(NodeWriter):
-    """A node of a graph, and the nodes that replace it.
-
-    Attributes
-    ----------
-    node : onnx.NodeProto
-    """
+    """A node of a graph, and the nodes that replace it."""
 
     node: onnx.NodeProto
-    graph: Graph
+    graph: Graph = NO_FACTS
 
     @property
     def wrote(self) -> bool:
         """Whether there is a replacement."""
         return bool(self.nodes or self.tensors)
 
-    def used(self, output: int) -> bool:
-        """Return whether an output has a name."""
-        return output < len(self.node.output) and bool(self.node.output[output])
-
-    def has(self, index: int) -> bool:
-        """Return whether an input is present."""
-        return index < len(self.node.input) and bool(self.node.input[index])
-
     def input(self, index: int) -> str:
         """Return an input's name; an empty one if it is left out."""
-        return self.node.input[index] if self.has(index) else ""
+        return self.node.input[index] if index < len(self.node.input) else ""
+
+    def output(self, index: int) -> str:
+        """Return an output's name; an empty one if it is left out."""
+        return self.node.output[index] if index < len(self.node.output) else ""
 
     def shape(self, index: int = 0) -> tuple[int, ...]:
-        """Return an input's shape.
-
-        Raises
-        ------
-        ValueError
-            The shape depends on data.
-        """
+        """Return an input's shape; a `ValueError` if it depends on data."""
         return self._known(self.node.input[index])
 
-    def made(self, output: int = 0) -> tuple[int, ...]:
-        """Return an output's shape; see `shape`."""
-        return self._known(self.node.output[output])
+    def made(self) -> tuple[int, ...]:
+        """Return the first output's shape; a `ValueError` if it depends on data."""
+        return self._known(self.node.output[0])
 
     def _known(self, name: str) -> tuple[int, ...]:
         if name not in self.graph.shapes:
@@ -92,30 +71,19 @@ class Writer(NodeWriter):
     def dtype(self, index: int = 0) -> np.dtype[Any]:
         """Return an input's element type."""
         kind = self.graph.types[self.node.input[index]]
-        dtype: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(kind)
-        return dtype
+        return np.dtype(helper.tensor_dtype_to_np_dtype(kind))
 
     def constant(self, index: int) -> Array:
-        """Return a constant input's value.
-
-        Raises
-        ------
-        ValueError
-            The input is computed at run time.
-        """
+        """Return a constant input's value; a `ValueError` if it is computed at run time."""
         name = self.node.input[index]
         if name not in self.graph.constants:
             raise ValueError(f"its input '{name}' must be a constant")
-        value: Array = array_of(self.graph.constants[name])
-        return value
+        return np.asarray(array_of(self.graph.constants[name]))
 
     def attribute(self, name: str, default: Any) -> Any:
         """Return an attribute's value; strings are decoded."""
-        for attribute in self.node.attribute:
-            if attribute.name == name:
-                value = helper.get_attribute_value(attribute)
-                return value.decode() if isinstance(value, bytes) else value
-        return default
+        value = attributes_of(self.node).get(name, default)
+        return value.decode() if isinstance(value, bytes) else value
 
     def const(self, value: npt.ArrayLike, like: int | None = None) -> str:
         """Write a constant, in the element type of input ``like`` if there is one."""
@@ -132,7 +100,21 @@ class Writer(NodeWriter):
         """Write a Reshape to a shape without zeros."""
         return self.op("Reshape", name, self.const(np.array(shape, np.int64)))
 
+    def make(self, op_type: str, *inputs: str, **attributes: Any) -> None:
+        """Write the node that makes the first output."""
+        self.op(op_type, *inputs, output=self.output(0), **attributes)
+
     def give(self, name: str, output: int = 0) -> None:
         """Make a tensor one of the node's outputs, if that output is used."""
-        if self.used(output):
-            self.op("Identity", name, output=self.node.output[output])
+        if self.output(output):
+            self.op("Identity", name, output=self.output(output))
+
+
+def prefixed(graph: onnx.GraphProto, wish: str) -> str:
+    """Return a prefix that no name of a graph's nodes begins with."""
+    return FreshNames(n for node in graph.node for n in (*node.input, *node.output)).prefix(wish)
+
+
+def refusal(node: onnx.NodeProto, reason: object) -> UnsupportedError:
+    """Return the error for a node of a form that cannot be written as others."""
+    return UnsupportedError(f"cannot compile {describe(node)}: {reason}")

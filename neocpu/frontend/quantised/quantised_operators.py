@@ -14,14 +14,11 @@ import onnx
 from onnx import helper
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
-from neocpu.frontend.contributed.contributed_operators import CONTRIBUTED
+from neocpu.frontend.expansions.contributed_operators import CONTRIBUTED
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.onnx_graph.subgraphs import called_operators
 from neocpu.frontend.opsets.opset_raising import raise_opset
-from neocpu.frontend.quantised.integer_products import (
-    INTEGER_PRODUCTS,
-    expand_integer_products,
-)
+from neocpu.frontend.quantised.integer_products import INTEGER_PRODUCTS, expand_integer_products
 from neocpu.frontend.rewrites import optional_input, uses
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 

@@ -8,33 +8,31 @@ shapes, and also compute the invalid rows, which the runtime cuts off.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 
+from neocpu.frontend.control_flow.bodies import Body, live_nodes
+from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.onnx_graph.constant_tensors import constant_of
 from neocpu.frontend.onnx_graph.subgraphs import all_nodes, graphs_of
 from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.rows import (
-    branches,
     fold_rows,
     keep_rows,
-    keypoints,
+    known_loops,
     look_up_rows,
     make_rows,
     move_rows,
-    unique,
 )
-from neocpu.frontend.rows.branches import chosen
 from neocpu.frontend.rows.contents import evaluate
 from neocpu.frontend.rows.divided_rows import divide_rows
-from neocpu.frontend.rows.extent import Extent
+from neocpu.frontend.rows.keep_rows import chosen
 from neocpu.frontend.rows.make_rows import SOURCES
-from neocpu.frontend.rows.row_graph import DOMAIN, RowGraph
-from neocpu.frontend.rows.row_value import RowError, Value
-from neocpu.frontend.rows.step import Rule, Step
-from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
+from neocpu.frontend.rows.row_graph import DOMAIN, RowGraph, Rule, Step, refuse_if
+from neocpu.frontend.rows.row_value import Extent, RowError, Value
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name
 
 RULES: Mapping[str, Rule] = {
     **keep_rows.RULES,
@@ -42,54 +40,26 @@ RULES: Mapping[str, Rule] = {
     **look_up_rows.RULES,
     **fold_rows.RULES,
     **make_rows.RULES,
-    **branches.RULES,
-    **unique.RULES,
-    **keypoints.RULES,
+    **known_loops.RULES,
 }
 
-_SHAPED = frozenset(
-    (
-        "ConstantOfShape",
-        "Expand",
-        "Pad",
-        "Range",
-        "Reshape",
-        "Resize",
-        "Slice",
-        "Split",
-        "Tile",
-        "TopK",
-    )
-)
+_SHAPED = frozenset("ConstantOfShape Expand Pad Range Reshape Resize Slice Split Tile TopK".split())
 """Operators whose parameters decide the shapes of their results."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedRows:
-    """The result of `bound_rows`.
+    """A model with static shapes, or the reasons why there is none."""
 
-    Attributes
-    ----------
-    model : onnx.ModelProto
-        A model with static shapes. Its outputs are followed by hidden ones, the counts.
-    counts : mapping of str to str
-        The outputs with invalid rows, each with the hidden output that counts the valid ones.
-    problems : tuple of str
-        The nodes that cannot work on such rows, each with the reason; if any, the model is useless.
-    """
-
-    model: onnx.ModelProto
-    counts: Mapping[str, str]
-    problems: tuple[str, ...] = ()
+    model: onnx.ModelProto  # its outputs are followed by hidden ones, the counts
+    counts: Mapping[str, str]  # each output with invalid rows, and the count of its valid ones
+    problems: tuple[str, ...] = ()  # the nodes that cannot work on such rows, with reasons
 
 
 def bound_rows(model: onnx.ModelProto) -> BoundedRows:
-    """Return a model with static shapes that computes the largest number of rows.
+    """Return a simplified model with static shapes that computes the largest number of rows.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        The simplified model, which is not changed. It is returned if it has no such rows.
+    It is returned unchanged if it has no such rows.
     """
     nodes = all_nodes(model.graph.node)
     if not any(_is(node, SOURCES) or node.domain == DOMAIN for node in nodes):
@@ -122,24 +92,11 @@ def _is(node: onnx.NodeProto, op_types: frozenset[str]) -> bool:
 
 @dataclass
 class _Walk:
-    """A walk that follows rows through the graph, in the order of its nodes.
-
-    Attributes
-    ----------
-    graph : RowGraph
-        The graph under construction.
-    problems : list of str
-        The nodes that cannot work on partly valid rows, each with the reason.
-    lost : set of str
-        The values after a problem, for which there is no message.
-    rows : dict of str to Value
-        The values with invalid rows, by name.
-    """
-
     graph: RowGraph
-    problems: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # nodes that cannot work on partly valid rows
+    # values after a problem, for which there is no message
     lost: set[str] = field(default_factory=set)
-    rows: dict[str, Value] = field(default_factory=dict)
+    rows: dict[str, Value] = field(default_factory=dict)  # the values with invalid rows
 
     def follow(self, node: onnx.NodeProto) -> None:
         """Write the nodes that replace a node."""
@@ -191,52 +148,37 @@ class _Walk:
     def _kept(self, node: onnx.NodeProto, operands: Sequence[Value | None]) -> Sequence[Value]:
         inferred = self.graph.as_inferred(node.output)
         if inferred is None:
-            if node.domain not in STANDARD_DOMAINS:
-                raise RowError("the shape of its result is unknown")
+            refuse_if(node.domain not in STANDARD_DOMAINS, "the shape of its result is unknown")
             return Step(node, tuple(operands), self.graph).same()
         return self.graph.keep(node, operands, inferred)
 
     def _branched(self, node: onnx.NodeProto) -> Sequence[Value]:
         """Follow both branches of an If, or the one that is always taken."""
-        parts = {a.name: a.g for a in node.attribute}
         condition = self.graph.values[node.input[0]]
         if condition.known is not None:
-            return self._inlined(parts["then_branch" if condition.known[0] else "else_branch"])
-        first, second = (self._inlined(parts[f"{name}_branch"]) for name in ("then", "else"))
+            return self._inlined(node, "then" if condition.known[0] else "else")
+        first, second = (self._inlined(node, branch) for branch in ("then", "else"))
         self.graph.base = node.name or node.output[0]
         pairs = zip(first, second, node.output, strict=True)
         return [chosen(self.graph, condition, one, other, name) for one, other, name in pairs]
 
-    def _inlined(self, part: onnx.GraphProto) -> Sequence[Value]:
+    def _inlined(self, node: onnx.NodeProto, branch: str) -> Sequence[Value]:
         """Write a branch's nodes under new names, and return its outputs."""
-        before, problems = dict(self.graph.values), len(self.problems)
-        values = self.graph.values
+        part, problems = attributes_of(node)[f"{branch}_branch"], len(self.problems)
+        before, values = dict(self.graph.values), self.graph.values
         for tensor in part.initializer:
             values[tensor.name] = self.graph.adopted(array_of(tensor))
-        for node in part.node:
-            if node.op_type == "Constant":
-                values[node.output[0]] = self.graph.adopted(constant_of(node))
-                continue
-            inner = onnx.NodeProto()
-            inner.CopyFrom(node)
-            self.graph.base = node.name or node.output[0]
-            for index, name in enumerate(node.output):
-                inner.output[index] = self.graph.name("taken") if name else ""
-            self._follow_inner(inner, node)
-        results = [self.graph.values.get(value.name) for value in part.output]
+        copies, outputs = Body(part, self.graph.names).instance((), f"{node_name(node)}/{branch}")
+        for copy in copies:
+            if copy.op_type == "Constant":
+                values[copy.output[0]] = self.graph.adopted(constant_of(copy))
+            else:
+                self.follow(copy)
+        results = [values.get(name) for name in outputs]
         self.graph.values = before
         if len(self.problems) > problems or None in results:
             raise RowError("a node of its branches is not supported")
         return [value for value in results if value is not None]
-
-    def _follow_inner(self, inner: onnx.NodeProto, node: onnx.NodeProto) -> None:
-        """Follow a branch's node under its new outputs; the branch reads them by old names."""
-        self.follow(inner)
-        for old, new in zip(node.output, inner.output, strict=True):
-            if new in self.graph.values:
-                self.graph.values[old] = self.graph.values[new]
-            elif new in self.lost:
-                self.lost.add(old)
 
     def finish(self, outputs: Sequence[onnx.ValueInfoProto]) -> dict[str, str]:
         """Give outputs their names, and return the counts of those with invalid rows."""
@@ -249,7 +191,7 @@ class _Walk:
             if value.pending or value.name != name:
                 self.graph.base = name
                 made = self.graph.emit("Identity", [value], outputs=[name])[0]
-                value = self.graph.values[name] = made.with_rows(value.axis, value.rows)
+                value = self.graph.values[name] = made.like(value)
             if value.axis is None:
                 continue
             if value.axis != 0:
@@ -260,20 +202,16 @@ class _Walk:
             self.graph.base = name
             count = self.graph.counted(value.count)
             if value.count.known:  # a constant is no node's output
-                count = self.graph.emit_one("Identity", count)
+                count = self.graph.op("Identity", count)
             counts[name] = count.name
         return counts
 
 
 def _written(model: onnx.ModelProto, graph: RowGraph, counts: Mapping[str, str]) -> onnx.ModelProto:
-    """Return the new model, without nodes and constants that nothing needs."""
-    hidden = dict.fromkeys(counts.values())
-    wanted = {value.name for value in model.graph.output} | set(hidden)
-    nodes = []
-    for node in reversed(graph.nodes):
-        if wanted.intersection(node.output):
-            wanted.update(node.input)
-            nodes.append(node)
+    declared = {value.name: value for value in model.graph.output}
+    outputs = [*declared, *dict.fromkeys(counts.values())]
+    nodes = live_nodes(graph.nodes, outputs)
+    wanted = {name for node in nodes for name in node.input}.union(outputs)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer} | graph.made
     written = onnx.ModelProto()
     for name in ("ir_version", "producer_name", "domain", "doc_string"):
@@ -283,27 +221,18 @@ def _written(model: onnx.ModelProto, graph: RowGraph, counts: Mapping[str, str])
     written.functions.extend(model.functions)
     written.graph.name = model.graph.name
     written.graph.input.extend(model.graph.input)
-    written.graph.node.extend(reversed(nodes))
+    written.graph.node.extend(nodes)
     written.graph.initializer.extend(t for name, t in tensors.items() if name in wanted)
-    outputs = {value.name for value in model.graph.output} | set(hidden)
-    for value in model.graph.output:
-        written.graph.output.append(_info(graph, value.name, value))
-    for name in hidden:
-        written.graph.output.append(_info(graph, name, None))
-    made = {name for node in nodes for name in node.output}
-    for name, value in graph.shapes.items():
-        if name in made and name not in outputs:
-            written.graph.value_info.append(_declared(value))
+    known = graph.values | graph.shapes
+    written.graph.output.extend(
+        _declared(name, known[name]) if name in known else declared[name] for name in outputs
+    )
+    made = {name for node in nodes for name in node.output}.difference(outputs)
+    written.graph.value_info.extend(
+        _declared(name, value) for name, value in graph.shapes.items() if name in made
+    )
     return written
 
 
-def _info(graph: RowGraph, name: str, declared: onnx.ValueInfoProto | None) -> onnx.ValueInfoProto:
-    value = graph.shapes.get(name) or graph.values.get(name)
-    if value is None:
-        assert declared is not None
-        return declared
-    return _declared(replace(value, name=name))
-
-
-def _declared(value: Value) -> onnx.ValueInfoProto:
-    return onnx.helper.make_tensor_value_info(value.name, value.kind, value.shape)
+def _declared(name: str, value: Value) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, value.kind, value.shape)

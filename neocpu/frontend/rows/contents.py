@@ -4,44 +4,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from onnx import TensorProto
 
-from neocpu.frontend.rows.extent import Extent, product
-from neocpu.frontend.rows.row_graph import MOST_CONTENTS, RowGraph
-from neocpu.frontend.rows.row_value import Value
-from neocpu.frontend.rows.step import Step
+from neocpu.frontend.rows.row_graph import MOST_CONTENTS, RowGraph, Step
+from neocpu.frontend.rows.row_value import Extent, Value, product
 
-_TRUE, _FALSE = Extent(1), Extent(0)
 _KINDS = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
-_Pair = Callable[[RowGraph, Extent, Extent], "Extent | None"]
+_Extents = npt.NDArray[Any]  # its elements are `Extent`
+_Pair = Callable[[RowGraph, Extent, Extent], Extent]
+_Rule = Callable[..., Any]  # takes the step and the contents of its operands
+
+
+class _UnknownError(Exception):
+    """An error: known contents do not decide a node's."""
 
 
 def evaluate(step: Step) -> Value | None:
     """Return a node's result if its contents follow from known contents, else None."""
-    node = step.node
-    if node.op_type in ("Shape", "Size"):
+    if step.node.op_type in ("Shape", "Size"):
         return _measure(step)
     operands = [value for value in step.operands if value is not None]
-    if not operands or len(node.output) != 1 or any(value.contents is None for value in operands):
+    rule = _RULES.get(step.node.op_type)
+    if not rule or not operands or len(step.node.output) != 1:
         return None
-    rule = _RULES.get(node.op_type)
-    found = rule(step, operands) if rule else None
-    if found is None or found.size > MOST_CONTENTS:
-        return None
-    elements = found.reshape(-1).tolist()
-    if any(each is None for each in elements) or not elements:
+    try:
+        found = np.asarray(rule(step, *map(_contents, operands)), object)
+    except _UnknownError:
         return None
     kind = _kind(step, operands)
-    return _value(step, tuple(elements), found.shape, kind) if kind in _KINDS else None
+    if not 0 < found.size <= MOST_CONTENTS or kind not in _KINDS:
+        return None
+    return _value(step, found.reshape(-1).tolist(), found.shape, kind)
 
 
-def _value(step: Step, contents: tuple[Extent, ...], shape: Sequence[int], kind: int) -> Value:
-    return Value(
-        name=step.node.output[0], kind=kind, shape=tuple(shape), contents=contents, pending=True
-    )
+def _value(step: Step, contents: Sequence[Extent], shape: Sequence[int], kind: int) -> Value:
+    name = step.node.output[0]
+    return Value(name=name, kind=kind, shape=tuple(shape), contents=tuple(contents), pending=True)
 
 
 def _kind(step: Step, operands: Sequence[Value]) -> int:
@@ -55,235 +58,204 @@ def _kind(step: Step, operands: Sequence[Value]) -> int:
 
 
 def _measure(step: Step) -> Value:
-    """Shape and Size."""
     data = step.operand(0)
     if step.node.op_type == "Size":
-        size = product(data.extents)
-        assert size is not None
-        return _value(step, (size,), (), TensorProto.INT64)
-    start, end = (step.attribute(name, default) for name, default in (("start", 0), ("end", None)))
-    part = data.extents[slice(start, end)]
+        return _value(step, [_some(product(data.extents))], (), TensorProto.INT64)
+    part = data.extents[slice(step.attribute("start", 0), step.attribute("end", None))]
     return _value(step, part, (len(part),), TensorProto.INT64)
 
 
-def _objects(value: Value) -> np.ndarray:
-    assert value.contents is not None
+def _contents(value: Value) -> _Extents:
+    if value.contents is None:
+        raise _UnknownError
     array = np.empty(len(value.contents), object)
     array[:] = value.contents
     return array.reshape(value.shape if len(array) else (0,))
 
 
-def _pairwise(operation: _Pair) -> Callable[[Step, Sequence[Value]], np.ndarray]:
-    def rule(step: Step, operands: Sequence[Value]) -> np.ndarray:
-        def both(first: Extent | None, second: Extent) -> Extent | None:
-            return None if first is None else operation(step.graph, first, second)
+def _some(extent: Extent | None) -> Extent:
+    if extent is None:
+        raise _UnknownError
+    return extent
 
-        combined: np.ndarray = reduce(
-            lambda a, b: np.asarray(np.frompyfunc(both, 2, 1)(a, b), object),
-            map(_objects, operands),
-        )
-        return combined
+
+def _number(extent: Extent) -> int:
+    if not extent.known:
+        raise _UnknownError
+    return extent.constant
+
+
+def _numbers(extents: _Extents, size: int | None = None) -> npt.NDArray[np.int64]:
+    """Return known integers, as many as ``size`` says."""
+    if size not in (None, extents.size):
+        raise _UnknownError
+    found = [_number(each) for each in extents.flat]
+    return np.array(found, np.int64).reshape(extents.shape)
+
+
+def _pairwise(operation: _Pair) -> _Rule:
+    def rule(step: Step, *operands: _Extents) -> Any:
+        return reduce(np.frompyfunc(partial(operation, step.graph), 2, 1), operands)
 
     return rule
 
 
-def _folded(operation: _Pair) -> Callable[[Step, Sequence[Value]], np.ndarray | None]:
-    def rule(step: Step, operands: Sequence[Value]) -> np.ndarray | None:
-        data, axes = operands[0], operands[1:]
-        if data.rank != 1 or (axes and axes[0].known not in ((0,), (-1,))):
-            return None
+def _folded(operation: _Pair) -> _Rule:
+    def rule(step: Step, data: _Extents, *axes: _Extents) -> _Extents:
+        if (
+            data.ndim != 1
+            or not data.size
+            or any(_numbers(each, 1) not in (0, -1) for each in axes)
+        ):
+            raise _UnknownError
         if not axes and step.attribute("noop_with_empty_axes", 0):
-            return None
-        total: Extent | None = None
-        for number, each in enumerate(data.contents or ()):
-            total = each if number == 0 else total and operation(step.graph, total, each)
-        found = np.empty((1,) if step.attribute("keepdims", 1) else (), object)
-        found[...] = total
-        return found
+            raise _UnknownError
+        total = reduce(partial(operation, step.graph), data)
+        return np.full((1,) if step.attribute("keepdims", 1) else (), total, object)
 
     return rule
 
 
-def _times(_: RowGraph, first: Extent, second: Extent) -> Extent | None:
-    return product((first, second))
+def _times(_: RowGraph, first: Extent, second: Extent) -> Extent:
+    return _some(product((first, second)))
 
 
-def _divided(_: RowGraph, first: Extent, second: Extent) -> Extent | None:
-    if not second.known or second.constant <= 0 or first.least < 0:
-        return None
-    if first.known:
-        return Extent(first.constant // second.constant)
-    return first.divided(second.constant)
+def _divided(_: RowGraph, first: Extent, second: Extent) -> Extent:
+    divisor = _number(second)
+    if divisor <= 0 or first.least < 0:
+        raise _UnknownError
+    return Extent(first.constant // divisor) if first.known else _some(first.divided(divisor))
 
 
-def _compared(decide: Callable[[int, int], bool | None]) -> _Pair:
-    """Return a comparison that is decided by the bounds of a difference."""
+def _larger(graph: RowGraph, first: Extent, second: Extent) -> Extent:
+    if max(first.least, second.least) < 0:
+        raise _UnknownError
+    return graph.larger(first, second)
 
-    def rule(_: RowGraph, first: Extent, second: Extent) -> Extent | None:
+
+def _smaller(graph: RowGraph, first: Extent, second: Extent) -> Extent:
+    if min(first.least, second.least) < 0:
+        raise _UnknownError
+    return graph.smaller(first, second)
+
+
+def _compared(when: Callable[[int], bool]) -> _Pair:
+    """Return a comparison by a difference, if it changes once: it must agree at both bounds."""
+
+    def rule(_: RowGraph, first: Extent, second: Extent) -> Extent:
         difference = first - second
-        decided = decide(difference.least, difference.most)
-        return None if decided is None else (_TRUE if decided else _FALSE)
+        decided = when(difference.least)
+        if decided != when(difference.most):
+            raise _UnknownError
+        return Extent(int(decided))
 
     return rule
 
 
-def _sign(when: Callable[[int], bool]) -> Callable[[int, int], bool | None]:
-    """Return a decision about a condition that changes once: it must agree at both bounds."""
-
-    def decide(least: int, most: int) -> bool | None:
-        return when(least) if when(least) == when(most) else None
-
-    return decide
-
-
-def _is_zero(least: int, most: int) -> bool | None:
-    if least == most == 0:
-        return True
-    return False if least > 0 or most < 0 else None
+def _equal(_: RowGraph, first: Extent, second: Extent) -> Extent:
+    difference = first - second
+    if difference.least <= 0 <= difference.most and difference.least != difference.most:
+        raise _UnknownError
+    return Extent(int(difference.least == 0))
 
 
 _COMPARED: Mapping[str, _Pair] = {
-    "Equal": _compared(_is_zero),
-    "Greater": _compared(_sign(lambda number: number > 0)),
-    "GreaterOrEqual": _compared(_sign(lambda number: number >= 0)),
-    "Less": _compared(_sign(lambda number: number < 0)),
-    "LessOrEqual": _compared(_sign(lambda number: number <= 0)),
+    "Equal": _equal,
+    "Greater": _compared(lambda number: number > 0),
+    "GreaterOrEqual": _compared(lambda number: number >= 0),
+    "Less": _compared(lambda number: number < 0),
+    "LessOrEqual": _compared(lambda number: number <= 0),
 }
 
 
-def _logical(operation: Callable[[int, int], int]) -> _Pair:
-    def rule(_: RowGraph, first: Extent, second: Extent) -> Extent | None:
-        known = first.known and second.known
-        return Extent(operation(first.constant, second.constant)) if known else None
-
-    return rule
+def _concat(_: Step, *parts: _Extents) -> _Extents:
+    if any(part.ndim != 1 for part in parts):
+        raise _UnknownError
+    return np.concatenate(parts)
 
 
-def _concat(_: Step, operands: Sequence[Value]) -> np.ndarray | None:
-    if any(value.rank != 1 for value in operands):
-        return None
-    return np.concatenate([_objects(value) for value in operands])
+def _gather(_: Step, data: _Extents, indices: _Extents) -> Any:
+    places = _numbers(indices)
+    if data.ndim != 1 or ((places < -data.size) | (places >= data.size)).any():
+        raise _UnknownError
+    return data[places]
 
 
-def _gather(step: Step, operands: Sequence[Value]) -> np.ndarray | None:
-    places = operands[1].known
-    if operands[0].rank != 1 or places is None:
-        return None
-    if any(not -operands[0].size <= place < operands[0].size for place in places):
-        return None
-    index = np.array(places, np.int64).reshape(operands[1].shape)
-    found = np.empty(index.shape, object)
-    found[...] = _objects(operands[0])[index]
-    return found
-
-
-def _slice(step: Step, operands: Sequence[Value]) -> np.ndarray | None:
-    """Slice of the first axis."""
-    limits = [value.known for value in operands[1:]]
-    if operands[0].rank == 0 or any(limit is None or len(limit) != 1 for limit in limits):
-        return None
-    start, end, axis, stride = [limit[0] for limit in limits if limit is not None] + [0, 1][
-        len(limits) - 2 :
-    ]
-    if axis not in (0, -operands[0].rank) or stride == 0:
-        return None
-    extent = operands[0].shape[0]
+def _slice(_: Step, data: _Extents, *limits: _Extents) -> _Extents:
+    given = [int(_numbers(limit, 1).item()) for limit in limits]
+    start, end, axis, stride = given + [0, 1][len(given) - 2 :]
+    if data.ndim == 0 or axis not in (0, -data.ndim) or stride == 0:
+        raise _UnknownError
     # With a negative stride, an end before the first element includes it.
-    whole = stride < 0 and end < -extent
-    return _objects(operands[0])[start : None if whole else end : stride]
+    whole = stride < 0 and end < -len(data)
+    return data[start : None if whole else end : stride]
 
 
-def _reshaped(step: Step, operands: Sequence[Value]) -> np.ndarray | None:
-    """Reshape, Squeeze and Unsqueeze of tensors with one element or one axis."""
-    data = _objects(operands[0])
-    op_type = step.node.op_type
-    if op_type == "Reshape":
-        wanted = operands[1].known
-        if wanted is None or 0 in wanted or math.prod(wanted) not in (data.size, -data.size):
-            wanted = (-1,) if wanted == (-1,) else None
-        return None if wanted is None else data.reshape(wanted)
-    if op_type == "Squeeze":
-        return data.reshape(()) if data.size == 1 else None
-    return data.reshape((1,)) if data.ndim == 0 and operands[1].size == 1 else None
+def _reshaped(_: Step, data: _Extents, shape: _Extents) -> _Extents:
+    wanted = _numbers(shape)
+    if wanted.tolist() != [-1] and (0 in wanted or abs(math.prod(wanted)) != data.size):
+        raise _UnknownError
+    return data.reshape(wanted.tolist())
 
 
-def _counted_up(_: Step, operands: Sequence[Value]) -> np.ndarray | None:
-    """Range of integers."""
-    limits = [value.known for value in operands]
-    if any(limit is None or len(limit) != 1 for limit in limits):
-        return None
-    numbers = range(*(limit[0] for limit in limits if limit))
-    found = np.empty(len(numbers), object)
-    found[:] = [Extent(number) for number in numbers]
-    return found
+def _squeezed(_: Step, data: _Extents, *__: _Extents) -> _Extents:
+    if data.size != 1:
+        raise _UnknownError
+    return data.reshape(())
 
 
-def _transposed(step: Step, operands: Sequence[Value]) -> np.ndarray:
-    return _objects(operands[0]).transpose(step.attribute("perm", None))
+def _unsqueezed(_: Step, data: _Extents, axes: _Extents) -> _Extents:
+    if data.ndim or axes.size != 1:
+        raise _UnknownError
+    return data.reshape((1,))
 
 
-def _cast(step: Step, operands: Sequence[Value]) -> np.ndarray | None:
-    booleans = step.attribute("to", 0) == TensorProto.BOOL
-    return None if booleans and operands[0].kind != TensorProto.BOOL else _objects(operands[0])
+def _counted_up(_: Step, *limits: _Extents) -> list[Extent]:
+    return [Extent(number) for number in range(*(_numbers(each, 1).item() for each in limits))]
 
 
-def _where(_: Step, operands: Sequence[Value]) -> np.ndarray | None:
-    condition = operands[0].known
-    if condition is None:
-        return None
-    chosen = np.array(condition, bool).reshape(operands[0].shape)
-    return np.asarray(np.where(chosen, _objects(operands[1]), _objects(operands[2])), object)
+def _cast(step: Step, data: _Extents) -> _Extents:
+    if step.attribute("to", 0) == TensorProto.BOOL != step.operand(0).kind:
+        raise _UnknownError
+    return data
 
 
-def _filled(step: Step, operands: Sequence[Value]) -> np.ndarray | None:
-    """ConstantOfShape of integers."""
-    tensor = step.attribute("value", None)
-    if tensor is None or tensor.data_type != TensorProto.INT64 or operands[0].known is None:
-        return None
+def _filled(step: Step, shape: _Extents) -> _Extents:
+    tensor, wanted = step.attribute("value", None), _numbers(shape)
+    if tensor is None or tensor.data_type != TensorProto.INT64:
+        raise _UnknownError
     value = np.frombuffer(tensor.raw_data, np.int64) if tensor.raw_data else tensor.int64_data
-    if len(operands[0].known) > 1 or math.prod(operands[0].known) > MOST_CONTENTS:
-        return None
-    found = np.empty(operands[0].known, object)
-    found[...] = Extent(int(value[0]))
-    return found
+    if wanted.size > 1 or math.prod(wanted) > MOST_CONTENTS:
+        raise _UnknownError
+    return np.full(wanted.tolist(), Extent(int(value[0])), object)
 
 
-_RULES: Mapping[str, Callable[[Step, Sequence[Value]], np.ndarray | None]] = {
+_RULES: Mapping[str, _Rule] = {
     **{name: _pairwise(operation) for name, operation in _COMPARED.items()},
     "Add": _pairwise(lambda _, a, b: a + b),
-    "And": _pairwise(_logical(lambda a, b: a & b)),
+    "And": _pairwise(lambda _, a, b: Extent(_number(a) & _number(b))),
     "Cast": _cast,
     "Concat": _concat,
     "ConstantOfShape": _filled,
     "Div": _pairwise(_divided),
     "Gather": _gather,
-    "Identity": lambda _, operands: _objects(operands[0]),
-    "Max": _pairwise(
-        lambda graph, a, b: graph.larger(a, b) if max(a.least, b.least) >= 0 else None
-    ),
-    "Min": _pairwise(
-        lambda graph, a, b: graph.smaller(a, b) if min(a.least, b.least) >= 0 else None
-    ),
+    "Identity": lambda _, data: data,
+    "Max": _pairwise(_larger),
+    "Min": _pairwise(_smaller),
     "Mul": _pairwise(_times),
-    "Not": lambda _, operands: np.frompyfunc(
-        lambda a: Extent(1 - a.constant) if a.known else None, 1, 1
-    )(_objects(operands[0])),
-    "Or": _pairwise(_logical(lambda a, b: a | b)),
+    "Not": lambda _, data: np.frompyfunc(lambda a: Extent(1 - _number(a)), 1, 1)(data),
+    "Or": _pairwise(lambda _, a, b: Extent(_number(a) | _number(b))),
     "Range": _counted_up,
-    "ReduceMax": _folded(
-        lambda graph, a, b: graph.larger(a, b) if max(a.least, b.least) >= 0 else None
-    ),
-    "ReduceMin": _folded(
-        lambda graph, a, b: graph.smaller(a, b) if min(a.least, b.least) >= 0 else None
-    ),
+    "ReduceMax": _folded(_larger),
+    "ReduceMin": _folded(_smaller),
     "ReduceProd": _folded(_times),
     "ReduceSum": _folded(lambda _, a, b: a + b),
     "Reshape": _reshaped,
     "Slice": _slice,
-    "Squeeze": _reshaped,
+    "Squeeze": _squeezed,
     "Sub": _pairwise(lambda _, a, b: a - b),
-    "Transpose": _transposed,
-    "Unsqueeze": _reshaped,
-    "Where": _where,
-    "Xor": _pairwise(_logical(lambda a, b: a ^ b)),
+    "Transpose": lambda step, data: data.transpose(step.attribute("perm", None)),
+    "Unsqueeze": _unsqueezed,
+    "Where": lambda _, which, a, b: np.where(_numbers(which).astype(bool), a, b),
+    "Xor": _pairwise(lambda _, a, b: Extent(_number(a) ^ _number(b))),
 }

@@ -40,14 +40,7 @@ def divide_rows(
 ) -> list[onnx.NodeProto]:
     """Return the nodes of a graph, with chains of convolutions and dense layers divided.
 
-    Parameters
-    ----------
-    graph : RowGraph
-        The graph under construction.
-    rows : mapping of str to Value
-        The values with invalid rows, by name.
-    kept : collection of str
-        The values that are needed after the nodes.
+    ``rows`` are the values with invalid rows, ``kept`` those that are needed after the nodes.
     """
     chains = {chain[-1].output[0]: chain for chain in _chains(graph.nodes, rows, kept)}
     inside = {node.output[0] for chain in chains.values() for node in chain}
@@ -89,7 +82,6 @@ def _is_heavy(node: onnx.NodeProto, rows: Mapping[str, Value]) -> bool:
 
 
 def _fewest(node: onnx.NodeProto) -> int:
-    """Return the least rows of a part of a chain that begins with a node."""
     return FEWEST_OF_DENSE if node.op_type in _DENSE else FEWEST
 
 
@@ -115,20 +107,20 @@ def _write_parts(
     bound, count = data.shape[0], graph.counted(data.count)
     size = max(_fewest(chain[0]), -(-bound // PARTS))
     # Zero, computed at run time so that it is not folded. It replaces a skipped part.
-    below = graph.emit_one("Less", count, graph.integers(0))
-    nothing = graph.emit_one("Cast", below, to=rows[last.output[0]].kind)
+    below = graph.op("Less", count, graph.integers(0))
+    nothing = graph.op("Cast", below, to=rows[last.output[0]].kind)
     parts = []
     for start in range(0, bound, size):
         # Only a value that is known before a call can save the call.
-        some = graph.emit_one("Greater", count, graph.integers(start))
-        scalar = graph.emit_one("Reshape", some, graph.integers())
+        some = graph.op("Greater", count, graph.integers(start))
+        scalar = graph.op("Reshape", some, graph.integers())
         part = graph.cut(data, start, min(start + size, bound), 0)
         for node in chain:
             parameters = [graph.by_name(name) if name else None for name in node.input[1:]]
             attributes = attributes_of(node)
             part = graph.emit(node.op_type, [part, *parameters], attributes)[0]
-        otherwise = graph.emit_one("Expand", nothing, graph.integers(*part.shape))
-        parts.append(graph.emit_one("Where", scalar, part, otherwise))
+        otherwise = graph.op("Expand", nothing, graph.integers(*part.shape))
+        parts.append(graph.op("Where", scalar, part, otherwise))
     graph.emit("Concat", parts, {"axis": 0}, last.output[:1], last.name)
 
 

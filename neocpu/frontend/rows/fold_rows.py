@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import TensorProto, helper
 
-from neocpu.frontend.rows.extent import Extent
 from neocpu.frontend.rows.keep_rows import independent
-from neocpu.frontend.rows.row_graph import RowGraph
-from neocpu.frontend.rows.row_value import RowError, Value
-from neocpu.frontend.rows.step import Rule, Step
+from neocpu.frontend.rows.row_graph import ALONG, TWO_AXES, RowGraph, Rule, Step, refuse_if
+from neocpu.frontend.rows.row_value import Extent, RowError, Value
 
 _LEAST: float = -np.inf
 _MOST: float = np.inf
@@ -25,7 +23,7 @@ def counting(graph: RowGraph, value: Value) -> Value:
 
     def make() -> Value:
         places = graph.constant(np.arange(bound).reshape(-1, *(1,) * after))
-        return graph.emit_one("Less", places, graph.counted(rows))
+        return graph.op("Less", places, graph.counted(rows))
 
     return graph.remember(("counting", bound, rows, after), make)
 
@@ -41,7 +39,7 @@ def masked(graph: RowGraph, value: Value, filler: float) -> Value:
     elif np.isinf(filler) and kind.kind == "b":
         filler = filler > 0
     read = graph.constant(np.array(filler, kind))
-    return graph.emit_one("Where", counting(graph, value), value, read)
+    return graph.op("Where", counting(graph, value), value, read)
 
 
 def reduction(filler: float) -> Rule:
@@ -71,9 +69,7 @@ def _mean(step: Step, inputs: Sequence[Value | None], chosen: Sequence[int]) -> 
     total = graph.emit("ReduceSum", inputs, step.attributes)[0]
     others = [data.shape[axis] for axis in chosen if axis != data.axis]
     number = graph.counted(data.count.times(int(np.prod(others, dtype=np.int64))))
-    divisor = graph.emit_one(
-        "Cast", graph.emit_one("Reshape", number, graph.integers()), to=data.kind
-    )
+    divisor = graph.op("Cast", graph.op("Reshape", number, graph.integers()), to=data.kind)
     return step.last("Div", total, divisor)
 
 
@@ -84,8 +80,7 @@ def argument(filler: float) -> Rule:
         data = step.operand(0)
         if step.axis(0, data.rank) != data.axis:
             return independent(step)
-        if step.attribute("select_last_index", 0):
-            raise RowError("it works along the rows")
+        refuse_if(step.attribute("select_last_index", 0), ALONG)
         return step.same([masked(step.graph, data, filler)])
 
     return rule
@@ -97,7 +92,7 @@ def softmax(step: Step) -> Sequence[Value]:
     if step.axis(-1, data.rank) != data.axis:
         return independent(step)
     made = step.same([masked(step.graph, data, _LEAST)])[0]
-    return [made.with_rows(data.axis, data.rows)]
+    return [made.like(data)]
 
 
 def cumulative(step: Step) -> Sequence[Value]:
@@ -107,20 +102,17 @@ def cumulative(step: Step) -> Sequence[Value]:
         raise RowError("its axis is not a constant")
     backwards = step.attribute("reverse", 0) and int(axis.item()) % data.rank == data.axis
     inputs = [masked(step.graph, data, 0) if backwards else data, step.operands[1]]
-    return [step.same(inputs)[0].with_rows(data.axis, data.rows)]
+    return [step.same(inputs)[0].like(data)]
 
 
 def top_k(step: Step) -> Sequence[Value]:
     """TopK; if it asks for more rows than there are, it selects all."""
-    data, wanted = step.operand(0), step.operand(1)
+    data, wanted = step.operand(0), step.contents(1)
     axis = step.axis(-1, data.rank)
-    if wanted.contents is None:
-        raise RowError("how many it takes depends on the data")
-    if axis != data.axis and wanted.known is not None:
+    if axis != data.axis and wanted[0].known:
         return independent(step)
-    if data.axis not in (None, axis):
-        raise RowError("its result has variable numbers of rows along two axes")
-    graph, (asked,) = step.graph, wanted.contents
+    refuse_if(data.axis not in (None, axis), TWO_AXES)
+    graph, (asked,) = step.graph, wanted
     extent = data.extents[axis]
     taken = graph.smaller(asked, extent)
     bound = min(asked.most, data.shape[axis])
@@ -135,20 +127,15 @@ def top_k(step: Step) -> Sequence[Value]:
 
 
 RULES: Mapping[str, Rule] = {
+    **{f"Reduce{kind}": reduction(0) for kind in "L1 L2 LogSum Mean Sum SumSquare".split()},
     "ArgMax": argument(_LEAST),
     "ArgMin": argument(_MOST),
     "CumSum": cumulative,
     "LogSoftmax": softmax,
-    "ReduceL1": reduction(0),
-    "ReduceL2": reduction(0),
-    "ReduceLogSum": reduction(0),
     "ReduceLogSumExp": reduction(_LEAST),
     "ReduceMax": reduction(_LEAST),
-    "ReduceMean": reduction(0),
     "ReduceMin": reduction(_MOST),
     "ReduceProd": reduction(1),
-    "ReduceSum": reduction(0),
-    "ReduceSumSquare": reduction(0),
     "Softmax": softmax,
     "TopK": top_k,
 }

@@ -7,14 +7,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import helper
 
-from neocpu.frontend.rows.extent import Extent
 from neocpu.frontend.rows.fold_rows import counting
 from neocpu.frontend.rows.keep_rows import independent
-from neocpu.frontend.rows.row_graph import RowGraph
-from neocpu.frontend.rows.row_value import RowError, Value
-from neocpu.frontend.rows.step import FIXED, Rule, Step, one_count
-
-_TWO_AXES = "its result has variable numbers of rows along two axes"
+from neocpu.frontend.rows.row_graph import (
+    FIXED,
+    TWO_AXES,
+    RowGraph,
+    Rule,
+    Step,
+    one_count,
+    refuse_if,
+)
+from neocpu.frontend.rows.row_value import Extent, RowError, Value
 
 
 def gather(step: Step) -> Sequence[Value]:
@@ -37,14 +41,14 @@ def _from_the_end(graph: RowGraph, indices: Value, extents: Extent | Value) -> V
     if isinstance(extents, Extent):
         extents = graph.counted(extents)
     if extents.kind != indices.kind:
-        extents = graph.emit_one("Cast", extents, to=indices.kind)
+        extents = graph.op("Cast", extents, to=indices.kind)
     if indices.rank == 0:
-        extents = graph.emit_one("Reshape", extents, graph.integers())
+        extents = graph.op("Reshape", extents, graph.integers())
     zero = np.array(0, helper.tensor_dtype_to_np_dtype(indices.kind))
-    below = graph.emit_one("Less", indices, graph.constant(zero))
-    wrapped = graph.emit_one("Add", indices, extents)
-    found = graph.emit_one("Where", below, wrapped, indices)
-    return found.with_rows(indices.axis, indices.rows)
+    below = graph.op("Less", indices, graph.constant(zero))
+    wrapped = graph.op("Add", indices, extents)
+    found = graph.op("Where", below, wrapped, indices)
+    return found.like(indices)
 
 
 def _positive(step: Step, indices: Value, data: Value, depth: int, first: int = 0) -> Value:
@@ -59,18 +63,15 @@ def _positive(step: Step, indices: Value, data: Value, depth: int, first: int = 
 def gather_nd(step: Step) -> Sequence[Value]:
     """GatherND; its tuples of indices may have invalid rows."""
     data, indices = step.operand(0), step.operand(1)
-    if step.attribute("batch_dims", 0):
-        raise RowError("it has batch_dims")
+    refuse_if(step.attribute("batch_dims", 0), "it has batch_dims")
     depth = indices.shape[-1]
-    if indices.axis == indices.rank - 1:
-        raise RowError("its tuples of indices have a variable length")
+    refuse_if(indices.axis == indices.rank - 1, "its tuples of indices have a variable length")
     places = _positive(step, indices, data, depth)
     made = step.same([data, places])[0]
     if data.axis is not None and data.axis >= depth:
-        if indices.axis is not None:
-            raise RowError(_TWO_AXES)
+        refuse_if(indices.axis is not None, TWO_AXES)
         return [made.with_rows(data.axis - depth + indices.rank - 1, data.rows)]
-    return [made.with_rows(indices.axis, indices.rows)]
+    return [made.like(indices)]
 
 
 def gather_elements(step: Step) -> Sequence[Value]:
@@ -79,16 +80,14 @@ def gather_elements(step: Step) -> Sequence[Value]:
     axis = step.axis(0, data.rank)
     if data.axis == axis:
         places = _from_the_end(step.graph, indices, data.count)
-        return [step.same([data, places])[0].with_rows(indices.axis, indices.rows)]
+        return [step.same([data, places])[0].like(indices)]
     if indices.axis is None or indices.axis == axis:
-        if data.axis is not None:
-            raise RowError(FIXED if indices.axis is None else _TWO_AXES)
-        return [step.same()[0].with_rows(indices.axis, indices.rows)]
+        refuse_if(data.axis is not None, FIXED if indices.axis is None else TWO_AXES)
+        return [step.same()[0].like(indices)]
     if data.axis is None:
-        return [step.same()[0].with_rows(indices.axis, indices.rows)]
+        return [step.same()[0].like(indices)]
     rows = one_count([data, indices])
-    if data.axis != indices.axis or data.shape[data.axis] < indices.shape[data.axis]:
-        raise RowError(FIXED)
+    refuse_if(data.axis != indices.axis or data.shape[data.axis] < indices.shape[data.axis], FIXED)
     return [step.same()[0].with_rows(indices.axis, rows)]
 
 
@@ -98,7 +97,7 @@ def _nowhere(graph: RowGraph, indices: Value) -> Value:
         return indices
     kind = helper.tensor_dtype_to_np_dtype(indices.kind)
     far = graph.constant(np.array(np.iinfo(kind).max, kind))
-    return graph.emit_one("Where", counting(graph, indices), indices, far)
+    return graph.op("Where", counting(graph, indices), indices, far)
 
 
 def scatter_elements(step: Step) -> Sequence[Value]:
@@ -108,13 +107,13 @@ def scatter_elements(step: Step) -> Sequence[Value]:
     _require_same_rows(indices, updates, indices.axis, updates.axis)
     if (rows := _whole_rows(step, data, indices, axis)) is not None:
         made = step.last("ScatterND", data, rows, updates, **_reduction(step))
-        return [made.with_rows(data.axis, data.rows)]
+        return [made.like(data)]
     if data.axis is not None and data.axis == axis:
         indices = _from_the_end(step.graph, indices, data.count)
     elif data.axis is not None and indices.axis not in (None, data.axis):
-        raise RowError(_TWO_AXES)
+        raise RowError(TWO_AXES)
     places = _nowhere(step.graph, indices)
-    return [step.same([data, places, updates])[0].with_rows(data.axis, data.rows)]
+    return [step.same([data, places, updates])[0].like(data)]
 
 
 def _reduction(step: Step) -> dict[str, str]:
@@ -131,11 +130,11 @@ def _whole_rows(step: Step, data: Value, indices: Value, axis: int) -> Value | N
     source = Value(
         name=str(indices.spread_of), kind=indices.kind, shape=(bound, *(1,) * (data.rank - 1))
     )
-    flat = graph.emit_one("Reshape", source, graph.integers(bound))
-    flat = flat.with_rows(indices.axis, indices.rows)
+    flat = graph.op("Reshape", source, graph.integers(bound))
+    flat = flat.like(indices)
     if data.axis == 0:
         flat = _from_the_end(graph, flat, data.count)
-    return graph.emit_one("Reshape", _nowhere(graph, flat), graph.integers(bound, 1))
+    return graph.op("Reshape", _nowhere(graph, flat), graph.integers(bound, 1))
 
 
 def scatter_nd(step: Step) -> Sequence[Value]:
@@ -144,24 +143,21 @@ def scatter_nd(step: Step) -> Sequence[Value]:
     if indices.axis is not None and indices.axis == indices.rank - 1:
         raise RowError("its tuples of indices have a variable length")
     depth = indices.shape[-1]
-    if data.axis is not None and data.axis >= depth and indices.axis is not None:
-        raise RowError(_TWO_AXES)
+    refuse_if(data.axis is not None and data.axis >= depth and indices.axis is not None, TWO_AXES)
     inner = updates.axis is not None and updates.axis >= indices.rank - 1
     if inner:  # the updates are whole pieces of rows
         same = data.axis is not None and data.rank - data.axis == updates.rank - (updates.axis or 0)
-        if not same or one_count([data, updates]) is None:
-            raise RowError(FIXED)
+        refuse_if(not same or one_count([data, updates]) is None, FIXED)
     else:
         _require_same_rows(indices, updates, indices.axis, updates.axis)
     places = _nowhere(step.graph, _positive(step, indices, data, depth))
-    return [step.same([data, places, updates])[0].with_rows(data.axis, data.rows)]
+    return [step.same([data, places, updates])[0].like(data)]
 
 
 def _require_same_rows(
     indices: Value, updates: Value, first: int | None, second: int | None
 ) -> None:
-    if first != second:
-        raise RowError(FIXED)
+    refuse_if(first != second, FIXED)
     one_count([indices, updates])
 
 

@@ -9,12 +9,20 @@ from dataclasses import replace
 import numpy as np
 from onnx import helper
 
-from neocpu.frontend.rows.extent import Extent, product
 from neocpu.frontend.rows.fold_rows import masked
 from neocpu.frontend.rows.keep_rows import independent
-from neocpu.frontend.rows.row_graph import RowGraph
-from neocpu.frontend.rows.row_value import RowError, Value
-from neocpu.frontend.rows.step import FIXED, Rule, Step
+from neocpu.frontend.rows.row_graph import (
+    ALONG,
+    FIXED,
+    MERGED,
+    PARAMETERS,
+    TWO_AXES,
+    RowGraph,
+    Rule,
+    Step,
+    refuse_if,
+)
+from neocpu.frontend.rows.row_value import Extent, RowError, Value, product
 
 _ALL = 1 << 31
 """A number beyond the end of every axis: a slice that ends there takes the rest."""
@@ -22,17 +30,14 @@ _ALL = 1 << 31
 
 def squeeze(step: Step) -> Sequence[Value]:
     """Squeeze of given axes."""
-    if step.optional(1) is None:
-        raise RowError("without axes it also drops a single row's axis")
+    refuse_if(step.optional(1) is None, "without axes it also drops a single row's axis")
     return independent(step)
 
 
 def reshape(step: Step) -> Sequence[Value]:
     """Reshape, if the valid elements stay before the invalid ones."""
-    data, wanted = step.operand(0), step.operand(1)
-    if wanted.contents is None:
-        raise RowError("its shape is not a constant")
-    extents = _resolved(data, wanted.contents, bool(step.attribute("allowzero", 0)))
+    data = step.operand(0)
+    extents = _resolved(data, step.contents(1), bool(step.attribute("allowzero", 0)))
     return [_reshaped(step, data, extents)]
 
 
@@ -60,7 +65,7 @@ def _resolved(data: Value, wanted: Sequence[Extent], allow_zero: bool) -> list[E
         assert total is not None
         missing = None if others is None else _share(total, others)
         if missing is None:
-            raise RowError("it merges rows, or splits them")
+            raise RowError(MERGED)
         extents[extents.index(rest)] = missing
     return extents
 
@@ -79,23 +84,20 @@ def _reshaped(step: Step, data: Value, extents: Sequence[Extent]) -> Value:
     shape = [extent.constant for extent in extents]
     if data.axis is None or data.count.known:
         if open_axes or data.axis is None:
-            raise RowError("it merges rows, or splits them")
+            raise RowError(MERGED)
         empty = [axis for axis, extent in enumerate(shape) if extent == 0]
-        if data.count != Extent(0) or not empty:
-            raise RowError("it merges rows, or splits them")
+        refuse_if(data.count != Extent(0) or not empty, MERGED)
         bounds = graph.integers(*(max(extent, 1) for extent in shape))
-        zeros = graph.emit_one("ConstantOfShape", bounds)
-        return graph.emit_one("Cast", zeros, to=data.kind).with_rows(empty[0], Extent(0))
-    if len(open_axes) != 1:
-        raise RowError("it merges rows, or splits them")
+        zeros = graph.op("ConstantOfShape", bounds)
+        return graph.op("Cast", zeros, to=data.kind).with_rows(empty[0], Extent(0))
+    refuse_if(len(open_axes) != 1, MERGED)
     (axis,) = open_axes
     before, inner = math.prod(data.shape[: data.axis]), math.prod(shape[axis + 1 :])
     bound, odd = divmod(data.size, before * inner) if inner else (0, 1)
     # Valid elements come first in each block, and the number of blocks stays the same.
-    if odd or before != math.prod(shape[:axis]) or not bound:
-        raise RowError("it merges rows, or splits them")
+    refuse_if(odd or before != math.prod(shape[:axis]) or not bound, MERGED)
     if extents[axis].times(inner) != data.count.times(math.prod(data.shape[data.axis + 1 :])):
-        raise RowError("it merges rows, or splits them")
+        raise RowError(MERGED)
     shape[axis] = bound
     made = step.last("Reshape", data, graph.integers(*shape))
     return made.with_rows(axis, extents[axis])
@@ -103,13 +105,11 @@ def _reshaped(step: Step, data: Value, extents: Sequence[Extent]) -> Value:
 
 def expand(step: Step) -> Sequence[Value]:
     """Expand, also to a number of rows that a run decides."""
-    data, wanted = step.operand(0), step.operand(1)
-    if wanted.contents is None:
-        raise RowError("its shape depends on the data")
-    rank = max(data.rank, len(wanted.contents))
+    data, wanted = step.operand(0), step.contents(1)
+    rank = max(data.rank, len(wanted))
     one = Extent(1)
     mine = [one] * (rank - data.rank) + list(data.extents)
-    theirs = [one] * (rank - len(wanted.contents)) + list(wanted.contents)
+    theirs = [one] * (rank - len(wanted)) + list(wanted)
     bounds = [1] * (rank - data.rank) + list(data.shape)
     rows: list[tuple[int, Extent]] = []
     for axis, (have, want) in enumerate(zip(mine, theirs, strict=True)):
@@ -120,8 +120,7 @@ def expand(step: Step) -> Sequence[Value]:
         extent = have if want == one else want
         if not extent.known or extent == Extent(0):
             rows.append((axis, extent))
-    if len(rows) > 1:
-        raise RowError("its result has variable numbers of rows along two axes")
+    refuse_if(len(rows) > 1, TWO_AXES)
     axis_rows = rows[0] if rows else (None, None)
     made = step.last("Expand", data, step.graph.integers(*bounds)).with_rows(*axis_rows)
     return [_spread(made, data)]
@@ -135,49 +134,43 @@ def _spread(made: Value, data: Value) -> Value:
 
 def tile(step: Step) -> Sequence[Value]:
     """Tile along other axes than the rows."""
-    data, repeats = step.operand(0), step.operand(1)
-    if repeats.contents is None:
-        raise RowError("its parameters depend on the selected rows")
-    open_axes = [axis for axis, each in enumerate(repeats.contents) if not each.known]
+    data, repeats = step.operand(0), step.contents(1)
+    open_axes = [axis for axis, each in enumerate(repeats) if not each.known]
     if not open_axes and data.axis is not None:
         return independent(step)
     if data.axis is not None or len(open_axes) != 1 or data.shape[open_axes[0]] != 1:
         raise RowError("it repeats the rows")
     (axis,) = open_axes
-    bounds = [max(each.most, 1) for each in repeats.contents]
+    bounds = [max(each.most, 1) for each in repeats]
     made = step.same([data, step.graph.integers(*bounds)])[0]
-    return [made.with_rows(axis, repeats.contents[axis])]
+    return [made.with_rows(axis, repeats[axis])]
 
 
 def slice_rows(step: Step) -> Sequence[Value]:
     """Slice of any axes; the stride along the rows must be 1."""
-    data, starts, ends = (step.operand(i) for i in range(3))
+    data, starts, ends = step.operand(0), step.contents(1), step.contents(2)
     axes, strides = step.array(3), step.array(4)
-    if starts.contents is None or ends.contents is None:
-        raise RowError("its parameters depend on the selected rows")
-    number = len(starts.contents)
+    number = len(starts)
     chosen = list(range(number)) if axes is None else [int(a) % data.rank for a in axes.reshape(-1)]
     steps = [1] * number if strides is None else [int(each) for each in strides.reshape(-1)]
     graph, plain = step.graph, []
-    for axis, start, end, stride in zip(chosen, starts.contents, ends.contents, steps, strict=True):
+    for axis, start, end, stride in zip(chosen, starts, ends, steps, strict=True):
         if axis == data.axis or not (start.known and end.known):
-            if stride != 1:
-                raise RowError("it slices the rows with a stride")
+            refuse_if(stride != 1, "it slices the rows with a stride")
             data = _range_of(graph, data, axis, start, end)
         else:
             plain.append((axis, start.constant, end.constant, stride))
     if not plain:
-        return [step.last("Identity", data).with_rows(data.axis, data.rows)]
+        return [step.last("Identity", data).like(data)]
     columns = zip(*plain, strict=True)
     where, first, last, stride_of = (graph.integers(*column) for column in columns)
     made = step.last("Slice", data, first, last, where, stride_of)
-    return [made.with_rows(data.axis, data.rows)]
+    return [made.like(data)]
 
 
 def _range_of(graph: RowGraph, data: Value, axis: int, start: Extent, end: Extent) -> Value:
     """Return a range of rows; negative bounds count from the end."""
-    if data.axis not in (None, axis):
-        raise RowError("its result has variable numbers of rows along two axes")
+    refuse_if(data.axis not in (None, axis), TWO_AXES)
     extent, bound = data.extents[axis], data.shape[axis]
     first, last = (_position(graph, each, extent) for each in (start, end))
     rows = graph.larger(last - first, Extent(0))
@@ -191,8 +184,8 @@ def _range_of(graph: RowGraph, data: Value, axis: int, start: Extent, end: Exten
         if limits[:2] != (0, bound):
             data = graph.cut(data, *limits)
         return data.with_rows(axis, rows)
-    places = graph.emit_one("Add", graph.constant(np.arange(most)), graph.counted(first))
-    return graph.emit_one("Gather", data, places, axis=axis).with_rows(axis, rows)
+    places = graph.op("Add", graph.constant(np.arange(most)), graph.counted(first))
+    return graph.op("Gather", data, places, axis=axis).with_rows(axis, rows)
 
 
 def _nothing(graph: RowGraph, data: Value, axis: int) -> Value:
@@ -220,9 +213,8 @@ def split(step: Step) -> Sequence[Value]:
     if axis != data.axis and (sizes is None or sizes.known is not None):
         return independent(step)
     if sizes is None or sizes.contents is None:
-        raise RowError("it works along the rows")
-    if data.axis not in (None, axis):
-        raise RowError("its result has variable numbers of rows along two axes")
+        raise RowError(ALONG)
+    refuse_if(data.axis not in (None, axis), TWO_AXES)
     start, parts = Extent(0), []
     for size in sizes.contents:
         parts.append(_range_of(step.graph, data, axis, start, start + size))
@@ -232,11 +224,13 @@ def split(step: Step) -> Sequence[Value]:
 
 def pad(step: Step) -> Sequence[Value]:
     """Pad; the padding after the rows may be a count, often up to a constant number of rows."""
-    data, amounts, axes = step.operand(0), step.operand(1), step.array(3)
-    if amounts.contents is None or data.axis is None:
-        raise RowError("its parameters depend on the selected rows")
+    data, axes = step.operand(0), step.array(3)
+    amounts = step.contents(1)
+    if data.axis is None:
+        raise RowError(PARAMETERS)
     chosen = range(data.rank) if axes is None else [int(a) % data.rank for a in axes.reshape(-1)]
-    pads = dict(zip(chosen, zip(*np.split(_pairs(amounts), 2), strict=True), strict=True))
+    half = len(amounts) // 2
+    pads = dict(zip(chosen, zip(amounts[:half], amounts[half:], strict=True), strict=True))
     before, after = pads.pop(data.axis, (Extent(0), Extent(0)))
     flat = [each for pair in pads.values() for each in pair]
     total = data.count + after
@@ -246,18 +240,11 @@ def pad(step: Step) -> Sequence[Value]:
         data = _padded_rows(step, data, total)
     begins, ends = zip(*pads.values(), strict=True) if pads else ((), ())
     if not any(each.constant for each in flat):
-        return [step.last("Identity", data).with_rows(data.axis, data.rows)]
+        return [step.last("Identity", data).like(data)]
     graph = step.graph
     widths = graph.integers(*(each.constant for each in (*begins, *ends)))
     made = step.same([data, widths, step.optional(2), graph.integers(*pads)])[0]
-    return [made.with_rows(data.axis, data.rows)]
-
-
-def _pairs(value: Value) -> np.ndarray:
-    assert value.contents is not None
-    found = np.empty(len(value.contents), object)
-    found[:] = value.contents
-    return found
+    return [made.like(data)]
 
 
 def _padded_rows(step: Step, data: Value, total: Extent) -> Value:
@@ -266,8 +253,7 @@ def _padded_rows(step: Step, data: Value, total: Extent) -> Value:
     axis, bound, most = data.axis, data.shape[data.axis or 0], total.most
     if step.attribute("mode", b"constant") not in (b"constant", "constant") or axis is None:
         raise RowError("it repeats the rows")
-    if total.least < 0 or most < 1:
-        raise RowError("it drops rows")
+    refuse_if(total.least < 0 or most < 1, "it drops rows")
     filler = 0 if fill is None or not fill.size else fill.item()
     whole = masked(graph, data, filler)
     if bound > most:
@@ -276,7 +262,7 @@ def _padded_rows(step: Step, data: Value, total: Extent) -> Value:
         shape = (*data.shape[:axis], most - bound, *data.shape[axis + 1 :])
         kind = helper.tensor_dtype_to_np_dtype(data.kind)
         rest = graph.constant(np.full(shape, filler, kind))
-        whole = graph.emit_one("Concat", whole, rest, axis=axis)
+        whole = graph.op("Concat", whole, rest, axis=axis)
     return whole.with_rows(axis, total)
 
 
@@ -312,9 +298,9 @@ def _compacted(graph: RowGraph, parts: Sequence[Value], axis: int) -> Value:
             gap = count.times(-1) + bound
             if gap == Extent(0):
                 continue
-            is_after = graph.emit_one("GreaterOrEqual", rows, graph.counted(start))
-            skipped = graph.emit_one("Where", is_after, graph.counted(gap), graph.integers(0))
-            places = graph.emit_one("Add", places, skipped)
+            is_after = graph.op("GreaterOrEqual", rows, graph.counted(start))
+            skipped = graph.op("Where", is_after, graph.counted(gap), graph.integers(0))
+            places = graph.op("Add", places, skipped)
         return places
 
     return graph.remember(("compacted", bounds, counts), make)

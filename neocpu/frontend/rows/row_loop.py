@@ -16,6 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from neocpu.frontend.control_flow.bodies import live_nodes
+from neocpu.frontend.control_flow.loop_nodes import Kind, body_model
 from neocpu.frontend.onnx_graph.constant_tensors import constant_of, constant_tensors
 from neocpu.frontend.onnx_graph.subgraphs import graphs_of
 from neocpu.frontend.onnx_graph.weight_store import array_of
@@ -30,33 +31,14 @@ _MOST_ELEMENTS: Final = 1 << 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLoop:
-    """A loop that appends rows to tensors that are empty before.
-
-    Attributes
-    ----------
-    model : onnx.ModelProto
-        The model with the loop.
-    count : str
-        The value that decides the number of steps.
-    counted : str
-        The tensor that has one row for each step; empty if there is none.
-    reads : tuple of str
-        Outer tensors; a step reads the row of each that has the step's number. In order.
-    rows : tuple of str
-        The values that a step appends to each result, of shape ``(1, ...)``.
-    extents : mapping of str to (str, int)
-        Outer values that are an extent of a tensor, each with the tensor and the axis.
-    nodes : sequence of onnx.NodeProto
-        The nodes of its body.
-    constants : mapping of str to array
-        The constants that the body reads.
-    """
+    """A loop that appends rows to tensors that are empty before."""
 
     model: onnx.ModelProto
-    count: str
-    counted: str
-    reads: tuple[str, ...]
-    rows: tuple[str, ...]
+    count: str  # the value that decides the number of steps
+    counted: str  # the tensor that has one row for each step, or ""
+    reads: tuple[str, ...]  # outer tensors; a step reads its own row of each
+    rows: tuple[str, ...]  # what a step appends to each result, (1, ...)
+    # outer values that are an extent of a tensor, with its axis
     extents: Mapping[str, tuple[str, int]]
     nodes: Sequence[onnx.NodeProto]
     constants: Mapping[str, Array]
@@ -64,28 +46,18 @@ class RowLoop:
     def step(self, rows: Sequence[Array]) -> list[Array]:
         """Return the rows that a step appends, if the tensors that it reads have one row each.
 
-        Raises
-        ------
-        ValueError
-            A tensor of the body is too large. Other errors are those of the evaluator.
+        The evaluator may raise any error.
         """
         tensors = dict(zip(self.reads, rows, strict=True))
         constants = {**self.constants}
         for name, (tensor, axis) in self.extents.items():
             constants[name] = np.array(tensors[tensor].shape[axis])
-        graph = helper.make_graph(
-            self.nodes,
-            "body",
-            [
-                helper.make_tensor_value_info(
-                    name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
-                )
-                for name, array in tensors.items()
-            ],
-            [onnx.ValueInfoProto(name=name) for name in self.rows],
-            [numpy_helper.from_array(array, name) for name, array in constants.items()],
-        )
-        body = helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=10)
+        kinds = {
+            name: Kind(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in tensors.items()
+        }
+        known = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+        body = body_model(self.model, self.nodes, known, kinds, self.rows)
         inferred = onnx.shape_inference.infer_shapes(body, data_prop=True).graph
         if any(math.prod(shape) > _MOST_ELEMENTS for shape in known_shapes(inferred).values()):
             raise ValueError("a body's tensor is too large")
@@ -98,26 +70,20 @@ class RowLoop:
 def row_loops(model: onnx.ModelProto) -> Iterator[tuple[int, RowLoop]]:
     """Yield the row loops of a graph, each with the index of its node."""
     graph = model.graph
-    loops = [
-        (index, node)
-        for index, node in enumerate(graph.node)
-        if node.op_type == "Loop" and node.domain in STANDARD_DOMAINS
-    ]
+    loops = [index for index, node in enumerate(graph.node) if _is(node, "Loop")]
     if not loops:
         return
     around = _Around(
         {name: array_of(t) for name, t in constant_tensors(graph).items()},
         {name: node for node in graph.node for name in node.output},
     )
-    for index, node in loops:
-        if (found := _recognised(model, node, around)) is not None:
+    for index in loops:
+        if (found := _recognised(model, graph.node[index], around)) is not None:
             yield index, found
 
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The graph that contains a loop."""
-
     constants: Mapping[str, Array]
     makers: Mapping[str, onnx.NodeProto]
 
@@ -184,17 +150,15 @@ def _recognised(model: onnx.ModelProto, node: onnx.NodeProto, around: _Around) -
     outer = {name: around.constants[name] for name in names if name in around.constants}
     if names - extents.keys() - outer.keys() or any(t not in reads for t, _ in extents.values()):
         return None
-    kept = [each for each in nodes if each.op_type != "Constant"]
     counted, axis = around.extent(node.input[0]) or ("", 0)
-    counted = "" if axis else counted
     return RowLoop(
         model=model,
         count=node.input[0],
-        counted=counted,
+        counted="" if axis else counted,
         reads=tuple(reads),
         rows=tuple(rows),
         extents=extents,
-        nodes=kept,
+        nodes=[each for each in nodes if each.op_type != "Constant"],
         constants={**inner, **outer, index: np.array(0)},
     )
 

@@ -1,11 +1,103 @@
-"""Facts about a tensor that are known before any run."""
+"""Facts about tensors that are known before any run, and numbers of rows that a run decides."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from neocpu.frontend.rows.extent import Extent
+
+@dataclass(frozen=True, slots=True, order=True)
+class Count:
+    """A number that is found at run time, and its upper bound; the lower one is zero."""
+
+    name: str  # the tensor that contains it: one int64, of shape (1,)
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A sum of a constant and multiples of counts; equal extents are equal in every run."""
+
+    constant: int
+    terms: tuple[tuple[Count, int], ...] = ()  # counts, in order, each with its nonzero factor
+
+    @classmethod
+    def of(cls, count: Count) -> Extent:
+        """Return the extent that equals a count."""
+        return cls(0, ((count, 1),))
+
+    @property
+    def known(self) -> bool:
+        """Whether the extent is the same number in every run."""
+        return not self.terms
+
+    @property
+    def most(self) -> int:
+        """The upper bound."""
+        return self.constant + sum(count.most * max(factor, 0) for count, factor in self.terms)
+
+    @property
+    def least(self) -> int:
+        """The lower bound."""
+        return self.constant + sum(count.most * min(factor, 0) for count, factor in self.terms)
+
+    def __add__(self, other: Extent | int) -> Extent:
+        other = as_extent(other)
+        factors = dict(self.terms)
+        for count, factor in other.terms:
+            factors[count] = factors.get(count, 0) + factor
+        terms = sorted((count, factor) for count, factor in factors.items() if factor)
+        return Extent(self.constant + other.constant, tuple(terms))
+
+    def __sub__(self, other: Extent | int) -> Extent:
+        return self + as_extent(other).times(-1)
+
+    def times(self, factor: int) -> Extent:
+        """Return a multiple."""
+        if factor == 0:
+            return Extent(0)
+        terms = tuple((count, factor * each) for count, each in self.terms)
+        return Extent(factor * self.constant, terms)
+
+    def divided(self, divisor: int) -> Extent | None:
+        """Return the quotient, or None if it is not integral for all counts."""
+        if divisor == 0:
+            return None
+        numbers = (self.constant, *(factor for _, factor in self.terms))
+        if any(number % divisor for number in numbers):
+            return None
+        terms = tuple((count, each // divisor) for count, each in self.terms)
+        return Extent(self.constant // divisor, terms)
+
+    def ratio(self, other: Extent) -> int | None:
+        """Return the factor that always makes ``other`` equal to this extent, or None."""
+        mine, theirs = self._leading, other._leading
+        if not theirs or mine % theirs or other.times(mine // theirs) != self:
+            return None
+        return mine // theirs
+
+    @property
+    def _leading(self) -> int:
+        return self.terms[0][1] if self.terms else self.constant
+
+
+def as_extent(number: Extent | int) -> Extent:
+    """Return an integer as an extent."""
+    return Extent(number) if isinstance(number, int) else number
+
+
+def product(extents: Iterable[Extent]) -> Extent | None:
+    """Return the product of extents, or None if more than one of them is unknown."""
+    result = Extent(1)
+    for extent in extents:
+        if extent.known:
+            result = result.times(extent.constant)
+        elif result.known:
+            result = extent.times(result.constant)
+        else:
+            return None
+    return result
 
 
 class RowError(Exception):
@@ -14,36 +106,16 @@ class RowError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A tensor; along one of its axes, possibly only the first indices are valid.
-
-    Attributes
-    ----------
-    name : str
-        The name.
-    kind : int
-        ONNX's code of the element type.
-    shape : tuple of int
-        The shape, with the upper bound along `axis`.
-    axis : int or None
-        The axis with invalid indices; None if all elements are valid.
-    rows : Extent or None
-        The number of valid indices along that axis.
-    contents : tuple of Extent or None
-        The elements, if they are integers or booleans that decide shapes or counts.
-    pending : bool
-        Whether no node makes it yet, because its contents suffice until a kernel reads it.
-    spread_of : str or None
-        The tensor that an Expand repeats along all axes but the first.
-    """
+    """A tensor; along one of its axes, possibly only the first indices are valid."""
 
     name: str
-    kind: int
-    shape: tuple[int, ...]
-    axis: int | None = None
-    rows: Extent | None = None
-    contents: tuple[Extent, ...] | None = None
-    pending: bool = False
-    spread_of: str | None = None
+    kind: int  # ONNX's code of the element type
+    shape: tuple[int, ...]  # with the upper bound along `axis`
+    axis: int | None = None  # that with invalid indices; None if all elements are valid
+    rows: Extent | None = None  # the number of valid indices along that axis
+    contents: tuple[Extent, ...] | None = None  # the elements, if they may decide shapes or counts
+    pending: bool = False  # whether no node makes it yet, because its contents suffice
+    spread_of: str | None = None  # the tensor that an Expand repeats along all axes but the first
 
     @property
     def rank(self) -> int:
@@ -81,3 +153,7 @@ class Value:
         if axis is None or rows is None or rows == Extent(self.shape[axis]):
             return replace(self, axis=None, rows=None)
         return replace(self, axis=axis % self.rank, rows=rows)
+
+    def like(self, other: Value) -> Value:
+        """Return the same tensor with the valid rows of another."""
+        return self.with_rows(other.axis, other.rows)

@@ -6,16 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
+
+from tests.neocpu.frontend.differential import node_of
+from tests.neocpu.frontend.selections import open_model
 
 BATCH, CLASSES, BOXES, PER_CLASS = 2, 3, 40, 5
 ROWS = BATCH * CLASSES * PER_CLASS
-SELECT = helper.make_node(
-    "NonMaxSuppression",
-    ["boxes", "scores", "most", "iou", "threshold"],
-    ["selected"],
-    name="nms",
-)
+SELECT = node_of("NonMaxSuppression", "boxes scores most iou threshold", "selected", name="nms")
 LIMITS = {
     "most": np.array([PER_CLASS], np.int64),
     "iou": np.array([0.5], np.float32),
@@ -30,21 +28,11 @@ def select_model(
     select: Sequence[onnx.NodeProto] = (SELECT,),
 ) -> onnx.ModelProto:
     """Return a model of `SELECT` and the nodes after it, with inferred types of its outputs."""
-    graph = helper.make_graph(
-        [*select, *nodes],
-        "detector",
-        [
-            helper.make_tensor_value_info("boxes", TensorProto.FLOAT, [BATCH, BOXES, 4]),
-            helper.make_tensor_value_info("scores", TensorProto.FLOAT, [BATCH, CLASSES, BOXES]),
-        ],
-        [onnx.ValueInfoProto(name=name) for name in outputs],
-        [numpy_helper.from_array(v, k) for k, v in {**LIMITS, **(constants or {})}.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    model = onnx.shape_inference.infer_shapes(model)
-    for value in model.graph.output:
-        value.type.tensor_type.shape.SetInParent()  # the checker asks for one
-    return model
+    inputs = {
+        "boxes": (TensorProto.FLOAT, [BATCH, BOXES, 4]),
+        "scores": (TensorProto.FLOAT, [BATCH, CLASSES, BOXES]),
+    }
+    return open_model([*select, *nodes], inputs, outputs, {**LIMITS, **(constants or {})})
 
 
 def candidates(seed: int = 0, scale: float = 1.0) -> dict[str, np.ndarray]:
@@ -59,22 +47,20 @@ def candidates(seed: int = 0, scale: float = 1.0) -> dict[str, np.ndarray]:
 def describing_nodes() -> tuple[list[onnx.NodeProto], dict[str, np.ndarray], list[str]]:
     """Return nodes that look up the selected boxes in many ways, their constants and outputs."""
     nodes = [
-        helper.make_node("Gather", ["selected", "image_and_box"], ["places"], axis=1),
-        helper.make_node("GatherND", ["boxes", "places"], ["found"]),
-        helper.make_node("GatherND", ["scores", "selected"], ["score"]),
-        helper.make_node("Gather", ["selected", "one"], ["label"], axis=1),
-        helper.make_node("Slice", ["selected", "zeros", "ones", "ones"], ["image_column"]),
-        helper.make_node("Squeeze", ["image_column", "ones"], ["image"]),
-        helper.make_node("Unsqueeze", ["score", "ones"], ["score_column"]),
-        helper.make_node("Reshape", ["label", "column"], ["label_column"]),
-        helper.make_node("Cast", ["label_column"], ["label_float"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", ["found", "sizes"], ["pixels"]),
-        helper.make_node(
-            "Concat", ["pixels", "score_column", "label_float"], ["detections"], axis=-1
-        ),
-        helper.make_node("Gather", ["names", "label"], ["name"], axis=0),
-        helper.make_node("Greater", ["score", "high"], ["sure"]),
-        helper.make_node("ReduceMax", ["found", "ones"], ["furthest"], keepdims=0),
+        node_of("Gather", "selected image_and_box", "places", axis=1),
+        node_of("GatherND", "boxes places", "found"),
+        node_of("GatherND", "scores selected", "score"),
+        node_of("Gather", "selected one", "label", axis=1),
+        node_of("Slice", "selected zeros ones ones", "image_column"),
+        node_of("Squeeze", "image_column ones", "image"),
+        node_of("Unsqueeze", "score ones", "score_column"),
+        node_of("Reshape", "label column", "label_column"),
+        node_of("Cast", "label_column", "label_float", to=TensorProto.FLOAT),
+        node_of("Mul", "found sizes", "pixels"),
+        node_of("Concat", "pixels score_column label_float", "detections", axis=-1),
+        node_of("Gather", "names label", "name", axis=0),
+        node_of("Greater", "score high", "sure"),
+        node_of("ReduceMax", "found ones", "furthest", keepdims=0),
     ]
     constants = {
         "image_and_box": np.array([0, 2], np.int64),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import tvm
 from onnx import helper, numpy_helper
@@ -50,6 +51,17 @@ def make_model(
     if like_first_input:
         model.graph.output[0].type.CopyFrom(model.graph.input[0].type)
     return onnx.shape_inference.infer_shapes(model)
+
+
+def node_of(op: str, inputs: str, outputs: str = "y", **attributes: Any) -> onnx.NodeProto:
+    """Return a node of inputs and outputs by their names; ``_`` is one that is left out."""
+    names = [["" if name == "_" else name for name in each.split()] for each in (inputs, outputs)]
+    return helper.make_node(op, *names, **attributes)
+
+
+def nodes_of(text: str) -> list[onnx.NodeProto]:
+    """Return nodes of ONNX's text form, as in ``y = Concat<axis = 0>(a, b)``."""
+    return list(onnx.parser.parse_graph(f"g () => () {{ {text} }}").node)
 
 
 def one_op(
@@ -102,10 +114,7 @@ def run_onnxruntime(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> 
 
 
 def assert_matches_onnxruntime(
-    model: onnx.ModelProto,
-    feeds: Mapping[str, np.ndarray],
-    rtol: float = 1e-4,
-    atol: float = 1e-5,
+    model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], rtol: float = 1e-4, atol: float = 1e-5
 ) -> tvm.IRModule:
     """Import and run a model, compare with ONNX Runtime, and return the Relax module."""
     expected = run_onnxruntime(model, feeds)

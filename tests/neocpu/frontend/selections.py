@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -44,6 +44,28 @@ CONSTANTS = {
 }
 
 
+def open_model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, tuple[int, Sequence[int]]],
+    outputs: Iterable[str],
+    constants: Mapping[str, np.ndarray],
+    opset: int = 18,
+) -> onnx.ModelProto:
+    """Return a model whose outputs have types that ONNX infers, and shapes of unknown extents."""
+    graph = helper.make_graph(
+        nodes,
+        "open",
+        [helper.make_tensor_value_info(name, *kind) for name, kind in inputs.items()],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    model = onnx.shape_inference.infer_shapes(model)
+    for value in model.graph.output:
+        value.type.tensor_type.shape.SetInParent()  # the checker asks for one
+    return model
+
+
 def selection_model(
     nodes: Sequence[onnx.NodeProto],
     outputs: Sequence[str],
@@ -51,18 +73,9 @@ def selection_model(
     opset: int = 18,
 ) -> onnx.ModelProto:
     """Return a model of `SELECTED` and nodes after it."""
-    graph = helper.make_graph(
-        [*SELECTED, *nodes],
-        "selection",
-        [helper.make_tensor_value_info(name, *kind) for name, kind in INPUTS.items()],
-        [onnx.ValueInfoProto(name=name) for name in outputs],
-        [numpy_helper.from_array(v, k) for k, v in {**CONSTANTS, **(constants or {})}.items()],
+    return open_model(
+        [*SELECTED, *nodes], INPUTS, outputs, {**CONSTANTS, **(constants or {})}, opset
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    model = onnx.shape_inference.infer_shapes(model)
-    for value in model.graph.output:
-        value.type.tensor_type.shape.SetInParent()  # the checker asks for one
-    return model
 
 
 def selections() -> list[dict[str, np.ndarray]]:

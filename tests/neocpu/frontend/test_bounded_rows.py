@@ -21,7 +21,7 @@ from tests.neocpu.frontend.detectors import (
     describing_nodes,
     select_model,
 )
-from tests.neocpu.frontend.differential import run_module, run_onnxruntime
+from tests.neocpu.frontend.differential import node_of, run_module, run_onnxruntime
 
 
 def test_outputs_of_selected_rows_have_the_bound_of_the_selection():
@@ -56,14 +56,14 @@ def test_the_rows_that_count_are_the_rows_of_onnx_runtime(scale):
 
 
 def test_static_outputs_stay_static_beside_bounded_ones():
-    nodes = [helper.make_node("Exp", ["scores"], ["all"])]
+    nodes = [node_of("Exp", "scores", "all")]
     loaded = load_model(select_model(nodes, ["all", "selected"]))
     assert [spec.bounded for spec in loaded.outputs] == [False, True]
     assert loaded.row_counts == (None, 2)
 
 
 def test_two_selections_have_counts_of_their_own():
-    other = helper.make_node("NonMaxSuppression", ["boxes", "scores", "most"], ["other"])
+    other = node_of("NonMaxSuppression", "boxes scores most", "other")
     loaded = load_model(select_model([other], ["other", "selected"]))
     assert loaded.row_counts == (2, 3)
     assert loaded.row_groups == (("other",), ("selected",))
@@ -114,7 +114,7 @@ def test_an_operator_that_mixes_selected_rows_is_refused_with_the_reason(
 ):
     names = [f"c{i}" for i in range(len(constants))]
     # It is of floating-point numbers only.
-    floats = helper.make_node("Cast", ["selected"], ["floats"], to=TensorProto.FLOAT)
+    floats = node_of("Cast", "selected", "floats", to=TensorProto.FLOAT)
     inputs = ["floats" if op == "MeanVarianceNormalization" else "selected", *names]
     inputs += ["selected"] * (op == "ScatterElements")
     node = helper.make_node(op, inputs, ["y"], name="culprit", **attrs)
@@ -126,14 +126,14 @@ def test_an_operator_that_mixes_selected_rows_is_refused_with_the_reason(
 
 def test_a_node_whose_axis_does_not_exist_is_refused():
     """ONNX infers a shape for the reader of such a node."""
-    gather = helper.make_node("Gather", ["selected", "first"], ["picked"], "culprit", axis=2)
-    nodes = [gather, helper.make_node("Shape", ["picked"], ["y"])]
+    gather = node_of("Gather", "selected first", "picked", "culprit", axis=2)
+    nodes = [gather, node_of("Shape", "picked")]
     with pytest.raises(UnsupportedError, match=r"'culprit' \(its shapes do not fit each other"):
         load_model(select_model(nodes, ["y"], {"first": ints(0)}))
 
 
 def test_a_slice_of_all_rows_keeps_their_bound():
-    node = helper.make_node("Slice", ["selected", "from", "to"], ["y"])
+    node = node_of("Slice", "selected from to")
     model = select_model([node], ["y"], {"from": ints(0, 1), "to": ints(2**40, 3)})
     assert load_model(model).outputs[0].shape == (ROWS, 2)
 
@@ -141,8 +141,8 @@ def test_a_slice_of_all_rows_keeps_their_bound():
 def test_a_bias_of_selected_rows_is_not_rows_of_the_product():
     """The bias is broadcast over a fixed number of rows, or along the columns."""
     nodes = [
-        helper.make_node("Cast", ["selected"], ["bias"], to=TensorProto.FLOAT),
-        helper.make_node("Gemm", ["left", "right", "bias"], ["y"]),
+        node_of("Cast", "selected", "bias", to=TensorProto.FLOAT),
+        node_of("Gemm", "left right bias"),
     ]
     weights = {"left": np.ones((ROWS, 2), np.float32), "right": np.ones((2, 3), np.float32)}
     assert "Gemm 'y' (its bias depends on the selected rows)" in refusal(*nodes, **weights)
@@ -150,10 +150,10 @@ def test_a_bias_of_selected_rows_is_not_rows_of_the_product():
 
 def test_causes_are_listed_once_beside_unsupported_operators():
     message = refusal(
-        helper.make_node("Squeeze", ["selected"], ["a"], name="first"),
-        helper.make_node("Neg", ["a"], ["b"], name="later"),
-        helper.make_node("Tile", ["selected", "c"], ["d"], name="second"),
-        helper.make_node("Bernoulli", ["scores"], ["e"], name="random"),
+        node_of("Squeeze", "selected", "a", name="first"),
+        node_of("Neg", "a", "b", name="later"),
+        node_of("Tile", "selected c", "d", name="second"),
+        node_of("Bernoulli", "scores", "e", name="random"),
         c=ints(2, 1),
     )
     assert "unsupported operator: Bernoulli (1x, first 'random'; outputs would be" in message
@@ -163,8 +163,8 @@ def test_causes_are_listed_once_beside_unsupported_operators():
 
 
 def test_rows_of_two_selections_do_not_mix():
-    other = helper.make_node("NonMaxSuppression", ["boxes", "scores", "most"], ["other"])
-    message = refusal(other, helper.make_node("Add", ["selected", "other"], ["y"], name="sum"))
+    other = node_of("NonMaxSuppression", "boxes scores most", "other")
+    message = refusal(other, node_of("Add", "selected other", name="sum"))
     assert "Add 'sum' (it combines rows that different operators selected)" in message
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx.version_converter
 import pytest
-from differential import assert_matches_onnxruntime, floats, random, run_onnxruntime
+from differential import assert_matches_onnxruntime, floats, node_of, random, run_onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
@@ -76,9 +76,7 @@ def test_skip_connections_broadcast(shape):
 
 
 def test_a_normalisation_under_onnxs_name():
-    node = helper.make_node(
-        "SimplifiedLayerNormalization", ["x", "g"], ["y"], axis=-1, epsilon=1e-5
-    )
+    node = node_of("SimplifiedLayerNormalization", "x g", axis=-1, epsilon=1e-5)
     assert_matches_onnxruntime(model([node], {"x": X}, VECTORS, ["y"], 17), {"x": X})
 
 
@@ -156,15 +154,18 @@ def test_an_unknown_activation_is_named():
         load_model(made)
 
 
-def test_within_functions():
-    inner = helper.make_node("QuickGelu", ["a"], ["b"], domain="com.microsoft")
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+@pytest.mark.parametrize(
+    ("op", "domain", "opset"), [("QuickGelu", "com.microsoft", 17), ("Relu", "", 13)]
+)
+def test_operators_within_functions_and_beside_them(op, domain, opset):
+    inner = node_of(op, "a", "b", domain=domain)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     function = helper.make_function("mine", "F", ["a"], ["b"], [inner], opsets)
     nodes = [
-        helper.make_node("F", ["x"], ["f"], domain="mine"),
-        helper.make_node("QuickGelu", ["f"], ["y"], domain="com.microsoft"),
+        node_of("F", "x", "f", domain="mine"),
+        node_of("QuickGelu", "f", domain=opsets[1].domain),
     ]
-    made = model(nodes, {"x": X}, {}, ["y"], 17)
+    made = model(nodes, {"x": X}, {}, ["y"], opset)
     made.opset_import.append(helper.make_opsetid("mine", 1))
     made.functions.append(function)
     assert_matches_onnxruntime(made, {"x": X})
@@ -185,21 +186,6 @@ def test_models_are_upgraded_without_their_large_weights(monkeypatch):
     assert max(sizes) < constants["w"].nbytes
 
 
-def test_functions_stay_beside_upgraded_operators():
-    inner = helper.make_node("Relu", ["a"], ["b"])
-    function = helper.make_function(
-        "mine", "F", ["a"], ["b"], [inner], [helper.make_opsetid("", 13)]
-    )
-    nodes = [
-        helper.make_node("F", ["x"], ["f"], domain="mine"),
-        helper.make_node("QuickGelu", ["f"], ["y"], domain="com.microsoft"),
-    ]
-    made = model(nodes, {"x": X}, {}, ["y"], 13)
-    made.opset_import.append(helper.make_opsetid("mine", 1))
-    made.functions.append(function)
-    assert_matches_onnxruntime(made, {"x": X})
-
-
 def test_epsilons_are_onnxruntimes():
     for op, least in (
         ("SimplifiedLayerNormalization", 1e-5),
@@ -218,13 +204,3 @@ def test_epsilons_are_onnxruntimes():
             root = np.sqrt((total**2).mean(-1, keepdims=True) + least)
             (found,) = run_onnxruntime(made, feeds)
             np.testing.assert_allclose(found, total / root * VECTORS["g"], rtol=1e-4)
-
-
-def test_parameters_go_by_their_names():
-    constants = {"w": random(4, 5, seed=1), "b": BIAS}
-    check(
-        *("FusedGemm", ["x", "w", "b"], {"x": random(3, 4)}, constants),
-        activation="HardSigmoid",
-        activation_alpha=0.2,
-        activation_beta=0.3,
-    )

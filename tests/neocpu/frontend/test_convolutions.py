@@ -5,7 +5,6 @@ from __future__ import annotations
 import needs
 import numpy as np
 import pytest
-from onnx import helper
 
 import neocpu
 from tests.neocpu.frontend.differential import (
@@ -13,6 +12,7 @@ from tests.neocpu.frontend.differential import (
     assert_matches_onnxruntime,
     check,
     make_model,
+    node_of,
     random,
     relax_ops,
     run_onnxruntime,
@@ -138,7 +138,7 @@ def test_conv_transpose_of_rows(kernel, stride, group):
 @pytest.mark.parametrize("attrs", [{"strides": [2, 2]}, {"dilations": [2, 1], "group": 2}])
 def test_conv_transpose_by_weights_that_are_inputs(attrs):
     feeds = {"x": random(2, 4, 5, 6), "w": random(4, 3, 3, 2, seed=1)}
-    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], **attrs)
+    node = node_of("ConvTranspose", "x w", **attrs)
     assert_matches_onnxruntime(make_model([node], feeds), feeds)
 
 
@@ -158,7 +158,7 @@ def test_convolution_by_weights_that_are_inputs(kernel, attrs):
         "x": random(2, 4, *(9, 8)[: len(kernel)]),
         "w": random(6, 4 // attrs.get("group", 1), *kernel, seed=1),
     }
-    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], **attrs)
+    node = node_of("Conv", "x w b", **attrs)
     module = assert_matches_onnxruntime(make_model([node], feeds, {"b": random(6)}), feeds)
     assert ("matmul" in relax_ops(module)) == (attrs.get("group", 1) == 1)
     image = make_model([node], {"w": feeds["w"]}, {"b": random(6), "x": feeds["x"]})
@@ -174,7 +174,7 @@ def test_depthwise_conv():
 def test_convolutions_of_constants_may_have_a_computed_bias(transposed):
     """The result of constants is no feature map, and needs no layout in a plan."""
     op = "ConvTranspose" if transposed else "Conv"
-    made = helper.make_node(op, ["k", "w", "b"], ["y"])
+    made = node_of(op, "k w b")
     constants = {"k": random(1, 4, 6, 7), "w": random(4, 4, 3, 3, seed=1)}
     model = make_model([made], {"b": random(4, seed=2)}, constants)
     feeds = {"b": random(4, seed=2)}

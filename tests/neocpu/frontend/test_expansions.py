@@ -12,11 +12,12 @@ from differential import (
     floats,
     ints,
     make_model,
+    node_of,
     one_op,
     random,
     run_imported,
 )
-from onnx import TensorProto, helper
+from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
 from neocpu.foundation.errors import UnsupportedError
@@ -29,6 +30,10 @@ def matches_onnx(model, feeds):
     _, _, actual = run_imported(model, feeds)
     for mine, theirs in zip(actual, expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def check_onnx(op, *constants, x, **options):
+    matches_onnx(one_op(op, x, constants, **options), {"x": x})
 
 
 @pytest.mark.parametrize(
@@ -75,14 +80,12 @@ def test_sequences_are_reversed(axes):
 def test_a_cache_takes_an_update(mode):
     cache, update = random(3, 2, 7, 5), random(3, 2, 3, 5, seed=1)
     starts = ints(0, 4, 2) if mode == "linear" else ints(0, 6, 5)
-    model = one_op("TensorScatter", cache, (update, starts), opset=24, mode=mode)
-    matches_onnx(model, {"x": cache})
+    check_onnx("TensorScatter", update, starts, x=cache, opset=24, mode=mode)
 
 
 @pytest.mark.parametrize("attributes", [{}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}])
 def test_products_add_up(attributes):
-    x = random(2, 7, 3)
-    matches_onnx(one_op("CumProd", x, (np.int64(1),), opset=26, **attributes), {"x": x})
+    check_onnx("CumProd", np.int64(1), x=random(2, 7, 3), opset=26, **attributes)
 
 
 @pytest.mark.parametrize("aligned", [0, 1])
@@ -100,9 +103,9 @@ def test_grids_of_one_pixel_with_aligned_corners_are_refused():
 
 def test_a_matrix_of_ones_beside_its_diagonal():
     x = random(3, 5)
-    node = helper.make_node("EyeLike", ["x"], ["e"], k=-1, dtype=TensorProto.INT32)
-    cast = helper.make_node("Cast", ["e"], ["f"], to=TensorProto.FLOAT)
-    add = helper.make_node("Add", ["x", "f"], ["y"])
+    node = node_of("EyeLike", "x", "e", k=-1, dtype=TensorProto.INT32)
+    cast = node_of("Cast", "e", "f", to=TensorProto.FLOAT)
+    add = node_of("Add", "x f")
     assert_matches_onnxruntime(make_model([node, cast, add], {"x": x}), {"x": x})
 
 
@@ -128,15 +131,14 @@ def test_places_of_maxima_of_lines_and_volumes():
 
 def test_a_batch_has_its_own_statistics():
     scales = [random(6, seed=i) for i in range(3)] + [random(6, seed=3) ** 2]
-    model = one_op("BatchNormalization", DATA, scales, outputs=3, training_mode=1, momentum=0.7)
-    matches_onnx(model, {"x": DATA})
+    options = {"outputs": 3, "training_mode": 1, "momentum": 0.7}
+    check_onnx("BatchNormalization", *scales, x=DATA, **options)
 
 
 @pytest.mark.parametrize("axis", [-1, 1])
 def test_a_layer_norm_tells_its_statistics(axis):
     scale = random(*DATA.shape[axis:], seed=1)
-    model = one_op("LayerNormalization", DATA, (scale,), outputs=3, axis=axis)
-    matches_onnx(model, {"x": DATA})
+    check_onnx("LayerNormalization", scale, x=DATA, outputs=3, axis=axis)
 
 
 def test_a_dropout_that_drops_nothing_has_a_mask():
@@ -166,25 +168,16 @@ def test_rotary_embeddings(attributes):
     half = attributes.get("rotary_embedding_dim", 8) // 2
     cosines, sines = random(7, half, seed=1), random(7, half, seed=2)
     positions = np.array([[0, 3, 6, 2, 1], [5, 4, 3, 2, 1]])
-    model = one_op("RotaryEmbedding", x, (cosines, sines, positions), opset=23, **attributes)
-    matches_onnx(model, {"x": x})
+    check_onnx("RotaryEmbedding", cosines, sines, positions, x=x, opset=23, **attributes)
 
 
 @pytest.mark.parametrize(
-    ("heads", "attributes"),
-    [
-        ((6, 6), {"is_causal": 1}),
-        ((6, 2), {"scale": 0.3, "softcap": 2.0}),
-    ],
+    ("heads", "attributes"), [((6, 6), {"is_causal": 1}), ((6, 2), {"scale": 0.3, "softcap": 2.0})]
 )
 def test_attention(heads, attributes):
-    q, k, v = (
-        random(2, heads[0], 5, 7),
-        random(2, heads[1], 5, 7, seed=1),
-        random(2, heads[1], 5, 3),
-    )
-    model = one_op("Attention", q, (k, v), opset=23, **attributes)
-    matches_onnx(model, {"x": q})
+    q, k = random(2, heads[0], 5, 7), random(2, heads[1], 5, 7, seed=1)
+    v = random(2, heads[1], 5, 3)
+    check_onnx("Attention", k, v, x=q, opset=23, **attributes)
 
 
 def test_attention_of_three_dimensions_with_a_mask_and_a_past():
@@ -193,25 +186,21 @@ def test_attention_of_three_dimensions_with_a_mask_and_a_past():
     mask = random(5, 9, seed=5) > 0
     mask[:, 0] = True
     heads = {"q_num_heads": 4, "kv_num_heads": 2}
-    model = one_op("Attention", q, (k, v, mask, *past), opset=23, outputs=3, **heads)
-    matches_onnx(model, {"x": q})
+    check_onnx("Attention", k, v, mask, *past, x=q, opset=23, outputs=3, **heads)
 
 
 def test_bits_are_cast():
     x = random(3, 5)
     nodes = [
-        helper.make_node("BitCast", ["x"], ["bits"], to=TensorProto.INT32),
-        helper.make_node("Abs", ["bits"], ["size"]),
-        helper.make_node("BitCast", ["size"], ["y"], to=TensorProto.FLOAT),
+        node_of("BitCast", "x", "bits", to=TensorProto.INT32),
+        node_of("Abs", "bits", "size"),
+        node_of("BitCast", "size", to=TensorProto.FLOAT),
     ]
     matches_onnx(make_model(nodes, {"x": x}, opset=26), {"x": x})
 
 
 def test_empty_tensors_drop_out_of_concatenations():
-    nodes = [
-        helper.make_node("Split", ["x", "sizes"], ["a", "none", "b"], axis=1),
-        helper.make_node("Concat", ["b", "none", "a"], ["y"], axis=1),
-    ]
+    nodes = [node_of("Split", "x sizes", "a none b", axis=1), node_of("Concat", "b none a", axis=1)]
     model = make_model(nodes, {"x": DATA}, {"sizes": ints(4, 0, 2)})
     matches_onnx(model, {"x": DATA})
 
@@ -234,7 +223,7 @@ EINSUMS = [
 
 @pytest.mark.parametrize(("equation", "one", "other"), EINSUMS)
 def test_einsum_is_a_product(equation, one, other):
-    node = helper.make_node("Einsum", ["x", "z"], ["y"], equation=equation)
+    node = node_of("Einsum", "x z", equation=equation)
     feeds = {"x": random(*one), "z": random(*other, seed=1)}
     module = assert_matches_onnxruntime(make_model([node], feeds), feeds)
     assert not any("einsum" in str(name) for name in module.functions)
@@ -255,5 +244,5 @@ def test_einsum_of_one_tensor(equation, shape):
 
 def test_einsums_of_integers_agree_with_onnxruntime():
     integers = {"x": np.arange(6).reshape(2, 3), "z": np.arange(12).reshape(3, 4)}
-    node = helper.make_node("Einsum", ["x", "z"], ["y"], equation="ij,jk")
+    node = node_of("Einsum", "x z", equation="ij,jk")
     assert_matches_onnxruntime(make_model([node], integers), integers)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.importer import import_relax
@@ -14,6 +13,7 @@ from tests.neocpu.frontend.differential import (
     check,
     ints,
     make_model,
+    node_of,
     one_op,
     random,
     run_module,
@@ -30,33 +30,24 @@ def test_gather_by_constants(indices, axis):
     check("Gather", indices, x=X, axis=axis)
 
 
+def indices(low, high, *shape):
+    return np.random.default_rng(0).integers(low, high, shape)
+
+
 @pytest.mark.parametrize(
     ("op", "indices", "attrs"),
     [
-        ("Gather", np.random.default_rng(0).integers(-30, 30, (4, 3)), {"axis": 1}),
-        ("Gather", np.random.default_rng(0).integers(-7, 7, 3).astype(np.int32), {"axis": -1}),
-        ("GatherND", np.random.default_rng(0).integers(-2, 2, (5, 2)), {}),
-        ("GatherND", np.random.default_rng(0).integers(-2, 2, (4, 5, 3)), {}),
-        ("GatherND", np.random.default_rng(0).integers(-30, 30, (2, 5, 1)), {"batch_dims": 1}),
+        ("Gather", indices(-30, 30, 4, 3), {"axis": 1}),
+        ("Gather", indices(-7, 7, 3).astype(np.int32), {"axis": -1}),
+        ("GatherElements", indices(-7, 7, 2, 30, 4), {"axis": -1}),
+        ("GatherND", indices(-2, 2, 5, 2), {}),
+        ("GatherND", indices(-2, 2, 4, 5, 3), {}),
+        ("GatherND", indices(-30, 30, 2, 5, 1), {"batch_dims": 1}),
     ],
 )
 def test_gather_by_computed_indices(op, indices, attrs):
     feeds = {"x": X, "i": indices}
-    model = make_model([helper.make_node(op, ["x", "i"], ["y"], **attrs)], feeds)
-    assert_matches_onnxruntime(model, feeds)
-
-
-def test_gather_elements_by_computed_indices():
-    feeds = {"x": X, "i": np.random.default_rng(0).integers(-7, 7, (2, 30, 4))}
-    model = make_model([helper.make_node("GatherElements", ["x", "i"], ["y"], axis=-1)], feeds)
-    assert_matches_onnxruntime(model, feeds)
-
-
-def test_gather_elements_never_reads_out_of_bounds():
-    feeds = {"x": X, "i": np.tile(ints(10**12, -(10**12)), (2, 30, 1))}
-    model = make_model([helper.make_node("GatherElements", ["x", "i"], ["y"], axis=2)], feeds)
-    (result,) = run_module(import_relax(load_model(model)), list(feeds.values()))
-    np.testing.assert_array_equal(result, X[..., [6, 0]])
+    assert_matches_onnxruntime(make_model([node_of(op, "x i", **attrs)], feeds), feeds)
 
 
 @pytest.mark.parametrize(
@@ -72,11 +63,18 @@ def test_constant_indices_out_of_bounds_are_refused(op, indices, found):
         import_relax(load_model(one_op(op, X, [indices])))
 
 
-def test_an_index_out_of_bounds_reads_the_last_element():
-    feeds = {"x": X, "i": ints(10**6, -(10**6))}
-    model = make_model([helper.make_node("Gather", ["x", "i"], ["y"], axis=1)], feeds)
+@pytest.mark.parametrize(
+    ("op", "indices"),
+    [
+        ("Gather", ints(10**6, -(10**6))),
+        ("GatherElements", np.tile([[[10**12, -(10**12)]]], (2, 30, 1))),
+    ],
+)
+def test_an_index_out_of_bounds_reads_the_last_element(op, indices):
+    feeds = {"x": X, "i": indices}
+    model = make_model([node_of(op, "x i", axis=2)], feeds)
     (result,) = run_module(import_relax(load_model(model)), list(feeds.values()))
-    np.testing.assert_array_equal(result, X[:, [29, 0]])
+    np.testing.assert_array_equal(result, X[..., [6, 0]])
 
 
 @pytest.mark.parametrize("largest", [0, 1])

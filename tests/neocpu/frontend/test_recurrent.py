@@ -14,7 +14,14 @@ from neocpu.graph.simplify import simplify
 from neocpu.ir.expressions import is_op
 from neocpu.ir.uses import bindings
 from neocpu.verification.reference.runner import run_reference
-from tests.neocpu.frontend.differential import ints, make_model, run_imported, run_onnxruntime
+from tests.neocpu.frontend.differential import (
+    ints,
+    make_model,
+    node_of,
+    nodes_of,
+    run_imported,
+    run_onnxruntime,
+)
 from tests.neocpu.recurrent_layers import BOTH, LAYERS, UNEVEN, layer
 
 BATCH_FIRST = {
@@ -66,8 +73,8 @@ def test_directions_side_by_side_are_not_moved():
     graph.node[0].output[0] = "apart"
     shape = helper.make_tensor("shape", TensorProto.INT64, [3], [0, 0, -1])
     graph.initializer.append(shape)
-    graph.node.append(helper.make_node("Transpose", ["apart"], ["beside"], perm=[0, 2, 1, 3]))
-    graph.node.append(helper.make_node("Reshape", ["beside", "shape"], ["y"]))
+    graph.node.append(node_of("Transpose", "apart", "beside", perm=[0, 2, 1, 3]))
+    graph.node.append(node_of("Reshape", "beside shape"))
     graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, [5, 2, 26]))
     function = simplify(import_relax(load_model(model)))["main"]
     assert not [b for b in bindings(function) if is_op(b.value, "relax.permute_dims")]
@@ -130,34 +137,25 @@ def test_a_network_that_reads_text():
         **{"height": ints(2), "batch": ints(1), "ways": ints(ways), "hidden": ints(hidden)},
         **{"beside": ints(0, 0, -1), "rows": ints(-1, ways * hidden), "steps": ints(13, 3, 7)},
     }
-    nodes = [
-        helper.make_node("Conv", ["x", "kernel"], ["maps"], pads=[0, 1, 0, 1]),
-        helper.make_node("Relu", ["maps"], ["positive"]),
-        helper.make_node("Squeeze", ["positive", "height"], ["columns"]),
-        helper.make_node("Transpose", ["columns"], ["s0"], perm=[2, 0, 1]),
-    ]
+    text = """maps = Conv<pads = [0, 1, 0, 1]>(x, kernel)
+    positive = Relu(maps)
+    columns = Squeeze(positive, height)
+    s0 = Transpose<perm = [2, 0, 1]>(columns)"""
     for i in range(2):
-        nodes += [
-            helper.make_node("Shape", [f"s{i}"], [f"shape{i}"], start=1, end=2),
-            helper.make_node("Concat", ["ways", f"shape{i}", "hidden"], [f"state{i}"], axis=0),
-            helper.make_node("ConstantOfShape", [f"state{i}"], [f"zeros{i}"]),
-            helper.make_node(
-                "LSTM",
-                [f"s{i}", f"w{i}", f"r{i}", f"b{i}", "", f"zeros{i}", f"zeros{i}"],
-                [f"apart{i}", f"h{i}", f"c{i}"],
-                hidden_size=hidden,
-                direction="bidirectional",
-            ),
-            helper.make_node("Transpose", [f"apart{i}"], [f"t{i}"], perm=[0, 2, 1, 3]),
-            helper.make_node("Reshape", [f"t{i}", "beside"], [f"s{i + 1}"]),
-        ]
-    nodes += [
-        helper.make_node("Reshape", ["s2", "rows"], ["flat"]),
-        helper.make_node("Gemm", ["flat", "words"], ["scores"]),
-        helper.make_node("Reshape", ["scores", "steps"], ["y"]),
-    ]
+        text += f"""
+    shape{i} = Shape<start = 1, end = 2>(s{i})
+    state{i} = Concat<axis = 0>(ways, shape{i}, hidden)
+    zeros{i} = ConstantOfShape(state{i})
+    apart{i}, h{i}, c{i} = LSTM<hidden_size = {hidden}, direction = "bidirectional">
+        (s{i}, w{i}, r{i}, b{i}, , zeros{i}, zeros{i})
+    t{i} = Transpose<perm = [0, 2, 1, 3]>(apart{i})
+    s{i + 1} = Reshape(t{i}, beside)"""
+    text += """
+    flat = Reshape(s2, rows)
+    scores = Gemm(flat, words)
+    y = Reshape(scores, steps)"""
     feeds = {"x": random.standard_normal((3, 1, 4, 13)).astype(np.float32)}
-    model = make_model(nodes, feeds, constants)
+    model = make_model(nodes_of(text), feeds, constants)
     with neocpu.compile(model) as compiled:
         found = compiled.module()(feeds["x"])
     np.testing.assert_allclose(found, run_onnxruntime(model, feeds)[0], rtol=1e-4, atol=1e-5)

@@ -4,8 +4,15 @@ import itertools
 
 import numpy as np
 import pytest
-from differential import assert_matches_onnxruntime, check, ints, make_model, random, run_imported
-from onnx import helper
+from differential import (
+    assert_matches_onnxruntime,
+    check,
+    ints,
+    make_model,
+    node_of,
+    random,
+    run_imported,
+)
 
 from neocpu.verification.reference.runner import run_reference
 
@@ -29,9 +36,7 @@ def grid_of(*shape, seed=1):
     ],
 )
 def test_images(data, points, mode, padding, align):
-    node = helper.make_node(
-        "GridSample", ["x", "g"], ["y"], mode=mode, padding_mode=padding, align_corners=align
-    )
+    node = node_of("GridSample", "x g", mode=mode, padding_mode=padding, align_corners=align)
     feeds = {"x": random(*data), "g": grid_of(data[0], *points, 2)}
     assert_matches_onnxruntime(make_model([node], feeds, opset=20), feeds)
 
@@ -41,7 +46,7 @@ def test_images(data, points, mode, padding, align):
 )
 @pytest.mark.parametrize("channels", [2, 17])
 def test_volumes(channels, mode, padding):
-    node = helper.make_node("GridSample", ["x", "g"], ["y"], mode=mode, padding_mode=padding)
+    node = node_of("GridSample", "x g", mode=mode, padding_mode=padding)
     feeds = {"x": random(2, channels, 4, 5, 3), "g": grid_of(2, 3, 7, 4, 3)}
     assert_matches_onnxruntime(make_model([node], feeds, opset=20), feeds)
 
@@ -52,7 +57,7 @@ def test_zeros_beside_an_image_are_zeros_whatever_is_at_its_border(channels):
     x[:, :, :, 0], x[:, :, 3, :] = np.inf, np.nan
     places = np.array([[-3, 0], [0, 3], [2, 2], [0.25, -0.25], [np.nan, 0.1]], np.float32)
     feeds = {"x": x, "g": np.tile(places, (4, 1))[None, None]}
-    node = helper.make_node("GridSample", ["x", "g"], ["y"])
+    node = node_of("GridSample", "x g")
     made = make_model([node], feeds, opset=20)
     _, _, (found,) = run_imported(made, feeds)
     np.testing.assert_array_equal(found[..., :3], 0)
@@ -61,7 +66,7 @@ def test_zeros_beside_an_image_are_zeros_whatever_is_at_its_border(channels):
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "uint8", "int32"])
 def test_other_types_of_data(dtype):
-    node = helper.make_node("GridSample", ["x", "g"], ["y"])
+    node = node_of("GridSample", "x g")
     x = 40 * np.abs(random(1, 3, 5, 6))
     feeds = {"x": x.clip(0, 120).astype(dtype), "g": grid_of(1, 4, 4, 2)}
     made = make_model([node], feeds, opset=20)

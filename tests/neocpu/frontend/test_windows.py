@@ -20,6 +20,7 @@ from tests.neocpu.frontend.differential import (
     floats,
     ints,
     make_model,
+    node_of,
     one_op,
     random,
     run_imported,
@@ -194,19 +195,17 @@ def test_resize_of_one_row_or_column(mode, coordinates, shape, sizes):
     check("Resize", None, None, ints(2, 3, *sizes), x=random(2, 3, *shape), **attrs)
 
 
-def test_resize_becomes_the_native_operator_where_it_is_exact():
-    twice = floats(1, 1, 2, 2)
-    for attrs in (
-        {
-            "mode": "nearest",
-            "coordinate_transformation_mode": "asymmetric",
-            "nearest_mode": "floor",
-        },
-        {"mode": "nearest"},
-        {"mode": "linear"},
-        {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
-    ):
-        assert check("Resize", None, twice, **attrs) == ["image.resize2d"]
+@pytest.mark.parametrize(
+    ("mode", "attrs"),
+    [
+        ("nearest", {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}),
+        ("nearest", {}),
+        ("linear", {}),
+        ("linear", {"coordinate_transformation_mode": "align_corners"}),
+    ],
+)
+def test_resize_becomes_the_native_operator_where_it_is_exact(mode, attrs):
+    assert check("Resize", None, floats(1, 1, 2, 2), mode=mode, **attrs) == ["image.resize2d"]
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
@@ -226,14 +225,14 @@ def test_resize_variants(mode):
     )
 
 
-@pytest.mark.parametrize("opset", [7, 8])
-def test_old_upsample_by_attribute(opset):
-    check("Upsample", opset=opset, scales=[1.0, 1.0, 2.0, 3.0], mode="nearest")
-
-
-@pytest.mark.parametrize("mode", ["nearest", "linear"])
-def test_upsample_9(mode):
-    check("Upsample", floats(1, 1, 2, 2), opset=9, mode=mode)
+def test_old_upsampling():
+    twice = floats(1, 1, 2, 2)
+    for opset in (7, 8):
+        check("Upsample", opset=opset, scales=[1.0, 1.0, 2.0, 3.0], mode="nearest")
+    for mode in ("nearest", "linear"):
+        check("Upsample", twice, opset=9, mode=mode)
+    check("Resize", twice, opset=10, mode="nearest")
+    check("Resize", floats(), twice, opset=11, mode="nearest")
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
@@ -246,12 +245,6 @@ def test_old_resize_that_shrinks(scales, mode):
     assert_matches_onnxruntime(model, {"x": DATA})
     truth = run_reference(model, {"x": DATA})["y"]
     np.testing.assert_allclose(truth, run_onnxruntime(model, {"x": DATA})[0], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("opset", [10, 11])
-def test_old_resize(opset):
-    constants = [floats(1, 1, 2, 2)] if opset == 10 else [floats(), floats(1, 1, 2, 2)]
-    check("Resize", *constants, opset=opset, mode="nearest")
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "int64"])
@@ -298,10 +291,8 @@ def test_smoothing_to_a_size_that_float32_rounds_up():
 
 def test_pads_and_the_last_window_of_ceil_mode():
     nodes = [
-        helper.make_node("Pad", ["x", "p"], ["a"]),
-        helper.make_node(
-            *("AveragePool", ["a"], ["y"]), kernel_shape=[3, 3], strides=[3, 3], ceil_mode=1
-        ),
+        node_of("Pad", "x p", "a"),
+        node_of("AveragePool", "a", kernel_shape=[3, 3], strides=[3, 3], ceil_mode=1),
     ]
     feeds = {"x": random(1, 3, 2, 2)}
     model = make_model(nodes, feeds, {"p": ints(0, 0, 1, 1, 0, 0, 1, 1)})
@@ -315,8 +306,9 @@ def test_pads_and_the_last_window_of_ceil_mode():
 def test_regions(mode, samples, bins, channels):
     corners = [[0, 0, 5, 5], [1, 2, 7, 6], [-3, -3, 20, 20], [2, 2, 2, 2], [5, 5, 3, 3]]
     feeds = {"x": random(2, channels, 8, 8), "r": np.array(corners, np.float32)}
-    node = helper.make_node(
-        *("RoiAlign", ["x", "r", "i"], ["y"]),
+    node = node_of(
+        "RoiAlign",
+        "x r i",
         output_height=bins[0],
         output_width=bins[1],
         mode=mode,
@@ -329,10 +321,8 @@ def test_regions(mode, samples, bins, channels):
 
 def test_unpooling_to_a_shape():
     nodes = [
-        helper.make_node("MaxPool", ["x"], ["p", "i"], kernel_shape=[2, 2], strides=[2, 2]),
-        helper.make_node(
-            *("MaxUnpool", ["p", "i", "s"], ["y"]), kernel_shape=[2, 2], strides=[2, 2]
-        ),
+        node_of("MaxPool", "x", "p i", kernel_shape=[2, 2], strides=[2, 2]),
+        node_of("MaxUnpool", "p i s", kernel_shape=[2, 2], strides=[2, 2]),
     ]
     feeds = {"x": random(1, 2, 5, 5)}
     model = make_model(nodes, feeds, {"s": ints(1, 2, 5, 5)}, like_first_input=True)
@@ -341,7 +331,7 @@ def test_unpooling_to_a_shape():
 
 def test_one_hot_of_values_that_are_inputs():
     feeds = {"x": ints(0, 2, -1), "v": floats(0.5, 2)}
-    model = make_model([helper.make_node("OneHot", ["x", "d", "v"], ["y"])], feeds, {"d": ints(5)})
+    model = make_model([node_of("OneHot", "x d v")], feeds, {"d": ints(5)})
     assert_matches_onnxruntime(model, feeds)
 
 

@@ -38,8 +38,7 @@ g (float[1,8,9,7] x, bool c) => (float[1,8,9,7] y) {
 
 
 WHILE_SMALL = """
-g (float[3,4] x, float most, bool first) => (float[3,4] y) {
-  count = Constant<value = int64 {6}>()
+g (float[3,4] x, float most, bool first) => (float[3,4] y) <int64 count = {6}> {
   y = Loop (count, first, x) <body = b (int64 i, bool c, float[] s) => (bool again, float[] t) {
     t = Add(s, x)
     size = ReduceMax<keepdims = 0>(t)

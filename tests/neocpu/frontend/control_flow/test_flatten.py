@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError, UsageError
 from neocpu.frontend.load import load_model
@@ -39,13 +38,11 @@ def test_a_constant_condition_takes_a_branch():
 
 #: The condition that PyTorch writes for `squeeze`, about a shape that only `--shape` fixes.
 SQUEEZE = """
-g (float[n,m] x) => (float[k] y) {
+g (float[n,m] x) => (float[k] y)
+<int64 zero = {0}, int64[1] one = {1}, int64[1] axis = {0}> {
   shape = Shape(x)
-  zero = Constant<value = int64 {0}>()
-  one = Constant<value = int64[1] {1}>()
   first = Gather<axis = 0>(shape, zero)
   is_one = Equal(first, one)
-  axis = Constant<value = int64[1] {0}>()
   y = If (is_one) <then_branch = t () => (float[] a) { a = Squeeze(x, axis) },
                    else_branch = e () => (float[] b) { b = Identity(x) }>
 }
@@ -54,20 +51,14 @@ g (float[n,m] x) => (float[k] y) {
 
 @pytest.mark.parametrize(("shape", "expected"), [((1, 4), (4,)), ((3, 4), (3, 4))])
 def test_a_condition_on_a_frozen_shape(shape, expected):
-    model = parsed(
-        SQUEEZE.replace("at = Constant<value_ints = [0]>()", "").replace("at)", "zeros)")
-    )
-    model.graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.int64), "zeros"))
-    loaded = load_model(model, {"x": shape})
+    loaded = load_model(parsed(SQUEEZE), {"x": shape})
     assert loaded.outputs[0].shape == expected
     assert "Where" not in [node.op_type for node in loaded.simplified.graph.node]
 
 
 SEQUENCES = {
     "a list that a loop fills": """
-g (float[3,4] x) => (float[12,4] y) {
-  count = Constant<value = int64 {4}>()
-  yes = Constant<value = bool {1}>()
+g (float[3,4] x) => (float[12,4] y) <int64 count = {4}, bool yes = {1}> {
   empty = SequenceEmpty<dtype = 1>()
   list = Loop (count, yes, empty) <body = b (int64 i, bool c, seq(float) l)
       => (bool again, seq(float) m) {
@@ -79,11 +70,8 @@ g (float[3,4] x) => (float[12,4] y) {
   y = ConcatFromSequence<axis = 0>(list)
 }""",
     "parts": """
-g (float[3,4] x) => (float[3,2] y, float[4] z, int64 n, float[2,3] w, float[4] v) {
-  sizes = Constant<value = int64[3] {1, 1, 2}>()
-  two = Constant<value = int64 {2}>()
-  minus = Constant<value = int64 {-2}>()
-  three = Constant<value = int64 {3}>()
+g (float[3,4] x) => (float[3,2] y, float[4] z, int64 n, float[2,3] w, float[4] v)
+<int64[3] sizes = {1, 1, 2}, int64 two = {2}, int64 minus = {-2}, int64 three = {3}> {
   parts = SplitToSequence<axis = 1>(x, sizes)
   y = SequenceAt(parts, two)
   rows = SplitToSequence<axis = 0, keepdims = 0>(x)
@@ -99,9 +87,7 @@ g (float[3,4] x) => (float[3,2] y, float[4] z, int64 n, float[2,3] w, float[4] v
   w = ConcatFromSequence<axis = 0, new_axis = 1>(fewest)
 }""",
     "lists that data select": """
-g (float[3,4] x, bool c) => (float[3,4] y, float[2,3,4] z) {
-  one = Constant<value = int64 {1}>()
-  zero = Constant<value = int64 {0}>()
+g (float[3,4] x, bool c) => (float[3,4] y, float[2,3,4] z) <int64 one = {1}, int64 zero = {0}> {
   list = If (c) <
     then_branch = t () => (seq(float) l) { a = Exp(x) l = SequenceConstruct(x, a) },
     else_branch = e () => (seq(float) m) {
@@ -111,8 +97,7 @@ g (float[3,4] x, bool c) => (float[3,4] y, float[2,3,4] z) {
   z = ConcatFromSequence<axis = 0, new_axis = 1>(list)
 }""",
     "as often as a list is long": """
-g (float[3,4] x) => (float[3,4] y) {
-  zero = Constant<value = float {0}>()
+g (float[3,4] x) => (float[3,4] y) <float zero = {0}> {
   rows = SplitToSequence<axis = 0>(x)
   n = SequenceLength(rows)
   yes = Constant<value = bool {1}>()
@@ -226,27 +211,23 @@ g (float[3,4] x) => (float[3,4] y) {
     t = Exp(s) z = Constant<value = float {0}>() m = ReduceMax<keepdims = 0>(t) d = Less(m, z) }>
 }"""),
     "Loop 'y': data decide when it ends, and so how many rows": parsed("""
-g (float[3,4] x, bool c) => (float[3,4] y, float[n,3,4] rows) {
-  count = Constant<value = int64 {6}>()
+g (float[3,4] x, bool c) => (float[3,4] y, float[n,3,4] rows) <int64 count = {6}> {
   y, rows = Loop (count, c, x) <body = b (int64 i, bool k, float[] s)
       => (bool d, float[] t, float[] r) {
     d = Identity(k) t = Exp(s) r = Exp(t) }>
 }"""),
     "Loop 'y': the model's loops, written out, have more than 20000 nodes": parsed("""
-g (float[3,4] x) => (float[3,4] y) {
-  count = Constant<value = int64 {1000000}>()
+g (float[3,4] x) => (float[3,4] y) <int64 count = {1000000}> {
   y = Loop (count, , x) <body = b (int64 i, bool c, float[] s) => (bool d, float[] t) {
     d = Identity(c) t = Concat<axis = 0>(s, x) }>
 }"""),
     "Loop 'y' never ends; export the model with a constant trip count": parsed("""
-g (float[3,4] x) => (float[3,4] y) {
-  yes = Constant<value = bool {1}>()
+g (float[3,4] x) => (float[3,4] y) <bool yes = {1}> {
   y = Loop (, yes, x) <body = b (int64 i, bool c, float[] s) => (bool d, float[] t) {
     d = Identity(c) t = Sin(s) }>
 }"""),
     "Loop 'y' runs no times, so its output 'rows' has no elements": parsed("""
-g (float[3,4] x) => (float[3,4] y, float[n,3,4] rows) {
-  count = Constant<value = int64 {0}>()
+g (float[3,4] x) => (float[3,4] y, float[n,3,4] rows) <int64 count = {0}> {
   y, rows = Loop (count, , x) <body = b (int64 i, bool k, float[] s)
       => (bool d, float[] t, float[] r) {
     d = Identity(k) t = Exp(s) r = Exp(t) }>
@@ -257,8 +238,7 @@ g (float[3,4] x, int64 n) => (float[3,4] y) {
   y = SequenceAt(l, n)
 }"""),
     "SequenceAt 'y' takes element 2 of a sequence of 2": parsed("""
-g (float[3,4] x) => (float[3,4] y) {
-  two = Constant<value = int64 {2}>()
+g (float[3,4] x) => (float[3,4] y) <int64 two = {2}> {
   l = SequenceConstruct(x, x)
   y = SequenceAt(l, two)
 }"""),
@@ -268,8 +248,7 @@ g (float[3,4] x, int64 n) => (float[3,4] y) {
   y = ConcatFromSequence<axis = 0>(l)
 }"""),
     "has 1 or 2 elements": parsed("""
-g (float[3,4] x, bool c) => (float[3,4] y) {
-  zero = Constant<value = int64 {0}>()
+g (float[3,4] x, bool c) => (float[3,4] y) <int64 zero = {0}> {
   l = If (c) <then_branch = t () => (seq(float) p) { p = SequenceConstruct(x) },
               else_branch = e () => (seq(float) q) { q = SequenceConstruct(x, x) }>
   y = SequenceAt(l, zero)

@@ -14,8 +14,7 @@ from tests.neocpu.frontend.control_flow.flat_comparison import NO, YES, X, compa
 LOOPS = {
     # Counted: states, rows, the number of the step, a value of the outer graph.
     "counted": """
-g (float[3,4] x) => (float[3,4] y, float[5,3,4] rows, float[5] sums) {
-  count = Constant<value = int64 {5}>()
+g (float[3,4] x) => (float[3,4] y, float[5,3,4] rows, float[5] sums) <int64 count = {5}> {
   y, rows, sums = Loop (count, , x) <body = b (int64 i, bool c, float[3,4] s)
       => (bool again, float[3,4] t, float[3,4] row, float sum) {
     again = Identity(c)
@@ -27,9 +26,7 @@ g (float[3,4] x) => (float[3,4] y, float[5,3,4] rows, float[5] sums) {
 }""",
     # A counter that is a vector of one element, as PyTorch's scripts declare it.
     "counted by vectors": """
-g (float[3,4] x) => (float[1,4] y) {
-  count = Constant<value = int64 {2}>()
-  yes = Constant<value = bool {1}>()
+g (float[3,4] x) => (float[1,4] y) <int64 count = {2}, bool yes = {1}> {
   y = Loop (count, yes, x) <body = b (int64[1] i, bool c, float[] s) => (bool again, float[] t) {
     again = Identity(c)
     one = Constant<value_ints = [1]>()
@@ -40,9 +37,7 @@ g (float[3,4] x) => (float[1,4] y) {
 }""",
     # A state whose shape grows.
     "growing": """
-g (float[3,4] x) => (float[24,4] y) {
-  count = Constant<value = int64 {3}>()
-  yes = Constant<value = bool {1}>()
+g (float[3,4] x) => (float[24,4] y) <int64 count = {3}, bool yes = {1}> {
   y = Loop (count, yes, x) <body = b (int64 i, bool c, float[] s) => (bool again, float[] t) {
     again = Identity(c)
     t = Concat<axis = 0>(s, s)
@@ -50,10 +45,8 @@ g (float[3,4] x) => (float[24,4] y) {
 }""",
     # `while i < 4`, as PyTorch's scripts have it: the condition is constant, step by step.
     "while": """
-g (float[3,4] x) => (float[3,4] y, int64 n) {
-  many = Constant<value = int64 {9223372036854775807}>()
-  zero = Constant<value = int64 {0}>()
-  four = Constant<value = int64 {4}>()
+g (float[3,4] x) => (float[3,4] y, int64 n)
+<int64 many = {9223372036854775807}, int64 zero = {0}, int64 four = {4}> {
   yes = Less(zero, four)
   y, n = Loop (many, yes, x, zero) <body = b (int64 i, bool c, float[] s, int64 j)
       => (bool again, float[] t, int64 k) {
@@ -65,9 +58,7 @@ g (float[3,4] x) => (float[3,4] y, int64 n) {
 }""",
     # No step at all.
     "never": """
-g (float[3,4] x) => (float[3,4] y) {
-  count = Constant<value = int64 {7}>()
-  no = Constant<value = bool {0}>()
+g (float[3,4] x) => (float[3,4] y) <int64 count = {7}, bool no = {0}> {
   s = Loop (count, no, x) <body = b (int64 i, bool c, float[] s) => (bool again, float[] t) {
     again = Identity(c)
     t = Exp(s)
@@ -76,9 +67,7 @@ g (float[3,4] x) => (float[3,4] y) {
 }""",
     # Names of the body that the outer graph has too, and a loop in a branch in a loop.
     "nested": """
-g (float[3,4] x, bool c) => (float[3,4] y, float[2,3,4] rows) {
-  count = Constant<value = int64 {2}>()
-  yes = Constant<value = bool {1}>()
+g (float[3,4] x, bool c) => (float[3,4] y, float[2,3,4] rows) <int64 count = {2}, bool yes = {1}> {
   t = Exp(x)
   y, rows = Loop (count, yes, x) <body = b (int64 i, bool k, float[] s)
       => (bool again, float[] u, float[] row) {
@@ -107,8 +96,7 @@ def test_loops(name):
 
 def test_data_decide_whether_a_loop_runs():
     model = parsed("""
-g (float[3,4] x, bool c) => (float[3,4] y) {
-  count = Constant<value = int64 {3}>()
+g (float[3,4] x, bool c) => (float[3,4] y) <int64 count = {3}> {
   y = Loop (count, c, x) <body = b (int64 i, bool k, float[] s) => (bool d, float[] t) {
     d = Identity(k) t = Sin(s) }>
 }""")
@@ -153,10 +141,7 @@ def test_scans_of_different_lengths_are_refused():
 
 def test_steps_that_take_an_element_each_share_a_split():
     model = parsed("""
-g (float[5,4] x) => (float[4] y) {
-  count = Constant<value = int64 {5}>()
-  zero = Constant<value = int64 {0}>()
-  last = Constant<value = int64 {-1}>()
+g (float[5,4] x) => (float[4] y) <int64 count = {5}, int64 zero = {0}, int64 last = {-1}> {
   start = Gather<axis = 0>(x, zero)
   end = Gather<axis = -2>(x, last)
   first = Add(start, end)
@@ -174,7 +159,7 @@ g (float[5,4] x) => (float[4] y) {
 
 def test_weights_of_a_body_are_there_once():
     model = parsed(LOOPS["counted"])
-    body = model.graph.node[1].attribute[0].g
+    body = model.graph.node[0].attribute[0].g
     body.initializer.append(numpy_helper.from_array(np.full((3, 4), 2, np.float32), "w"))
     body.node[2].input[1] = "w"
     graph = compare(model, {"x": X})

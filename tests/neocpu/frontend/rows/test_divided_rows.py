@@ -9,8 +9,13 @@ from onnx import TensorProto, helper
 from neocpu.frontend.load import load_model
 from neocpu.frontend.rows import divided_rows
 from neocpu.frontend.rows.divided_rows import FEWEST
-from tests.neocpu.frontend.differential import run_onnxruntime
-from tests.neocpu.frontend.selections import run_bounded, selection_model, selections
+from tests.neocpu.frontend.differential import node_of, run_onnxruntime
+from tests.neocpu.frontend.selections import (
+    assert_as_onnxruntime,
+    run_bounded,
+    selection_model,
+    selections,
+)
 from tests.neocpu.two_stage import MOST, SIDE, two_stages
 
 OF_IMAGES = 3
@@ -52,18 +57,15 @@ def test_dense_layers_are_divided_into_parts_of_a_few_rows(monkeypatch):
         "second": rng.standard_normal((5, 2)).astype(np.float32),
     }
     layers = [
-        helper.make_node("Gemm", ["rows", "first", "bias"], ["hidden"], transB=1),
-        helper.make_node("Relu", ["hidden"], ["positive"]),
-        helper.make_node("MatMul", ["positive", "second"], ["classes"]),
-        helper.make_node("Softmax", ["classes"], ["likely"], axis=1),
+        node_of("Gemm", "rows first bias", "hidden", transB=1),
+        node_of("Relu", "hidden", "positive"),
+        node_of("MatMul", "positive second", "classes"),
+        node_of("Softmax", "classes", "likely", axis=1),
     ]
     model = selection_model(layers, ["likely"], constants)
-    loaded = load_model(model)
+    loaded = assert_as_onnxruntime(model, selections())
     made = [each.op_type for each in loaded.bounded.graph.node]
     assert made.count("Gemm") == made.count("MatMul") == made.count("Where") == 4
-    for feeds in selections():
-        (mine,), (want,) = run_bounded(loaded, feeds).values(), run_onnxruntime(model, feeds)
-        np.testing.assert_allclose(mine, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["INT32", "DOUBLE"])
@@ -72,12 +74,6 @@ def test_a_skipped_part_has_the_element_type_of_its_layer(monkeypatch, kind):
     monkeypatch.setattr(divided_rows, "_LEAST_PRODUCTS", 1)
     number = TensorProto.DataType.Value(kind)
     weights = np.arange(-7, 8).reshape(3, 5).astype(helper.tensor_dtype_to_np_dtype(number))
-    layers = [
-        helper.make_node("Cast", ["rows"], ["cast"], to=number),
-        helper.make_node("MatMul", ["cast", "weights"], ["sums"]),
-    ]
+    layers = [node_of("Cast", "rows", "cast", to=number), node_of("MatMul", "cast weights", "sums")]
     model = selection_model(layers, ["sums"], {"weights": weights})
-    loaded = load_model(model)
-    for feeds in selections():
-        (mine,), (want,) = run_bounded(loaded, feeds).values(), run_onnxruntime(model, feeds)
-        np.testing.assert_array_equal(mine, want)
+    assert_as_onnxruntime(model, selections())

@@ -3,145 +3,109 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
 from differential import run_onnxruntime
-from onnx import TensorProto, helper, numpy_helper
 
 import neocpu
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.load import load_model
-from tests.neocpu.frontend.selections import node
+from tests.neocpu.frontend.control_flow.control_flow_models import parsed
 
 FOUND, MAPS, HEIGHT, WIDTH = 5, 3, 7, 9
-NUMBERS = {
-    "zero": np.array(0, np.int64),
-    "c_zero": np.array([0], np.int64),
-    "c_one": np.array([1], np.int64),
-    "c_two": np.array([2], np.int64),
-    "two": np.array(2, np.int64),
-    "one": np.array(1, np.int64),
-    "flat": np.array([MAPS, -1], np.int64),
-    "row": np.array([-1], np.int64),
-    "half": np.array(0.5, np.float32),
-    "least": np.array(1.0, np.float32),
-    "going": np.array(True),
-    "no_rows": np.array([0, 3], np.int64),
-    "no_scores": np.array([0], np.int64),
-    "diagonal": np.arange(MAPS) * (MAPS * MAPS + MAPS + 1),
-}
 
+#: The body as PyTorch writes it.
+BODY = """
+b (int64 i, bool c, float[p,3,3] places_before, float[q,3] scores_before)
+    => (bool goes_on, float[] places_after, float[] scores_after) {
+  maps_i = Gather<axis = 0>(maps, i)
+  across_i = Gather<axis = 0>(across, i)
+  down_i = Gather<axis = 0>(down, i)
+  widths_i = Gather<axis = 0>(widths, i)
+  heights_i = Gather<axis = 0>(heights, i)
+  lefts_i = Gather<axis = 0>(lefts, i)
+  tops_i = Gather<axis = 0>(tops, i)
+  scale_x = Div(widths_i, across_i)
+  scale_y = Div(heights_i, down_i)
+  maps4 = Unsqueeze(maps_i, c_one)
+  down_1 = Unsqueeze(down_i, c_zero)
+  across_1 = Unsqueeze(across_i, c_zero)
+  sides = Concat<axis = 0>(down_1, across_1)
+  sides_64 = Cast<to = 7>(sides)
+  shape4 = Shape(maps4)
+  shape2 = Slice(shape4, c_zero, c_two, c_zero)
+  sizes = Concat<axis = 0>(shape2, sides_64)
+  resized = Resize<mode = "cubic", cubic_coeff_a = CUBIC>(maps4, , , sizes)
+  whole = Gather<axis = 1>(resized, zero)
+  shape = Shape(whole)
+  w = Gather<axis = 0>(shape, two)
+  lines = Reshape(whole, flat)
+  place = ArgMax<axis = 1, keepdims = 0>(lines)
+  x = Mod(place, w)
+  y = Div(place, w)
+  chosen = Gather<axis = 1>(whole, y)
+  best = Gather<axis = 2>(chosen, x)
+  all = Reshape(best, row)
+  scores_i = Gather<axis = 0>(all, diagonal)
+  x_f = Cast<to = 1>(x)
+  x_c = Add(half, x_f)
+  x_s = Mul(x_c, scale_x)
+  x_p = Add(x_s, lefts_i)
+  x_r = Unsqueeze(x_p, c_zero)
+  y_f = Cast<to = 1>(y)
+  y_c = Add(half, y_f)
+  y_s = Mul(y_c, scale_y)
+  y_p = Add(y_s, tops_i)
+  y_r = Unsqueeze(y_p, c_zero)
+  count = Shape(y_p)
+  seen = ConstantOfShape<value = float[1] {1}>(count)
+  seen_r = Unsqueeze(seen, c_zero)
+  places_i = Concat<axis = 0>(x_r, y_r, seen_r)
+  places_r = Unsqueeze(places_i, REPEATED)
+  places_f = Cast<to = 1>(places_before)
+  places_after = Concat<axis = 0>(places_f, places_r)
+  scores_r = Unsqueeze(scores_i, c_zero)
+  scores_after = Concat<axis = 0>(scores_before, scores_r)
+  goes_on = Identity(going)
+}"""
 
-def body(cubic: float, repeated: str) -> onnx.GraphProto:
-    """Return the body as PyTorch writes it; ``repeated`` is the axis that rows are joined along."""
-    gathers = ("maps", "across", "down", "widths", "heights", "lefts", "tops")
-    nodes = [node("Gather", [name, "i"], [f"{name}_i"], axis=0) for name in gathers]
-    nodes += [
-        node("Div", ["widths_i", "across_i"], ["scale_x"]),
-        node("Div", ["heights_i", "down_i"], ["scale_y"]),
-        node("Unsqueeze", ["maps_i", "c_one"], ["maps4"]),
-        node("Unsqueeze", ["down_i", "c_zero"], ["down_1"]),
-        node("Unsqueeze", ["across_i", "c_zero"], ["across_1"]),
-        node("Concat", ["down_1", "across_1"], ["sides"], axis=0),
-        node("Cast", ["sides"], ["sides_64"], to=TensorProto.INT64),
-        node("Shape", ["maps4"], ["shape4"]),
-        node("Slice", ["shape4", "c_zero", "c_two", "c_zero"], ["shape2"]),
-        node("Concat", ["shape2", "sides_64"], ["sizes"], axis=0),
-        node("Resize", ["maps4", "", "", "sizes"], ["resized"], mode="cubic", cubic_coeff_a=cubic),
-        node("Gather", ["resized", "zero"], ["whole"], axis=1),
-        node("Shape", ["whole"], ["shape"]),
-        node("Gather", ["shape", "two"], ["w"], axis=0),
-        node("Reshape", ["whole", "flat"], ["lines"]),
-        node("ArgMax", ["lines"], ["place"], axis=1, keepdims=0),
-        node("Mod", ["place", "w"], ["x"]),
-        node("Div", ["place", "w"], ["y"]),
-        node("Gather", ["whole", "y"], ["chosen"], axis=1),
-        node("Gather", ["chosen", "x"], ["best"], axis=2),
-        node("Reshape", ["best", "row"], ["all"]),
-        node("Gather", ["all", "diagonal"], ["scores_i"], axis=0),
-    ]
-    for axis, start in (("x", "lefts_i"), ("y", "tops_i")):
-        nodes += [
-            node("Cast", [axis], [f"{axis}_f"], to=TensorProto.FLOAT),
-            node("Add", ["half", f"{axis}_f"], [f"{axis}_c"]),
-            node("Mul", [f"{axis}_c", f"scale_{axis}"], [f"{axis}_s"]),
-            node("Add", [f"{axis}_s", start], [f"{axis}_p"]),
-            node("Unsqueeze", [f"{axis}_p", "c_zero"], [f"{axis}_r"]),
-        ]
-    one = numpy_helper.from_array(np.array([1], np.float32))
-    nodes += [
-        node("Shape", ["y_p"], ["count"]),
-        node("ConstantOfShape", ["count"], ["seen"], value=one),
-        node("Unsqueeze", ["seen", "c_zero"], ["seen_r"]),
-        node("Concat", ["x_r", "y_r", "seen_r"], ["places_i"], axis=0),
-        node("Unsqueeze", ["places_i", repeated], ["places_r"]),
-        node("Cast", ["places_before"], ["places_f"], to=TensorProto.FLOAT),
-        node("Concat", ["places_f", "places_r"], ["places_after"], axis=0),
-        node("Unsqueeze", ["scores_i", "c_zero"], ["scores_r"]),
-        node("Concat", ["scores_before", "scores_r"], ["scores_after"], axis=0),
-        node("Identity", ["going"], ["goes_on"]),
-    ]
-    inputs = [
-        helper.make_tensor_value_info("i", TensorProto.INT64, []),
-        helper.make_tensor_value_info("cond", TensorProto.BOOL, []),
-        helper.make_tensor_value_info("places_before", TensorProto.FLOAT, [None, 3, MAPS]),
-        helper.make_tensor_value_info("scores_before", TensorProto.FLOAT, [None, MAPS]),
-    ]
-    outputs = [
-        helper.make_tensor_value_info("goes_on", TensorProto.BOOL, []),
-        helper.make_tensor_value_info("places_after", TensorProto.FLOAT, None),
-        helper.make_tensor_value_info("scores_after", TensorProto.FLOAT, None),
-    ]
-    return helper.make_graph(nodes, "body", inputs, outputs)
+#: A loop over those detections that are kept.
+FINDING = """
+g (bool[5] keep, float[5,3,7,9] all_maps, float[5,4] boxes)
+    => (float[n,3,3] places, float[n,3] scores)
+<int64 zero = {0}, int64 two = {2}, int64[1] c_zero = {0}, int64[1] c_one = {1},
+ int64[1] c_two = {2}, int64[2] flat = {3, -1}, int64[1] row = {-1}, float half = {0.5},
+ float least = {1}, bool going = {1}, int64[2] no_rows = {0, 3}, int64[1] no_scores = {0},
+ int64[3] diagonal = {0, 13, 26}> {
+  kept = NonZero(keep)
+  which = Squeeze(kept, c_zero)
+  maps = Gather(all_maps, which)
+  some = Gather(boxes, which)
+  lefts_2, tops_2, right_2, down_2 = Split<axis = 1, num_outputs = 4>(some)
+  lefts = Squeeze(lefts_2, c_one)
+  right = Squeeze(right_2, c_one)
+  widths_any = Sub(right, lefts)
+  widths = Clip(widths_any, least)
+  across = Ceil(widths)
+  tops = Squeeze(tops_2, c_one)
+  bottom = Squeeze(down_2, c_one)
+  heights_any = Sub(bottom, tops)
+  heights = Clip(heights_any, least)
+  down = Ceil(heights)
+  counted_shape = Shape(COUNTED)
+  number = Gather(counted_shape, zero)
+  maps_shape = Shape(maps)
+  maps_each = Slice(maps_shape, c_one, c_two)
+  places_shape = Concat<axis = 0>(no_rows, maps_each)
+  places_0 = ConstantOfShape(places_shape)
+  scores_shape = Concat<axis = 0>(no_scores, maps_each)
+  scores_0 = ConstantOfShape(scores_shape)
+  places, scores = Loop (number, going, places_0, scores_0) <body = BODY>
+}"""
 
 
 def finding(cubic: float = -0.75, counted: str = "maps", repeated: str = "c_zero"):
-    """Return a model of a loop over those detections that are kept."""
-    nodes = [
-        node("NonZero", ["keep"], ["kept"]),
-        node("Squeeze", ["kept", "c_zero"], ["which"]),
-        node("Gather", ["all_maps", "which"], ["maps"]),
-        node("Gather", ["boxes", "which"], ["some"]),
-        node("Split", ["some"], ["lefts_2", "tops_2", "right_2", "down_2"], axis=1, num_outputs=4),
-    ]
-    for start, end, size, whole in (
-        ("lefts", "right", "widths", "across"),
-        ("tops", "down", "heights", "down"),
-    ):
-        nodes += [
-            node("Squeeze", [f"{start}_2", "c_one"], [start]),
-            node("Squeeze", [f"{end}_2", "c_one"], [f"{end}_end"]),
-            node("Sub", [f"{end}_end", start], [f"{size}_any"]),
-            node("Clip", [f"{size}_any", "least"], [size]),
-            node("Ceil", [size], [whole]),
-        ]
-    states = ["places_0", "scores_0"]
-    nodes += [
-        node("Shape", [counted], ["counted_shape"]),
-        node("Gather", ["counted_shape", "zero"], ["number"]),
-        node("Shape", ["maps"], ["maps_shape"]),
-        node("Slice", ["maps_shape", "c_one", "c_two"], ["maps_each"]),
-        node("Concat", ["no_rows", "maps_each"], ["places_shape"], axis=0),
-        node("ConstantOfShape", ["places_shape"], ["places_0"]),
-        node("Concat", ["no_scores", "maps_each"], ["scores_shape"], axis=0),
-        node("ConstantOfShape", ["scores_shape"], ["scores_0"]),
-        node("Loop", ["number", "going", *states], ["places", "scores"], name="find",
-             body=body(cubic, repeated)),
-    ]  # fmt: skip
-    kinds = {
-        "keep": (TensorProto.BOOL, [FOUND]),
-        "all_maps": (TensorProto.FLOAT, [FOUND, MAPS, HEIGHT, WIDTH]),
-        "boxes": (TensorProto.FLOAT, [FOUND, 4]),
-    }
-    outputs = {"places": ["n", 3, MAPS], "scores": ["n", MAPS]}
-    graph = helper.make_graph(
-        nodes,
-        "finding",
-        [helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()],
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in outputs.items()],
-        [numpy_helper.from_array(array, name) for name, array in NUMBERS.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    body = BODY.replace("CUBIC", str(cubic)).replace("REPEATED", repeated)
+    return parsed(FINDING.replace("COUNTED", counted).replace("BODY", body), opset=18)
 
 
 def test_the_loop_that_finds_keypoints_becomes_one_operator():
@@ -166,8 +130,8 @@ def test_the_loop_that_finds_keypoints_becomes_one_operator():
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        ({"cubic": -0.5}, "Loop 'find'"),
-        ({"repeated": "c_two"}, "Loop 'find'"),
+        ({"cubic": -0.5}, "Loop 'places'"),
+        ({"repeated": "c_two"}, "Loop 'places'"),
         ({"counted": "keep"}, "ResizedPeaks 'scores' .it does not run once for each"),
     ],
 )

@@ -3,95 +3,61 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.load import load_model
-from tests.neocpu.frontend.selections import assert_as_onnxruntime, node
+from tests.neocpu.frontend.control_flow.control_flow_models import parsed
+from tests.neocpu.frontend.selections import assert_as_onnxruntime
 
 MASKS, SIDE, HEIGHT, WIDTH = 6, 5, 13, 17
-NUMBERS = {
-    "zero": np.array(0, np.int64),
-    "one": np.array(1, np.int64),
-    "c_zero": np.array([0], np.int64),
-    "c_one": np.array([1], np.int64),
-    "ones": np.array([1, 1], np.int64),
-    "zeros": np.array([0, 0], np.int64),
-    "pairs": np.array([2, 2], np.int64),
-    "places": np.array([1, 0], np.int64),
-    "plane": np.array([0, 1], np.int64),
-    "image": np.array([HEIGHT, WIDTH], np.int64),
-    "nothing": np.zeros((0, HEIGHT, WIDTH), np.float32),
-}
+
+#: GROW is added to the extents of a box.
+PASTING = """
+g (bool[6] keep, float[6,1,5,5] masks, float[6,4] boxes) => (float[n,1,13,17] images)
+<int64 zero = {0}, int64[1] c_zero = {0}, int64[1] c_one = {1}, int64[2] ones = {1, 1},
+ int64[2] zeros = {0, 0}, int64[2] pairs = {2, 2}, int64[2] places = {1, 0},
+ int64[2] plane = {0, 1}, int64[2] image = {13, 17}, float[0,13,17] nothing = {}> {
+  kept = NonZero(keep)
+  which = Squeeze(kept, c_zero)
+  padded = Gather(masks, which)
+  floats = Gather(boxes, which)
+  corners = Cast<to = 7>(floats)
+  shape = Shape(padded)
+  number = Gather(shape, zero)
+  pasted = Loop (number, , nothing) <body = b (int64 i, bool going, float[] before)
+      => (bool goes_on, float[] after_it) {
+    mask = Gather(padded, i)
+    box = Gather(corners, i)
+    low_xy, high_xy = Split(box, pairs)
+    low = Gather(low_xy, places)
+    high = Gather(high_xy, places)
+    difference = Sub(high, low)
+    extents = Add(difference, GROW)
+    size = Max(extents, ones)
+    mask4 = Unsqueeze(mask, c_zero)
+    sizes = Concat<axis = 0>(ones, size)
+    resized = Resize<mode = "linear">(mask4, , , sizes)
+    flat = Squeeze(resized, plane)
+    start = Max(low, zeros)
+    after = Add(high, ones)
+    end = Min(after, image)
+    from = Sub(start, low)
+    to = Sub(end, low)
+    seen = Slice(flat, from, to)
+    rest = Sub(image, end)
+    pads = Concat<axis = 0>(start, rest)
+    whole = Pad(seen, pads)
+    row = Unsqueeze(whole, c_zero)
+    after_it = Concat<axis = 0>(before, row)
+    goes_on = Identity(going)
+  }>
+  images = Unsqueeze(pasted, c_one)
+}"""
 
 
-def body(grow: str) -> onnx.GraphProto:
-    """Return a loop's body; ``grow`` is added to the extents of a box."""
-    nodes = [
-        node("Gather", ["padded", "i"], ["mask"]),
-        node("Gather", ["corners", "i"], ["box"]),
-        node("Split", ["box", "pairs"], ["low_xy", "high_xy"]),
-        node("Gather", ["low_xy", "places"], ["low"]),
-        node("Gather", ["high_xy", "places"], ["high"]),
-        node("Sub", ["high", "low"], ["difference"]),
-        node("Add", ["difference", grow], ["extents"]),
-        node("Max", ["extents", "ones"], ["size"]),
-        node("Unsqueeze", ["mask", "c_zero"], ["mask4"]),
-        node("Concat", ["ones", "size"], ["sizes"], axis=0),
-        node("Resize", ["mask4", "", "", "sizes"], ["resized"], mode="linear"),
-        node("Squeeze", ["resized", "plane"], ["flat"]),
-        node("Max", ["low", "zeros"], ["start"]),
-        node("Add", ["high", "ones"], ["after"]),
-        node("Min", ["after", "image"], ["end"]),
-        node("Sub", ["start", "low"], ["from"]),
-        node("Sub", ["end", "low"], ["to"]),
-        node("Slice", ["flat", "from", "to"], ["seen"]),
-        node("Sub", ["image", "end"], ["rest"]),
-        node("Concat", ["start", "rest"], ["pads"], axis=0),
-        node("Pad", ["seen", "pads"], ["whole"]),
-        node("Unsqueeze", ["whole", "c_zero"], ["row"]),
-        node("Concat", ["before", "row"], ["after_it"], axis=0),
-        node("Identity", ["going"], ["goes_on"]),
-    ]
-    inputs = [
-        helper.make_tensor_value_info("i", TensorProto.INT64, []),
-        helper.make_tensor_value_info("going", TensorProto.BOOL, []),
-        helper.make_tensor_value_info("before", TensorProto.FLOAT, None),
-    ]
-    outputs = [
-        helper.make_tensor_value_info("goes_on", TensorProto.BOOL, []),
-        helper.make_tensor_value_info("after_it", TensorProto.FLOAT, None),
-    ]
-    return helper.make_graph(nodes, "body", inputs, outputs)
-
-
-def pasting(grow: str = "ones") -> onnx.ModelProto:
-    nodes = [
-        node("NonZero", ["keep"], ["kept"]),
-        node("Squeeze", ["kept", "c_zero"], ["which"]),
-        node("Gather", ["masks", "which"], ["padded"]),
-        node("Gather", ["boxes", "which"], ["floats"]),
-        node("Cast", ["floats"], ["corners"], to=TensorProto.INT64),
-        node("Shape", ["padded"], ["shape"]),
-        node("Gather", ["shape", "zero"], ["number"]),
-        node("Loop", ["number", "", "nothing"], ["pasted"], name="paste", body=body(grow)),
-        node("Unsqueeze", ["pasted", "c_one"], ["images"]),
-    ]
-    kinds = {
-        "keep": (TensorProto.BOOL, [MASKS]),
-        "masks": (TensorProto.FLOAT, [MASKS, 1, SIDE, SIDE]),
-        "boxes": (TensorProto.FLOAT, [MASKS, 4]),
-    }
-    graph = helper.make_graph(
-        nodes,
-        "pasting",
-        [helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()],
-        [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["n", 1, HEIGHT, WIDTH])],
-        [numpy_helper.from_array(array, name) for name, array in NUMBERS.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+def pasting(grow: str = "ones"):
+    return parsed(PASTING.replace("GROW", grow), opset=17)
 
 
 def test_the_loop_that_pastes_masks_becomes_products_of_matrices():

@@ -1,10 +1,12 @@
-"""Write scatters that change one slice as concatenations, as in PyTorch's ``x[:, 1:] += y``.
+"""Forms that converters do not take: empty tensors, scalars for lists, scatters of a slice.
 
-PyTorch exports it as a ScatterND whose indices name each changed element, with eight bytes for each
-coordinate: gigabytes for the information of a few numbers.
+PyTorch exports ``x[:, 1:] += y`` as a ScatterND whose indices name each changed element, with eight
+bytes for each coordinate: gigabytes for a few numbers. It becomes concatenations.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -13,7 +15,64 @@ from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 
-def join_slice_update(w: Writer) -> None:
+def drop_empty(w: Writer) -> None:
+    """Make a node's empty outputs constants, and drop its empty inputs, if there are any.
+
+    An empty output of the graph stays, and is refused later.
+    """
+    node, shapes = w.node, w.graph.shapes
+    results = [name for name in node.output if name]
+    empty = [name for name in results if math.prod(shapes.get(name, (1,))) == 0]
+    if not w.graph.results.isdisjoint(empty):
+        return
+    if empty and len(empty) == len(results):
+        for name in empty:
+            w.define(name, np.zeros(shapes[name]))
+    elif empty and node.op_type == "Split" and shapes.keys() >= set(node.output):
+        _split(w, empty)
+    elif node.op_type == "Concat":
+        filled = [name for name in node.input if math.prod(shapes.get(name, (1,))) > 0]
+        if filled and len(filled) < len(node.input):
+            w.give(w.op("Concat", *filled, axis=w.attribute("axis", 0)))
+
+
+def _split(w: Writer, empty: list[str]) -> None:
+    axis, start = int(w.attribute("axis", 0)), 0
+    for number, name in enumerate(w.node.output):
+        size = w.graph.shapes[name][axis]
+        if name in empty:
+            w.define(name, np.zeros(w.graph.shapes[name]))
+        else:
+            ends = w.const([start]), w.const([start + size]), w.const([axis])
+            w.give(w.op("Slice", w.input(0), *ends), number)
+        start += size
+
+
+def _split_constant(w: Writer) -> None:
+    """Make the parts of a constant constants, which ONNX's optimiser leaves."""
+    if w.input(0) not in w.graph.constants or not w.graph.shapes.keys() >= set(w.node.output):
+        return
+    axis, start = int(w.attribute("axis", 0)), 0
+    for output in w.node.output:
+        size = w.graph.shapes[output][axis]
+        w.define(output, w.constant(0).take(range(start, start + size), axis))
+        start += size
+
+
+def _list_numbers(w: Writer) -> None:
+    """Replace scalars by lists of one number, which converters need."""
+    given = list(w.node.input[1:])
+    listed = [
+        w.const([int(w.constant(i))])
+        if name in w.graph.constants and not w.constant(i).ndim
+        else name
+        for i, name in enumerate(given, 1)
+    ]
+    if listed != given:
+        w.give(w.op(w.node.op_type, w.input(0), *listed))
+
+
+def _join_slice_update(w: Writer) -> None:
     """ScatterND of one slice: by axis, the part before it, the updates, and the part after."""
     shapes = w.graph.shapes
     if w.attribute("reduction", "none") != "none" or not {*w.node.input} <= shapes.keys():
@@ -35,7 +94,6 @@ def join_slice_update(w: Writer) -> None:
 
 
 def _part(w: Writer, ranges: list[tuple[int, int]], last: tuple[int, int]) -> str:
-    """Write the slice of the data within ranges of its first axes."""
     starts, ends = zip(*ranges, last, strict=True)
     return w.op("Slice", w.input(0), w.const(starts), w.const(ends))
 
@@ -79,8 +137,7 @@ def _columns(graph: Graph, indices: str) -> list[Array] | None:
 def _value(graph: Graph, name: str) -> Array | None:
     """Return a known value; a repeated one is a view."""
     if name in graph.constants:
-        array: Array = array_of(graph.constants[name])
-        return array
+        return np.asarray(array_of(graph.constants[name]))
     node = graph.makers.get(name)
     if node is None or node.op_type not in ("Expand", "Unsqueeze"):
         return None
@@ -91,3 +148,12 @@ def _value(graph: Graph, name: str) -> Array | None:
     if node.op_type == "Unsqueeze":
         return np.expand_dims(source, numbers)
     return np.broadcast_to(source, np.broadcast_shapes(source.shape, numbers))
+
+
+EXPANSIONS = {
+    "ScatterND": _join_slice_update,
+    "Slice": _list_numbers,
+    "Split": _split_constant,
+    "Squeeze": _list_numbers,
+    "Unsqueeze": _list_numbers,
+}
