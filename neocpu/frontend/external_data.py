@@ -37,20 +37,10 @@ class _Place:
 
 
 def read_external_data(model: onnx.ModelProto, path: Path) -> None:
-    """Copy the data of all tensors that lie in other files into the model.
+    """Copy the data of all tensors that lie in other files into the model, in place.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        The model, changed in place.
-    path : Path
-        The model's file.
-
-    Raises
-    ------
-    ModelError
-        The file of a tensor is outside the model's folder, missing, or too short, or all tensors
-        take more memory than there is. The message names the first such tensor.
+    A `ModelError` names the first tensor whose file is outside the model's folder, missing or too
+    short, or says that all take more memory than there is.
     """
     found = [tensor for tensor in all_tensors(model) if uses_external_data(tensor)]
     total = sum(_each(_checked_bytes, tensor, path) for tensor in found)
@@ -77,10 +67,7 @@ def _each(step: Callable[[onnx.TensorProto, Path], _T], tensor: onnx.TensorProto
 def _checked_bytes(tensor: onnx.TensorProto, folder: Path) -> int:
     """Return the number of a tensor's bytes, which its file has.
 
-    Raises
-    ------
-    ValueError
-        The declaration is impossible; the message continues a sentence that begins with the tensor.
+    A ValueError continues a sentence that begins with the tensor, here and below.
     """
     if problem := declared_problem(tensor):
         raise ValueError(problem)
@@ -94,13 +81,7 @@ def _checked_bytes(tensor: onnx.TensorProto, folder: Path) -> int:
 
 
 def _read(tensor: onnx.TensorProto, folder: Path) -> None:
-    """Read a tensor that was checked.
-
-    Raises
-    ------
-    ValueError
-        The file is not in the model's folder, or a link out of it.
-    """
+    """Read a tensor that was checked."""
     for entry in list(tensor.external_data):  # onnx warns of keys that it does not know
         if entry.key not in ("location", "offset", "length"):
             tensor.external_data.remove(entry)

@@ -24,30 +24,14 @@ _UNPACK: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """A file format: how to recognise it, and advice on it.
-
-    Attributes
-    ----------
-    matches : callable
-        A function that takes the file's bytes.
-    advice : callable
-        A function that takes the path and returns what the file is, and what to do.
-    """
+    """A file format: a test of its bytes, and from the path what the file is and what to do."""
 
     matches: Callable[[bytes], bool]
     advice: Callable[[Path], str]
 
 
 def foreign_file(data: bytes, path: Path) -> str | None:
-    """Return what a file is and how to export it; None if its format is not known here.
-
-    Parameters
-    ----------
-    data : bytes
-        The whole file.
-    path : Path
-        The file's name, for commands to paste.
-    """
+    """Return what a file of these bytes is and how to export it; None if that is not known."""
     if data.startswith(b"PK\x03\x04"):
         return _archive(data, path)
     for magic, (name, command) in _UNPACK.items():

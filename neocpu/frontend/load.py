@@ -55,15 +55,8 @@ def load_model(
 ) -> LoadedModel:
     """Read, check, freeze and simplify a model.
 
-    Parameters
-    ----------
-    model : path, bytes or onnx.ModelProto
-        The model. External data is read from the file's own folder only.
-    shapes : InputShapes, or mapping of str to sequence of int, optional
-        Complete shapes of inputs with dynamic dimensions, by input name; as InputShapes also the
-        batch, extents of named dimensions, and values of inputs that become constants.
-    weights : WeightStore, optional
-        The store that takes the model's large weights; by default they stay in its messages.
+    External data is read from the file's own folder only. ``weights`` takes the large weights,
+    which otherwise stay in the messages.
 
     Raises
     ------
@@ -73,8 +66,8 @@ def load_model(
         ``shapes`` does not fit the model.
     UnsupportedError
         The model cannot be raised to a current opset; an output's shape depends on data in more
-        than its number of rows; a tensor is empty or too large; a window does not fit its padded
-        image; or a model of one image cannot take a batch.
+        than its number of rows; a tensor is empty or too large; a window does not fit its
+        padded image; or a model of one image cannot take a batch.
     """
     given = shapes if isinstance(shapes, InputShapes) else InputShapes.parse(shapes)
     original = read_model(model, weights)

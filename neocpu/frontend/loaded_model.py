@@ -21,30 +21,28 @@ class LoadedModel:
     name : str
         The file's stem, or the graph's name.
     original : onnx.ModelProto
-        The model as given, with frozen input and output shapes, and changed to take a batch; other
-        engines run this one.
+        The model as given, with frozen input and output shapes, and changed to take a batch;
+        other engines run this one.
     simplified : onnx.ModelProto
         The equivalent model with a raised opset, folded constants and without dead code.
     bounded : onnx.ModelProto
-        The model that is imported: the simplified one with bounds as static shapes where only the
-        data decide the number of rows. Its outputs are followed by hidden ones, the row counts of
-        bounded outputs.
+        The model that is imported: the simplified one with bounds as static shapes where only
+        the data decide the number of rows. Its outputs are followed by hidden ones, the row
+        counts of bounded outputs.
     inputs, outputs : tuple of TensorSpec
         Inputs and outputs in graph order; weights are not inputs.
     row_counts : tuple of int or None
-        The position of the hidden output that is the number of valid rows of each output; None if
-        all are valid.
+        The position of the hidden output that is the number of valid rows of each output; None
+        if all are valid.
     sample : onnx.ModelProto or None
         The model as given, if it is of one image and was changed to take a batch.
-    processing : Processing
-        Steps before and after the model.
     notes : tuple of str
-        Remarks on these steps for the user.
+        Remarks on the steps of ``processing`` for the user.
     identities : tuple of str
-        Names that identify the given model, and those of the models that it was made from; see
-        `model_identity.identities`.
+        `model_identity.identities` of the given model.
     weights : WeightStore or None
-        The large weights of all these models, which refer to them; None if the models contain them.
+        The large weights of all these models, which refer to them; None if the models contain
+        them.
     shapes : mapping of str to tuple of int
         Known shapes of the simplified model's tensors, most of them also the original's.
     """

@@ -51,12 +51,7 @@ _OWN: Final = "add it by a package: docs/models.md, operators of your own"
 def hint(domain: str, name: str, known: Iterable[str]) -> str:
     """Return advice on an unsupported operator, after a semicolon, or "".
 
-    Parameters
-    ----------
-    domain : str
-        The operator's domain; empty for ONNX's own.
-    known : iterable of str
-        Operators of ONNX's own domain; the name may be a misspelling of one.
+    The ``known`` operators are of ONNX's own domain, ""; the name may be a misspelling of one.
     """
     if name.startswith(_PLUGINS[0]) or name.endswith(_PLUGINS[1]) or domain.startswith(_PLUGINS[0]):
         return f"; {_PLUGIN}"

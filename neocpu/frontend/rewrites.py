@@ -33,12 +33,8 @@ def state_resized(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]])
     """Replace scales of Resize by sizes, in place, where shape inference rounds a size down.
 
     Inference multiplies in double precision: the float32 next to 0.7 times 70 pixels is 48, but 49
-    in every runtime. If a scale is not a quotient of sizes, the node is not changed.
-
-    Returns
-    -------
-    bool
-        Whether there were any.
+    in every runtime. If a scale is not a quotient of sizes, the node is not changed. Return whether
+    one was.
     """
     constants, changed = constant_tensors(proto.graph), False
     for index, node in enumerate(proto.graph.node):

@@ -60,12 +60,8 @@ _GROWING = frozenset(
 def simplify_model(model: onnx.ModelProto, *, counted: bool = True) -> onnx.ModelProto:
     """Return an equivalent, smaller copy of a model in opset `TARGET_OPSET` or newer.
 
-    Input shapes must be static. Input and output names, order and shapes stay.
-
-    Parameters
-    ----------
-    counted : bool
-        Whether the runtime may repeat the bodies of long loops; they get nodes of our own.
+    Input shapes must be static. Input and output names, order and shapes stay. If ``counted``, the
+    runtime may repeat the bodies of long loops; they get nodes of our own.
 
     Raises
     ------
@@ -281,11 +277,7 @@ def _is_affordable(budget: FoldingBudget, most_repeated: int, node: ir.Node) -> 
     """Return whether a node on constants can be computed now, which needs a known size.
 
     A node that repeats its input is not computed if it takes more than ``most_repeated`` bytes.
-
-    Raises
-    ------
-    UnsupportedError
-        The node's results are too large.
+    Results beyond the budget are an `UnsupportedError`.
     """
     for output in node.outputs:
         if output.shape is None or not output.shape.is_static():

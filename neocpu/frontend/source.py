@@ -36,24 +36,11 @@ def read_model(
 ) -> onnx.ModelProto:
     """Return a copy of the caller's model as a ModelProto.
 
-    External tensor data is read from the model file's own folder only. Sparse tensors become
-    dense ones.
+    External tensor data is read from the model file's own folder only. Sparse tensors become dense
+    ones. A store takes large weights, which are not in the returned model then; the owner of the
+    model must keep the store.
 
-    Parameters
-    ----------
-    weights : WeightStore, optional
-        The store that takes large weights, which are not in the returned model then. The owner of
-        the model must keep the store.
-
-    Raises
-    ------
-    ModelError
-        The file cannot be read or is not an ONNX model; its external data are missing, truncated
-        or outside the folder; or a sparse tensor is malformed.
-    UnsupportedError
-        The dense form of sparse tensors would be too large.
-    ArgumentTypeError
-        The argument is none of these.
+    Anything wrong with the file or its external data is a `ModelError`.
     """
     found = _read(model, weights)
     make_dense(found, name_of(model))

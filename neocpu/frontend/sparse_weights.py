@@ -26,20 +26,8 @@ def make_dense(model: onnx.ModelProto, where: str) -> None:
     """Turn sparse initializers, and sparse attributes of nodes, into dense ones, in place.
 
     Other code then needs no support for them; onnx's version converter and evaluator have none.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        A model without external data.
-    where : str
-        The name of the model in messages.
-
-    Raises
-    ------
-    ModelError
-        A sparse tensor violates the ONNX standard.
-    UnsupportedError
-        A sparse tensor has strings, or the dense ones are too large in sum.
+    Sparse tensors that violate the ONNX standard are a `ModelError`; those of strings, or too large
+    in sum, an `UnsupportedError`.
     """
     left = MAX_BYTES
 
@@ -79,12 +67,7 @@ def _graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
 def _dense(sparse: onnx.SparseTensorProto, name: str, left: int) -> onnx.TensorProto:
     """Return a dense tensor, if it takes no more than ``left`` bytes.
 
-    Raises
-    ------
-    ValueError
-        The tensor is malformed; the message continues a sentence that begins with the tensor.
-    UnsupportedError
-        See `make_dense`.
+    A ValueError, here and below, continues a sentence that begins with the malformed tensor.
     """
     shape = tuple(sparse.dims)
     _check_parts(sparse)
@@ -113,12 +96,7 @@ def _dense(sparse: onnx.SparseTensorProto, name: str, left: int) -> onnx.TensorP
 
 
 def _check_parts(sparse: onnx.SparseTensorProto) -> None:
-    """Check shapes and types of a sparse tensor's values and indices.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Check shapes and types of a sparse tensor's values and indices."""
     shape, count = list(sparse.dims), [*sparse.values.dims]
     if not shape or min(shape) < 1:
         raise ValueError(f"has the shape {shape}")

@@ -20,12 +20,9 @@ OWN_DOMAIN = "neocpu"
 
 
 def refuse_unknown_operators(model: onnx.ModelProto) -> None:
-    """Raise if the model has standard operators that ONNX does not define, also in inner graphs.
+    """Raise an `UnsupportedError` that lists all standard operators that ONNX does not define.
 
-    Raises
-    ------
-    UnsupportedError
-        There are such operators; the message lists them all, while the checker names only one.
+    Those in inner graphs are among them; the checker names only one.
     """
     others = list(called_operators(model))
     unknown = [
@@ -45,12 +42,7 @@ def refuse_unknown_operators(model: onnx.ModelProto) -> None:
 
 
 def refuse_own_operators(model: onnx.ModelProto) -> None:
-    """Raise if a file uses an operator of our own, whose constants were not checked.
-
-    Raises
-    ------
-    UnsupportedError
-    """
+    """Raise if a file uses an operator of our own, whose constants were not checked."""
     mine = (OWN_DOMAIN, f"{OWN_DOMAIN}.")
     nodes = called_operators(model)
     _refuse([n for n in nodes if n.domain == mine[0] or n.domain.startswith(mine[1])], ())
@@ -61,33 +53,17 @@ def refuse_unsupported(
     known: Iterable[str],
     supports: Callable[[onnx.NodeProto], bool],
 ) -> None:
-    """Raise if some nodes are not supported.
+    """Raise an `UnsupportedError` that lists unsupported operators, their counts and first nodes.
 
-    Parameters
-    ----------
-    nodes : iterable of onnx.NodeProto
-    known : iterable of str
-        The names of supported operators, for suggestions.
-    supports : callable
-        A function that tells whether a node can be imported.
-
-    Raises
-    ------
-    UnsupportedError
-        There are such nodes; the message lists each operator, its count and its first node.
+    The ``known`` ones are for suggestions.
     """
     _refuse([node for node in nodes if not supports(node)], known)
 
 
 def refuse_missing_inputs(model: onnx.ModelProto) -> None:
-    """Raise if a node lacks a required input, for example one that a function's caller omits.
+    """Raise a `ModelError` if a node lacks a required input, such as one that a caller omits.
 
     onnx's checker checks functions and their callers separately.
-
-    Raises
-    ------
-    ModelError
-        There is such a node; the message names it.
     """
     versions = {_domain(o.domain): o.version for o in model.opset_import}
     for node in model.graph.node:

@@ -33,17 +33,7 @@ _REDUCTIONS: Final = ("none", "sum", "mean")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Node:
-    """A node, and known facts about its inputs.
-
-    Attributes
-    ----------
-    proto : onnx.NodeProto
-        The node.
-    constants : mapping of int to array
-        The constant inputs, by position.
-    shapes : mapping of int to tuple
-        The known shapes of inputs, by position.
-    """
+    """A node, with its constant inputs and the known shapes of its inputs, by position."""
 
     proto: onnx.NodeProto
     constants: Mapping[int, NDArray[Any]]
@@ -51,19 +41,10 @@ class _Node:
 
 
 def refuse_arguments(graph: onnx.GraphProto) -> None:
-    """Check the attributes and constants of a graph's nodes.
+    """Raise a `ModelError` for the first node with a meaningless attribute or constant.
 
-    Parameters
-    ----------
-    graph : onnx.GraphProto
-        A graph of any opset. The more shapes it declares, the more is checked.
-
-    Raises
-    ------
-    ModelError
-        A node has a meaningless argument; the message names the first such node.
-    UnsupportedError
-        A Range has too many numbers.
+    The graph may be of any opset; the more shapes it declares, the more is checked. A Range of too
+    many numbers is an `UnsupportedError`.
     """
     nodes = [n for n in graph.node if n.domain in STANDARD_DOMAINS and n.op_type in _CHECKS]
     if not nodes:

@@ -46,20 +46,9 @@ def refuse_conflicts(
 ) -> None:
     """Raise if the shapes of a node's inputs contradict each other.
 
-    Shape inference skips such a node, and leaves the shapes of all later nodes unknown.
-
-    Parameters
-    ----------
-    simplified, given : onnx.ModelProto
-        A model with static input shapes and all other shapes inferred, and its original.
-    shapes : InputShapes
-        The shapes that the caller requested.
-
-    Raises
-    ------
-    UsageError, ModelError
-        A node's input shapes contradict each other. The message names the first such node and the
-        shapes, and suggests image sizes. It is a `UsageError` if the caller requested shapes.
+    Shape inference skips such a node, and leaves the shapes of all later nodes unknown. The message
+    names the first one, and suggests image sizes for the ``given`` model. It is a `UsageError` if
+    the caller requested shapes, else a `ModelError`.
     """
     found = _first_conflict(simplified)
     if found is None:
@@ -200,12 +189,9 @@ def _rounded(shape: tuple[int, ...], multiple: int, more: int) -> tuple[int, ...
 
 
 def first_fitting(skeleton: onnx.ModelProto, candidates: Iterable[Shapes]) -> Shapes | None:
-    """Return the first candidate shapes that all nodes of a model can take.
+    """Return the first candidate shapes that all nodes of a model without large weights can take.
 
-    Parameters
-    ----------
-    skeleton : onnx.ModelProto
-        A model without large weights. The more nodes it has, the fewer candidates are tried.
+    The more nodes it has, the fewer candidates are tried.
     """
     tries = _MAX_TRIED_NODES // max(1, len(skeleton.graph.node))
     return next((each for each in islice(candidates, tries) if _fits(skeleton, each)), None)

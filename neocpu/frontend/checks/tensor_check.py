@@ -19,13 +19,7 @@ _COMPLEX = (TensorProto.COMPLEX64, TensorProto.COMPLEX128)
 
 
 def refuse_malformed_tensors(model: onnx.ModelProto, where: str) -> None:
-    """Check every weight and every tensor in an attribute.
-
-    Raises
-    ------
-    ModelError
-        A tensor is malformed; the message names the first one.
-    """
+    """Raise a `ModelError` for the first malformed tensor, a weight or in an attribute."""
     for tensor in all_tensors(model):
         problem = tensor_problem(tensor)
         if problem:

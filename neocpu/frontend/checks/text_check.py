@@ -17,13 +17,7 @@ _SHOWN = 60
 
 
 def refuse_broken_texts(model: onnx.ModelProto, where: str) -> None:
-    """Check every text of a model, including its inner graphs.
-
-    Raises
-    ------
-    ModelError
-        A text is not UTF-8.
-    """
+    """Raise a `ModelError` if a text of a model, or of its inner graphs, is not UTF-8."""
     waiting: list[Message] = [model]
     while waiting:
         message = waiting.pop()

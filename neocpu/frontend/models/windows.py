@@ -31,13 +31,7 @@ class Windows:
         return cls(*(_pair(extents) for extents in (kernel, stride, padding, dilation)))
 
     def over(self, image: tuple[int, int], ceil_mode: bool = False) -> tuple[int, ...]:
-        """Return the number of windows of an image, by height and width.
-
-        Raises
-        ------
-        UsageError
-            The image is smaller than a window.
-        """
+        """Return the number of windows of an image, by height and width, each at least 1."""
         counts = []
         for size, kernel, stride, padding, dilation in zip(
             image, self.kernel, self.stride, self.padding, self.dilation, strict=True

@@ -10,13 +10,7 @@ from neocpu.frontend.onnx_graph.weightless_model import strip_weights
 
 
 def check_model(model: onnx.ModelProto) -> None:
-    """Run onnx's checker; shapes of inputs and outputs may be unknown.
-
-    Raises
-    ------
-    onnx.checker.ValidationError
-        The model is not valid.
-    """
+    """Run onnx's checker; shapes of inputs and outputs may be unknown."""
     light = strip_weights(model).model
     for value in (*light.graph.input, *light.graph.output):
         if value.type.HasField("tensor_type"):
@@ -29,17 +23,8 @@ def infer_shapes(
 ) -> onnx.ModelProto:
     """Return a model without its weights, with the shapes that onnx infers.
 
-    Parameters
-    ----------
-    data_prop : bool
-        Whether values that decide shapes are computed, too.
-    strict : bool
-        Whether contradictions are errors.
-
-    Raises
-    ------
-    onnx.shape_inference.InferenceError, ValueError, IndexError, RuntimeError
-        An error of onnx's C++ code.
+    ``data_prop`` also computes values that decide shapes; contradictions are errors if ``strict``.
+    Onnx's C++ code raises InferenceError, ValueError, IndexError or RuntimeError.
     """
     light = strip_weights(model).model
     return onnx.shape_inference.infer_shapes(light, strict_mode=strict, data_prop=data_prop)

@@ -19,23 +19,12 @@ BEST: Final = 5
 
 
 def answer(graph: onnx.GraphProto, spec: TensorSpec, kind: str) -> None:
-    """Replace an output of scores by the answer that ``kind`` names, in place.
+    """Replace an output of scores ``(N, classes, ...)`` by an answer, in place.
 
-    Parameters
-    ----------
-    graph : onnx.GraphProto
-        A graph of opset 13 or newer.
-    spec : TensorSpec
-        The output before: scores of shape ``(N, classes, ...)``.
-    kind : {"softmax", "argmax", "top5"}
-        Probabilities; the best class (int64), without its axis; or the best five classes (int64)
-        followed by another output, ``NAME.scores``, with their probabilities. The outputs of a
-        Softmax are probabilities already.
-
-    Raises
-    ------
-    UsageError
-        The output is not a float tensor of two or four dimensions.
+    The opset is 13 or newer. The kind is ``softmax``, probabilities; ``argmax``, the best class
+    (int64), without its axis; or ``top5``, the best five classes (int64) followed by another
+    output, ``NAME.scores``, with their probabilities. The outputs of a Softmax are probabilities
+    already. A `UsageError` refuses an output that is not a float tensor of two or four dimensions.
     """
     name, shape = spec.name, spec.shape
     if len(shape) not in (2, 4) or not spec.dtype.startswith("float"):
@@ -77,13 +66,7 @@ def answer(graph: onnx.GraphProto, spec: TensorSpec, kind: str) -> None:
 
 
 def find_output(outputs: Sequence[TensorSpec], name: str, option: str) -> TensorSpec:
-    """Return the output of a certain name.
-
-    Raises
-    ------
-    UsageError
-        There is no such output.
-    """
+    """Return the output of a certain name; there being none is a `UsageError`."""
     specs = {spec.name: spec for spec in outputs}
     if name not in specs:
         hint = did_you_mean(name, specs) or f"; the outputs are {', '.join(specs)}"

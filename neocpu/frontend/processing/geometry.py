@@ -17,19 +17,10 @@ Sides: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a picture, resized.
+    """One side of a picture, resized, in pixels.
 
-    Attributes
-    ----------
-    extent : int
-        The picture's extent.
-    resized : int
-        The extent that it is scaled to.
-    output : int
-        The extent of the model's input.
-    offset : int
-        The position in the resized picture at which the input begins; a negative one is padding.
-    sampling : str
+    The ``output`` of the model begins at ``offset`` in the ``resized`` picture; a negative one is
+    padding.
     """
 
     extent: int

@@ -35,22 +35,8 @@ def load_processed(
     """Load a model as `load_model` does, with the steps of ``processing`` before and after it.
 
     Steps after the model are loaded with it. Steps before it are added to the loaded model, because
-    they are an operator of our own, and one kernel.
-
-    Parameters
-    ----------
-    shapes : InputShapes
-        Shapes of the model's own inputs. A size that ``processing`` has may be left out.
-
-    weights : WeightStore, optional
-        The store that takes large weights, as in `load_model`.
-
-    Raises
-    ------
-    ModelError, UnsupportedError
-        See `load_model`.
-    UsageError
-        The processing does not fit the model; or see `load_model`.
+    they are an operator of our own, and one kernel. The shapes are of the model's own inputs; a
+    size that ``processing`` has may be left out.
     """
     if not processing:
         return load_model(model, shapes, weights)

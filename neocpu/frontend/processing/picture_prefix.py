@@ -36,19 +36,10 @@ _ELEMENTS: Final = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16
 class PicturePrefix:
     """The operators before a model that prepare pictures for it.
 
-    Attributes
-    ----------
-    spec : TensorSpec
-        The input of the model.
-    planes : bool
-        Whether that input is (N, C, H, W), not (N, H, W, C).
-    picture : TensorSpec
-        The input of the artifact, of the same name.
-    geometry : Geometry
-    swapped : bool
-        Whether the picture's first colour is the model's last.
-    factors, offsets : array
-        Float32 values by colour of the model; its input is ``byte * factor + offset``.
+    The model's input ``spec`` is (N, C, H, W) if ``planes``, else (N, H, W, C). The ``picture`` is
+    the artifact's input, of the same name; its first colour is the model's last if ``swapped``.
+    Factors and offsets are float32, by colour of the model; its input is ``byte * factor +
+    offset``.
     """
 
     spec: TensorSpec
@@ -86,12 +77,9 @@ class PicturePrefix:
         return len(self.factors)
 
     def put_before(self, model: onnx.ModelProto, *, standard: bool) -> onnx.ModelProto:
-        """Return ``model``, changed in place, with pictures as its input.
+        """Return ``model``, changed in place, with pictures as its input, and its own batch.
 
-        Parameters
-        ----------
-        standard : bool
-            Whether to write standard ONNX. The batch is that of ``model``.
+        The operators are ONNX's if ``standard``, else one of our own.
         """
         if standard and opset_of(model) < _BROADCASTING_OPSET:
             model = raise_opset(model, _BROADCASTING_OPSET)
@@ -156,10 +144,8 @@ class PicturePrefix:
 def picture_prefix(processing: Processing, inputs: tuple[TensorSpec, ...]) -> PicturePrefix | None:
     """Return the operators before a model with these inputs; None if there are none.
 
-    Raises
-    ------
-    UsageError
-        The model has no such input, it does not fit pictures, or sizes or colours do not fit.
+    A `UsageError` says that there is no such input, it does not fit pictures, or sizes or colours
+    do not fit.
     """
     asked, resize = processing.picture, processing.resize
     if asked is None:

@@ -29,16 +29,8 @@ _EVERY_COLOUR: Final = (1, 3)
 class PictureInput:
     """A model's input that takes pictures of bytes.
 
-    Attributes
-    ----------
-    name : str
-        The name of the model's input, and of the artifact's.
-    layout : str
-        ``nhwc`` or ``nchw``.
-    colours : str or None
-        ``rgb``, ``bgr`` or ``gray``; by default by the model's number of colours, red first.
-    height, width : int
-        The size of the pictures.
+    Its layout is ``nhwc`` or ``nchw``; colours are ``rgb``, ``bgr`` or ``gray``, by default by the
+    model's number of colours, red first.
     """
 
     name: str
@@ -49,12 +41,7 @@ class PictureInput:
 
     @classmethod
     def parse(cls, text: str) -> PictureInput:
-        """Parse ``NAME=u8:nhwc:rgb:480x640``; the words may come in any order.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Parse ``NAME=u8:nhwc:rgb:480x640``; the words may come in any order."""
         name, equals, words = text.rpartition("=")
         if not equals or not name:
             raise UsageError(f"--input {text} is not of the form {_INPUT}")
@@ -82,11 +69,9 @@ class Resize:
 
     Attributes
     ----------
-    height, width : int
-        The size of the model's input.
     fit : str
-        ``stretch``: both sides are scaled; ``crop``: the middle part with the model's aspect ratio
-        is taken; ``letterbox``: the whole picture is in the middle, on grey.
+        ``stretch``: both sides are scaled; ``crop``: the middle part with the model's aspect
+        ratio is taken; ``letterbox``: the whole picture is in the middle, on grey.
     sampling : str
         ``pillow``: antialiased when shrinking, as Pillow's BILINEAR, with which classifiers are
         trained; ``opencv``: as OpenCV's INTER_LINEAR, with which YOLOs are trained.
@@ -99,12 +84,7 @@ class Resize:
 
     @classmethod
     def parse(cls, text: str) -> Resize:
-        """Parse ``224x224:letterbox``, optionally followed by ``:opencv`` or ``:pillow``.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Parse ``224x224:letterbox``, optionally followed by ``:opencv`` or ``:pillow``."""
         size, *words = text.split(":")
         if not 1 <= len(words) <= 2 or re.fullmatch(r"\d+x\d+", size) is None:
             raise UsageError(f"--resize {text} is not of the form {_RESIZE}")
@@ -120,27 +100,14 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """The thresholds that select a YOLO's boxes.
-
-    Attributes
-    ----------
-    score : float
-        The score that a box must exceed.
-    overlap : float
-        The IoU of two boxes of a class above which the lower-scoring one is dropped.
-    """
+    """The score that a YOLO's box must exceed, and the IoU above which a worse one is dropped."""
 
     score: float
     overlap: float
 
     @classmethod
     def parse(cls, text: str) -> Suppression:
-        """Parse ``yolo:0.25:0.45``.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Parse ``yolo:0.25:0.45``."""
         family, *numbers = text.split(":")
         try:
             score, overlap = map(float, numbers)

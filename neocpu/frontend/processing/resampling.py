@@ -18,15 +18,7 @@ Matrix = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Taps:
-    """Output i is the sum over t of ``weights[i, t] * data[first[i] + t]``.
-
-    Attributes
-    ----------
-    first : array
-        (outputs,), int32.
-    weights : array
-        (outputs, taps), float32.
-    """
+    """Output i is the sum over t of ``weights[i, t] * data[first[i] + t]``; int32 and float32."""
 
     first: NDArray[np.int32]
     weights: Matrix
@@ -37,12 +29,8 @@ def resampling_matrix(
 ) -> Matrix:
     """Return the float32 matrix (output, extent) that resizes ``extent`` pixels to ``output``.
 
-    If ``length`` is set, it has that many rows only, from ``first`` on.
-
-    Parameters
-    ----------
-    sampling : {"pillow", "opencv"}
-        The filter: ``pillow`` antialiases when shrinking, ``opencv`` does not.
+    If ``length`` is set, it has that many rows only, from ``first`` on. ``pillow`` antialiases when
+    shrinking, ``opencv`` does not.
     """
     scale = extent / output
     reach = max(scale, 1.0) if sampling == "pillow" else 1.0

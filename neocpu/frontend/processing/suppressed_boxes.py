@@ -37,13 +37,8 @@ _LAST: Final = np.iinfo(np.int64).max
 class Head:
     """The output of a YOLO's head.
 
-    Attributes
-    ----------
-    spec : TensorSpec
-    is_v8 : bool
-        Whether the shape is ``(1, 4 + classes, boxes)``, as from YOLOv8 on. Otherwise it is
-        ``(1, boxes, 5 + classes)``, as of YOLOv5, where the fifth number is a factor of all
-        scores.
+    Its shape is ``(1, 4 + classes, boxes)`` as from YOLOv8 on, or ``(1, boxes, 5 + classes)`` as of
+    YOLOv5, where the fifth number is a factor of all scores.
     """
 
     spec: TensorSpec
@@ -68,17 +63,9 @@ class Head:
 
 
 def find_head(outputs: Sequence[TensorSpec], size: tuple[int, int] | None) -> Head:
-    """Return the output that is a YOLO's head, by its shape.
+    """Return the output that is a YOLO's head, by its shape; a `UsageError` unless it is one.
 
-    Parameters
-    ----------
-    size : (int, int) or None
-        The height and width of the model's input, if it takes pictures.
-
-    Raises
-    ------
-    UsageError
-        There is no such output, or more than one.
+    ``size`` is the height and width of the model's input, if it takes pictures.
     """
     found = [head for spec in outputs if (head := _head(spec, size)) is not None]
     texts = ", ".join(f"{spec.name} {'x'.join(map(str, spec.shape))}" for spec in outputs)
@@ -114,14 +101,9 @@ def suppress(
 ) -> None:
     """Replace a head by the outputs ``boxes``, ``scores`` and ``classes``, in place.
 
-    Each row is a box: its corners ``(x1, y1, x2, y2)`` (float32, in pixels of the picture if there
-    is a geometry, else of the model's input), its score (float32) and its class (int64). Rows are
-    ordered by class, and then by falling score.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        A model of opset 13 or newer.
+    The opset is 13 or newer. Each row is a box: its corners ``(x1, y1, x2, y2)`` (float32, in
+    pixels of the picture if there is a geometry, else of the model's input), its score (float32)
+    and its class (int64). Rows are ordered by class, and then by falling score.
     """
     graph = model.graph
     place = next(i for i, value in enumerate(graph.output) if value.name == head.spec.name)

@@ -30,17 +30,7 @@ _LARGEST: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """An operator on real numbers, and the axes of its weights.
-
-    Attributes
-    ----------
-    real : str
-        The operator on real numbers.
-    axis : int
-        The axis of the weights along which there are zero points.
-    summed : tuple of int
-        The axes of the weights that are summed over.
-    """
+    """An operator on real numbers, its weights' axis of zero points, and the axes summed over."""
 
     real: str
     axis: int

@@ -35,8 +35,6 @@ class _Form:
 
     Attributes
     ----------
-    op : str
-        The operator on real numbers.
     operands : tuple of int
         The positions of operands, each followed by its scale and its zero point.
     result : int or None
@@ -111,17 +109,8 @@ def is_quantised(model: onnx.ModelProto) -> bool:
 def expand_quantised(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model in QDQ form, changed in place or raised to a newer opset.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        A model without functions of its own; one with functions is not changed.
-
-    Raises
-    ------
-    ModelError
-        An operator lacks an operand or a scale.
-    UnsupportedError
-        An operator has channels last, or the model cannot be raised.
+    One with functions of its own is not changed. A lacking operand or scale is a `ModelError`;
+    channels last, or a model that cannot be raised, is an `UnsupportedError`.
     """
     graph, nodes = model.graph, []
     changed = uses(model, *INTEGER_PRODUCTS)

@@ -17,14 +17,10 @@ _SCALED: Final = ("QuantizeLinear", "DequantizeLinear")
 
 
 def refuse_scales(graph: onnx.GraphProto) -> None:
-    """Check the constant scales and zero points of a graph in QDQ form.
+    """Raise a `ModelError` for meaningless constant scales or zero points of a graph in QDQ form.
 
-    Raises
-    ------
-    ModelError
-        A scale is zero, negative, infinite or NaN, or the numbers of zero points and scales differ.
-    UnsupportedError
-        There are scales for blocks of a tensor that is not constant.
+    Scales are above 0 and finite, and as many as zero points. Scales for blocks of a tensor that is
+    not constant are an `UnsupportedError`.
     """
     nodes = [n for n in graph.node if n.domain in STANDARD_DOMAINS and n.op_type in _SCALED]
     if not nodes:

@@ -44,10 +44,7 @@ def candidate_shapes(
 ) -> Iterator[Shapes]:
     """Yield shapes of inputs, by name; dimensions of the same name have the same extent.
 
-    Parameters
-    ----------
-    batch : int, optional
-        The extent of a dynamic first dimension; 1 by default.
+    The batch is the extent of a dynamic first dimension, 1 by default.
     """
     unknown = any(not value.type.tensor_type.HasField("shape") for value in inputs)
     seen: list[Shapes] = []

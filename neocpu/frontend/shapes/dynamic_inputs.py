@@ -13,13 +13,10 @@ from neocpu.frontend.shapes.static_shapes import dims_text, real_inputs, static_
 
 
 def refuse_dynamic_inputs(model: onnx.ModelProto, given: InputShapes) -> None:
-    """Raise if an input's shape is unknown after the requested shapes were written.
+    """Raise a `ModelError` if an input's shape is unknown after the requested shapes were written.
 
-    Raises
-    ------
-    ModelError
-        There is such an input. The message names the first one, and candidate shapes for all of
-        them that fit the model, or the likeliest if none fits.
+    The message names the first one, and candidate shapes for all of them that fit the model, or the
+    likeliest if none fits.
     """
     unknown = [value for value in real_inputs(model.graph) if static_dims(value) is None]
     if not unknown:

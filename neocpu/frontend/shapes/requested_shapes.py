@@ -27,12 +27,8 @@ def parse_set(text: str) -> tuple[str, tuple[Given, ...]] | None:
 
     Braces list the extents of a dimension; several dimensions combine in all ways. A range stands
     for its ends and the powers of two between them. A text that `parse_given` takes is a set of
-    one. The result is None if the text has another form.
-
-    Raises
-    ------
-    UsageError
-        A set is empty or too large.
+    one. The result is None if the text has another form; an empty or too large set is a
+    `UsageError`.
     """
     if match := re.fullmatch(rf"(.+):({_EXTENT}(?:,{_EXTENT})*)", text):
         extents = [_choices(each, text) for each in re.findall(_EXTENT, match[2])]
@@ -69,12 +65,7 @@ def join_sets(given: Sequence[tuple[str, tuple[Given, ...]]]) -> list[dict[str, 
     All options for one name make one list. Numbers from braces or ranges combine in all ways, as do
     the extents of one shape. These combinations, shapes of several inputs, and repeated names are
     lists of the same length: signature i takes element i of each. A name with a single element has
-    it in all signatures.
-
-    Raises
-    ------
-    UsageError
-        Lists have different lengths, or there are too many combinations.
+    it in all signatures. Other lengths, or too many combinations, are a `UsageError`.
     """
     lists: dict[str, list[Given]] = {}
     for name, choices in given:
@@ -109,13 +100,7 @@ def _are_extents(choices: Sequence[Given]) -> bool:
 
 
 def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:
-    """Return the signatures of a set, or the only one.
-
-    Raises
-    ------
-    UsageError
-        There is no signature, there are too many, or one is there twice.
-    """
+    """Return the signatures of a set, or the only one; a bad set is a `UsageError`."""
     if shapes is None or isinstance(shapes, Mapping):
         return [shapes or {}]
     signatures = list(shapes) if isinstance(shapes, Iterable) else [shapes]

@@ -22,13 +22,7 @@ _MOST: Final = 17
 
 
 def why_unknown(graph: onnx.GraphProto, output: str) -> str:
-    """Return the reason why the shape of a graph's output is not known.
-
-    Parameters
-    ----------
-    graph : onnx.GraphProto
-        The graph with all known shapes.
-    """
+    """Return the reason why the shape of an output is unknown; the graph has all known shapes."""
     shapes, constants = known_shapes(graph), constant_tensors(graph)
     for node in graph.node:
         if all(name in shapes for name in node.output if name):

@@ -54,15 +54,7 @@ _ROUNDING: Final = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinear", "Round
 
 @dataclass(frozen=True, slots=True)
 class ComparisonInputs:
-    """Inputs that artifacts are run on.
-
-    Attributes
-    ----------
-    arrays : mapping of str to array, or None
-        Arrays by name; None for random ones.
-    seed : int
-        Seed of random arrays.
-    """
+    """Inputs that artifacts are run on: arrays by name, or None for random ones of a seed."""
 
     arrays: Arrays | None = None
     seed: int = 0
@@ -89,25 +81,10 @@ def compare_with_model(
 ) -> Divergence:
     """Compare an artifact's tensors with those of the model that it was compiled from.
 
-    Parameters
-    ----------
-    model : path or str
-        Path of the model, or the name of a built-in network.
-    shapes : InputShapes
-        Values that ``compile`` was given for inputs, and shapes that select a plan of a set.
-    force : bool
-        Whether to compare although the artifact was compiled from another model, whose tensors have
-        the same names.
-    on_progress : callable
-        Function that is called before a reference that takes long.
-
-    Raises
-    ------
-    UsageError
-        The artifact is compiled from another model, or inputs do not fit.
-    AccuracyError
-        Nothing can run the model.
-    ArtifactError, TargetError, ModelError, UnsupportedError
+    ``model`` is a path, or the name of a built-in network. Shapes select a plan of a set, and have
+    the values that ``compile`` was given for inputs. ``force`` compares although the artifact was
+    compiled from another model, which otherwise is a `UsageError`. Nothing being able to run the
+    model is an `AccuracyError`. ``on_progress`` is called before a reference that takes long.
     """
     with WatchedModel(artifact, threads, shapes.by_name) as watched:
         loaded = load_like(model, watched.path, watched.header, shapes)
@@ -135,18 +112,7 @@ def compare_artifacts(
 ) -> Divergence:
     """Compare an artifact's tensors with those of another one of the same model.
 
-    Parameters
-    ----------
-    shapes : InputShapes
-        Shapes that select a plan of each set.
-    force : bool
-        Whether to compare although they are compiled from different models.
-
-    Raises
-    ------
-    UsageError
-        They are compiled from different models, or inputs do not fit.
-    ArtifactError, TargetError
+    Shapes select a plan of each set; ``force`` compares although they are of different models.
     """
     chosen = shapes.by_name
     with (
@@ -197,16 +163,7 @@ def _require_same_tensors(right: WatchedModel, watched: WatchedModel) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Truth:
-    """The expected tensors that an artifact is compared with.
-
-    Attributes
-    ----------
-    expected : mapping of str to array
-    count : int
-        Number of tensors that the source has.
-    bounds : mapping of str to float
-        Bounds on the errors of the expected tensors themselves.
-    """
+    """The expected tensors, bounds on their own errors, and the number that the source has."""
 
     name: str
     source: str
@@ -225,13 +182,7 @@ class _Truth:
 
 
 def _common(watched: WatchedModel, truth: _Truth) -> list[ModelValue]:
-    """Return the tensors that both sides have, all common outputs included.
-
-    Raises
-    ------
-    UsageError
-        There are none.
-    """
+    """Return the tensors that both sides have, all common outputs included, or raise."""
     header, counted = watched.header, _counted(watched.header)
     seen = [value for value in watched.values if value.name not in counted]
     names = {value.name for value in seen}

@@ -14,18 +14,7 @@ def rows_in_order(actual: Arrays, expected: Arrays, groups: Sequence[Sequence[st
 
     Scores may be so close that rounding exchanges two rows, or that only one side selects a row.
     Such rows count as right, as `neocpu.verification.reference.row_matching.pair_rows` allows.
-
-    Parameters
-    ----------
-    actual, expected : mapping of str to array
-        Valid rows, by the output's name.
-    groups : sequence of sequence of str
-        Outputs whose rows describe the same selection.
-
-    Returns
-    -------
-    mapping of str to array
-        The outputs; those whose rows do not match keep their order.
+    Outputs of a group describe the same selection; those whose rows do not match keep their order.
     """
     ordered = dict(actual)
     for group in filter(None, groups):

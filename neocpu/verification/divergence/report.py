@@ -22,13 +22,8 @@ class ComparedTensor:
 
     Attributes
     ----------
-    name : str
-        Name of the tensor in the model.
-    shape : tuple of int
     operator : str
         The plan's operator that makes it, or the kernel if the plan has no operator.
-    kernel : str
-        Kernel that writes it.
     precision : str
         Numbers that the operator computes with.
     nodes : tuple of str
@@ -37,14 +32,15 @@ class ComparedTensor:
     error : float
         Norm-wise error in a normal run, which grows from operator to operator.
     own_error : float
-        Norm-wise error if all compared tensors before it are exact: that of this operator alone.
+        Norm-wise error if all compared tensors before it are exact: that of this operator
+        alone.
     bound : float
         Bound of its own error.
     where : Where or None
         Places of its own error; None if that is within its bound, or if numbers of rows differ.
     before : tuple of str
-        Operators before it whose results it depends on, directly or through each other, and that
-        are not compared themselves.
+        Operators before it whose results it depends on, directly or through each other, and
+        that are not compared themselves.
     """
 
     name: str
@@ -101,18 +97,8 @@ class ComparedTensor:
 class Divergence:
     """The differences of an artifact's tensors from a model's, or from another artifact's.
 
-    Attributes
-    ----------
-    artifact, other : str
-        Names of the two sides.
-    source : str
-        Source of the expected tensors: ``numpy in float64``, or the other artifact.
-    inputs : str
-        Description of the inputs.
-    tensors : tuple of ComparedTensor
-        Compared tensors, in the order in which the artifact makes them.
-    model_tensors : int
-        Number of tensors that the other side has.
+    The source of the expected tensors is ``numpy in float64``, or the other artifact, which has
+    ``model_tensors``. Compared ones are in the order in which the artifact makes them.
     """
 
     artifact: str

@@ -85,12 +85,8 @@ def _difference(actual: Array, expected: Array) -> tuple[Array, Array]:
 def bound_of(value: ModelValue, expected: Array, rounding: float) -> float:
     """Return the bound of a tensor's norm-wise error on exact inputs.
 
-    Parameters
-    ----------
-    expected : array
-        Expected values of the tensor.
-    rounding : float
-        Error of rounding weights and data as its operator does and the model does not.
+    ``rounding`` is the error of rounding weights and data as its operator does and the model does
+    not.
     """
     if DTYPES[value.dtype].kind == "bool" or (DTYPES[value.dtype].is_integer and not value.scale):
         return DECISIONS
@@ -116,15 +112,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The places of an error in a tensor.
+    """The places of an error in a tensor: stretches of each axis, and every index of short ones.
 
-    Attributes
-    ----------
-    axes : tuple of tuple of Part
-        Stretches of each axis, in order; every index of short ones.
-    elements : tuple of pair of int
-        Powers of ten and numbers of elements whose errors are at most that power of the tensor's
-        root mean square, and more than the previous one. The last power also has all larger errors.
+    ``elements`` has powers of ten and numbers of elements whose errors are at most that power of
+    the tensor's root mean square, and more than the previous one. The last power also has all
+    larger errors.
     """
 
     axes: tuple[tuple[Part, ...], ...]

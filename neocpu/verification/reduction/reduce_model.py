@@ -23,20 +23,10 @@ SLACK = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
-    """The smallest part that was found to fail.
+    """The smallest part that was found to fail, its failure, and the nodes of the whole model.
 
-    Attributes
-    ----------
-    case : Case
-    nodes : int
-        The number of nodes of the whole model.
-    failure : str
-        The failure of the part.
-    checks : int
-        Number of parts that were checked, the whole model included.
-    seconds : float
-    is_smallest : bool
-        Whether the search finished: no single node can be left out.
+    ``checks`` counts the whole model, too. The part ``is_smallest`` if the search finished: no
+    single node can be left out.
     """
 
     case: Case
@@ -61,21 +51,11 @@ def reduce_model(
     on_smaller: Callable[[Case], None] = lambda case: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Reduction:
-    """Return a small part of a model that fails in the same way as the whole.
+    """Return a small part of a model, of that name, that fails in the same way as the whole.
 
-    Parameters
-    ----------
-    name : str
-        The name of the part's graph.
-    budget : float
-        Seconds after which the smallest part so far is returned. A running check is finished first.
-    on_smaller : callable
-        Function that is called with every part that fails, smaller ones after larger ones.
-
-    Raises
-    ------
-    UsageError
-        The model passes the check, or cannot be cut.
+    After ``budget`` seconds, the smallest part so far is returned; a running check is finished
+    first. ``on_smaller`` is called with every part that fails, smaller ones after larger ones. A
+    model that passes, or cannot be cut, is a `UsageError`.
     """
     start = clock()
     nodes = len(whole.model.graph.node)

@@ -17,14 +17,8 @@ def shrink(whole: Sequence[int], fails: Fails) -> Iterator[Part]:
 
     The search takes halves as long as one fails, because each costs half as much as the previous
     one. Then it cuts both ends by bisection, and then pieces in between, which get smaller. No
-    single element can be left out of the last part, but perhaps several at once.
-
-    Parameters
-    ----------
-    whole : sequence of int
-        Sequence that fails; this is not checked.
-    fails : callable
-        Function that returns whether a part fails. It may raise, which ends the search.
+    single element can be left out of the last part, but perhaps several at once. An error that
+    ``fails`` raises ends the search.
     """
     kept = tuple(whole)
     while (half := _failing_half(kept, fails)) is not None:

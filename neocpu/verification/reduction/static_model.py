@@ -23,17 +23,7 @@ def static_model(
 ) -> onnx.ModelProto:
     """Read a model or build a network, and fix its inputs' shapes, without simplifying it.
 
-    Parameters
-    ----------
-    shapes
-        Shapes, as `neocpu.compile` takes them.
-    weights : bool
-        Whether it keeps its own weights; otherwise it gets random ones.
-
-    Raises
-    ------
-    ModelError, UsageError, UnsupportedError
-        Errors of `neocpu.compile` about the file or its inputs.
+    Without ``weights`` it gets random ones instead of its own.
     """
     given = InputShapes.parse(shapes)
     builtin = isinstance(model, str) and models.is_name(model)

@@ -45,13 +45,8 @@ class Case:
 class WholeGraph:
     """A model with static inputs, which `part` can cut anywhere.
 
-    Attributes
-    ----------
-    model : onnx.ModelProto
-    types : mapping of str to onnx.ValueInfoProto
-        Tensors whose type and shape are known.
-    values : mapping of str to array
-        Values of tensors in a run; empty if nothing can run the model.
+    It has the tensors whose types and shapes are known, and their values in a run, if anything can
+    run it.
     """
 
     model: onnx.ModelProto
@@ -60,13 +55,7 @@ class WholeGraph:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, inputs: Arrays) -> WholeGraph:
-        """Infer the types of a model's tensors, and run it for their values, if anything can.
-
-        Parameters
-        ----------
-        inputs : mapping of str to array
-            All inputs of the model.
-        """
+        """Infer the types of a model's tensors, and run it for their values, if anything can."""
         types = {value.name: value for value in inferred_types(model)}
         values = {**_run(model, inputs), **inputs}
         for name, array in values.items():
@@ -78,20 +67,9 @@ class WholeGraph:
         """Return some of the nodes as a model: tensors that they read from others are its inputs.
 
         A tensor that decides a shape is a constant instead, with its value in the run. Outputs are
-        the tensors that none of the nodes reads, and the outputs of the whole model.
-
-        Parameters
-        ----------
-        kept : sequence of int
-            Positions of nodes, ascending.
-        name : str
-            The name of the graph.
-
-        Returns
-        -------
-        Case or None
-            None if these nodes make no model: it has no output, is not valid, or the type of an
-            input is unknown.
+        the tensors that none of the nodes reads, and the outputs of the whole model. ``kept`` has
+        positions of nodes, ascending. The result is None if these make no model: it has no output,
+        is not valid, or the type of an input is unknown.
         """
         graph = self.model.graph
         nodes = [_tidy(graph.node[position]) for position in kept]

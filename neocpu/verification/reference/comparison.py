@@ -25,18 +25,20 @@ class Comparison:
     max_rel_error : float
         Largest ``max|actual - expected| / max|expected|`` of an output.
     norm_error : float
-        Largest norm-wise relative error: ``‖actual - expected‖ / ‖expected‖`` of an output, in the
-        2-norm.
+        Largest norm-wise relative error: ``‖actual - expected‖ / ‖expected‖`` of an output, in
+        the 2-norm.
     worst_output : str
-        Name of the output with the largest norm-wise error, or of one that misses the tolerance.
+        Name of the output with the largest norm-wise error, or of one that misses the
+        tolerance.
     ok : bool
-        Whether every element of every output is within the tolerance, except in `unmatched_rows`.
+        Whether every element of every output is within the tolerance, except in
+        `unmatched_rows`.
     moved_rows, unmatched_rows : int
         Number of selected rows in another place, and of rows that only one side has. Errors are
         those of the rows that both have.
     why : str
-        Reason why the worst output is wrong that numbers do not express, such as ``has shape 2x3,
-        not 2x4``; empty if numbers do.
+        Reason why the worst output is wrong that numbers do not express, such as ``has shape
+        2x3, not 2x4``; empty if numbers do.
     """
 
     max_abs_error: float
@@ -63,27 +65,16 @@ def compare(
     count. Nor does one unit in the last place of float16 or bfloat16, because the rounding of
     float32 may decide between two such neighbours.
 
-    Outputs of rows that a NonMaxSuppression selected are first compared in the same way. That fails
-    if rounding decides between two scores, or between a score or an overlap and a threshold. The
-    rows are then matched as sets, and at most `row_matching.UNMATCHED_ROWS` may lack a partner.
+    Outputs of rows that a NonMaxSuppression selected, in ``row_groups`` of one selection, are first
+    compared in the same way. That fails if rounding decides between two scores, or between a score
+    or an overlap and a threshold. The rows are then matched as sets, and at most
+    `row_matching.UNMATCHED_ROWS` may lack a partner.
 
-    Parameters
-    ----------
-    actual, expected : mapping of str to array
-        ``actual`` has at least the names of ``expected``.
-    rounded : sequence of mapping of str to array
-        The same outputs, computed in float32. Elements may err more where these runs err. They may
-        have the value that one of the runs has there. They may be infinite or NaN where a run is
-        infinite or a part of the sum may be, and anything where a run is NaN.
-        Selected rows are compared without these runs. If a run selects other rows, any rows are
-        accepted, and the error is infinite.
-    row_groups : sequence of sequence of str
-        Outputs whose rows describe the same selection, by name.
-
-    Returns
-    -------
-    Comparison
-        The errors over all outputs.
+    ``rounded`` has the same outputs, computed in float32. Elements may err more where these runs
+    err. They may have the value that one of the runs has there. They may be infinite or NaN where a
+    run is infinite or a part of the sum may be, and anything where a run is NaN. Selected rows are
+    compared without these runs. If a run selects other rows, any rows are accepted, and the error
+    is infinite.
     """
     selected = {name for group in row_groups for name in group}
     results = {

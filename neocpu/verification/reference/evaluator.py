@@ -51,12 +51,9 @@ _LEAST_NORMAL: Final = (1 << 24) - 1
 class Noise:
     """Random changes of float32 results, which stand for a different rounding.
 
-    Parameters
-    ----------
-    seed : int
-    ulps : float
-        Largest change, in units in the last place of a number just below a power of two. The number
-        is the result, or for sums of products the scale of the results around it if that is larger.
+    The largest change, ``ulps``, is in units in the last place of a number just below a power of
+    two. The number is the result, or for sums of products the scale of the results around it if
+    that is larger.
     """
 
     def __init__(self, seed: int, ulps: float) -> None:
@@ -85,23 +82,11 @@ def evaluate(
     double: bool = False,
     noise: Noise | None = None,
 ) -> dict[str, Array]:
-    """Run ``model``; ``operators`` replace the evaluator's own of the same names.
+    """Return a model's outputs in graph order; ``operators`` replace the evaluator's own.
 
     It replaces onnx's own loop, which keeps all intermediate results and a second copy of all
-    weights.
-
-    Parameters
-    ----------
-    double : bool
-        Whether to compute in float64 whatever the model computes in float32. Otherwise denormal
-        results are zeros, as in compiled code.
-    noise : Noise, optional
-        Random changes of the results that nodes compute in float32.
-
-    Returns
-    -------
-    dict of str to array
-        The graph outputs by name, in graph order.
+    weights. ``double`` computes in float64 whatever the model computes in float32. Otherwise
+    denormal results are zeros, as in compiled code, and noise changes the results of nodes.
     """
     light = strip_weights(model)
     flat = light.model

@@ -25,13 +25,7 @@ _FED: Final = frozenset(
 
 
 def version() -> str:
-    """Return the installed version.
-
-    Raises
-    ------
-    ImportError
-        ONNX Runtime is not installed.
-    """
+    """Return the installed version; an ImportError says that there is none."""
     return str(import_onnxruntime().__version__)
 
 
@@ -41,10 +35,7 @@ def run_onnxruntime(
     """Run ``model`` with or without optimisations, which fuse and reorder nodes and so round
     differently.
 
-    Raises
-    ------
-    Exception
-        ONNX Runtime cannot run the model; the exception is its own.
+    Any exception is ONNX Runtime's own.
     """
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()

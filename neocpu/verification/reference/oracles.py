@@ -30,17 +30,11 @@ SINGLE: Final = "numpy in float32"
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """The source of the outputs that a module is compared with.
+    """The source of the outputs that a module is compared with, such as ``ONNX Runtime 1.22.0``.
 
-    Attributes
-    ----------
-    name : str
-        Name, such as ``ONNX Runtime 1.22.0``.
-    reason : str
-        Reason why it is not a better one; empty for the best.
-    single : callable
-        Function that takes a `Noise` or None. It runs the model in float32, rounded differently
-        than the truth, or returns None if it cannot round so.
+    The reason says why it is not a better one; it is empty for the best. ``single`` takes a `Noise`
+    or None. It runs the model in float32, rounded differently than the truth, or returns None if it
+    cannot round so.
     """
 
     name: str
@@ -70,15 +64,7 @@ def find_truth(
 ) -> Truth:
     """Run a model with the best oracle that can.
 
-    Parameters
-    ----------
-    instead : str
-        Advice for the message of the error.
-
-    Raises
-    ------
-    AccuracyError
-        No oracle can run the model.
+    An `AccuracyError` says that none can, and gives ``instead`` as advice.
     """
     reasons: list[str] = []
     candidates = [*_in_numpy(model, inputs), *_in_onnxruntime(model, inputs)]
@@ -105,12 +91,8 @@ def find_quick_truth(
 ) -> Truth | None:
     """Run a model with a quicker oracle; None if the best one is quick enough, or the only one.
 
-    Parameters
-    ----------
-    patience : float
-        Seconds that the best oracle may take. Numpy in float32 takes half as long.
-    shapes : mapping of str to tuple of int
-        Known shapes of the model's tensors.
+    The best one may take ``patience`` seconds; numpy in float32 takes half as long. ``shapes`` are
+    those of the model's tensors, as far as known.
     """
     seconds = predicted_seconds(model, image_count(model, inputs), shapes)
     if seconds <= patience:

@@ -23,14 +23,8 @@ def predicted_seconds(
 ) -> float:
     """Return about how long the reference takes in float64; in float32 it takes half as long.
 
-    Only the products of convolutions and matrix products of known shapes are counted.
-
-    Parameters
-    ----------
-    images : int
-        Number of times that the model is run.
-    known : mapping of str to tuple of int
-        Shapes of tensors that shape inference may not find.
+    Only the products of convolutions and matrix products of known shapes are counted: those that
+    shape inference finds, and the ``known`` ones. The model is run ``images`` times.
     """
     try:
         graph = infer_shapes(model).graph

@@ -37,22 +37,12 @@ def match_rows(
     tolerance: Mapping[str, Array],
     unmatched: float = UNMATCHED_ROWS,
 ) -> tuple[Array, Array]:
-    """Pair the rows of several outputs that describe the same detections.
+    """Return the rows of ``actual``, and those of ``expected`` that they are paired with.
 
-    Rows in the same place are compared first. The search for partners is expensive, and ends once a
-    larger share of the rows than ``unmatched`` lacks one.
-
-    Parameters
-    ----------
-    actual, expected : mapping of str to array
-        Arrays by output name. First axes are equally long on each side; trailing shapes agree.
-    tolerance : mapping of str to array
-        Largest differences from the elements of ``expected``; integers must be equal.
-
-    Returns
-    -------
-    array, array
-        Rows of ``actual``, and the rows of ``expected`` that they are paired with.
+    The outputs describe the same detections, by row. Rows in the same place are compared first. The
+    search for partners is expensive, and ends once a larger share of the rows than ``unmatched``
+    lacks one. ``tolerance`` has the largest differences from the elements of ``expected``; integers
+    must be equal.
     """
     right = partial(_right, actual, expected, tolerance)
     exact = [name for name, array in expected.items() if array.dtype.kind != "f"]

@@ -23,25 +23,12 @@ def run_reference(
     double: bool = False,
     noise: Noise | None = None,
 ) -> dict[str, Array]:
-    """Run ``model`` with numpy.
+    """Run a model of opset 7 or later with numpy; return its outputs by name, in graph order.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        Model of opset 7 or later, with its external data loaded.
-    inputs : mapping of str to array
-        Every graph input that has no initializer, by name, in the model's dtypes and shapes. Some
-        may have N images where the model takes one; it is then run for each of them.
-    double : bool
-        Whether to compute in float64 whatever the model computes in float32, as a truth that
-        rounding is measured against.
-    noise : Noise, optional
-        Random changes in float32 that stand for a different rounding.
-
-    Returns
-    -------
-    dict of str to array
-        The graph outputs by name, in graph order; those of N images are concatenated.
+    Inputs have the model's types and shapes; some may have N images where the model takes one. It
+    is then run for each of them, and outputs are concatenated. ``double`` computes in float64
+    whatever the model computes in float32, as a truth that rounding is measured against; ``noise``
+    stands for a different rounding.
     """
     operators: list[type[OpRun]] = [*OPERATORS, *custom_operators_of(model)]
     run = partial(evaluate, model, operators=operators, double=double, noise=noise)
@@ -54,13 +41,7 @@ def run_each_image(
     inputs: Mapping[str, Array],
     run: Callable[[Mapping[str, Array]], dict[str, Array]],
 ) -> dict[str, Array]:
-    """Run a model of one image for each image of the inputs.
-
-    Parameters
-    ----------
-    run : callable
-        Function that takes inputs of the model's shapes, and returns its outputs by name.
-    """
+    """Run a model of one image for each image of the inputs."""
     several = _images(model, inputs)
     if not several:
         return run(inputs)

@@ -26,19 +26,10 @@ ROUNDING: Final = 1e-2
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of comparing a run with the truth.
+    """The result of comparing a run with the truth, and whether the run is as exact as promised.
 
-    Attributes
-    ----------
-    found : Comparison
-    kept : bool
-        Whether the run is as exact as promised.
-    float32_error : float or None
-        Norm-wise error of numpy in float32; None if it was not needed.
-    oracle : str
-        Source of the truth.
-    reason : str
-        Reason why the source is not the reference; empty if it is.
+    ``float32_error`` is the norm-wise error of numpy in float32; None if it was not needed. The
+    reason says why the oracle is not the reference.
     """
 
     found: Comparison

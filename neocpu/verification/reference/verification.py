@@ -66,20 +66,9 @@ class _Run:
 class Verifier:
     """A judge of runs of one model on the same inputs.
 
-    It keeps the outputs of the reference, so that judging another artifact costs nothing.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-    inputs : mapping of str to array
-    accuracy : Accuracy
-        Promise that the outputs are judged by.
-    row_groups : sequence of sequence of str
-        Outputs whose rows describe the same selection, by name.
-    shapes : mapping of str to tuple of int
-        Known shapes of the model's tensors, by which the time of the reference is predicted.
-    clock : callable
-        Function that returns seconds since any fixed time.
+    It keeps the outputs of the reference, so that judging another artifact costs nothing. Outputs
+    of a row group describe the same selection. The shapes of the model's tensors, as far as known,
+    predict the time of the reference.
     """
 
     def __init__(
@@ -111,16 +100,9 @@ class Verifier:
         If the range of float32 makes the difference and not its rounding (an intermediate value
         overflows), the reference in float32 is the truth.
 
-        Parameters
-        ----------
-        patience : float
-            Seconds that the truth may take. If it takes longer, outputs are first compared with a
-            quicker oracle. It may accept outputs within the bound, but refuse none.
-
-        Raises
-        ------
-        AccuracyError
-            Nothing can run the model.
+        The truth may take ``patience`` seconds. If it takes longer, outputs are first compared with
+        a quicker oracle. It may accept outputs within the bound, but refuse none. Nothing being
+        able to run the model is an `AccuracyError`.
         """
         self._patience = patience
         quick = self._quick_truth()
