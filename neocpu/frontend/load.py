@@ -14,20 +14,19 @@ from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.frontend.batching.batch import set_batch
 from neocpu.frontend.batching.named_dimensions import fix_dimensions
-from neocpu.frontend.checks.conflicts import refuse_conflicts
+from neocpu.frontend.checks.argument_checks import refuse_scales
+from neocpu.frontend.checks.conflicts import refuse_conflicts, refuse_dynamic_inputs
 from neocpu.frontend.checks.model_limits import refuse_large_models
 from neocpu.frontend.checks.tensor_check import is_element_type, refuse_malformed_tensors
 from neocpu.frontend.contributed.contributed_operators import expand_contributed
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.model_identity import identities
 from neocpu.frontend.number_formats import refuse_number_formats, widen_halves
-from neocpu.frontend.onnx_graph.onnx_tools import check_model
 from neocpu.frontend.onnx_graph.subgraphs import all_nodes, called_operators, has_control_flow
 from neocpu.frontend.onnx_graph.weight_store import WeightStore
+from neocpu.frontend.onnx_graph.weightless_model import check_model
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
-from neocpu.frontend.quantised.scale_checks import refuse_scales
 from neocpu.frontend.rows.bound_rows import bound_rows
-from neocpu.frontend.shapes.dynamic_inputs import refuse_dynamic_inputs
 from neocpu.frontend.shapes.extents import known_shapes, refuse_extents, refuse_inputs
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.frontend.shapes.static_shapes import (
@@ -38,7 +37,7 @@ from neocpu.frontend.shapes.static_shapes import (
     static_dims,
     tensor_spec,
 )
-from neocpu.frontend.shapes.unknown_shapes import why_unknown
+from neocpu.frontend.shapes.structural_inputs import why_unknown
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.source import first_line, name_of, read_model
 from neocpu.frontend.unsupported import (

@@ -56,7 +56,7 @@ def widen_halves(model: onnx.ModelProto) -> None:
 
 
 def refuse_number_formats(graph: onnx.GraphProto) -> None:
-    """Raise an `UnsupportedError` if a weight has integers below 8 bits, or floats of 8 or fewer."""
+    """Raise an `UnsupportedError` if a weight has integers below 8 bits, or floats of 8 or less."""
     for tensor in graph.initializer:
         if tensor.data_type in _NARROW:
             raise UnsupportedError(

@@ -14,8 +14,10 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
@@ -26,12 +28,11 @@ from neocpu.frontend.checks.model_limits import FoldingBudget
 from neocpu.frontend.contributed.contributed_operators import expand_contributed
 from neocpu.frontend.control_flow.flatten import Infer, flatten_control_flow, needs_flattening
 from neocpu.frontend.expansions.expand import expand_operators
-from neocpu.frontend.foldable import is_foldable
+from neocpu.frontend.foldable import is_foldable, keeps_stored
 from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
-from neocpu.frontend.onnx_graph.ir_tensors import ir_tensor
+from neocpu.frontend.onnx_graph.weight_store import array_of, bytes_of_tensor, is_stored
 from neocpu.frontend.onnx_graph.weightless_model import Skeleton, strip_weights
 from neocpu.frontend.opsets.opset_raising import IR_VERSION, named, raise_opset, without_functions
-from neocpu.frontend.quantised.kept_weights import keeps_stored
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
 from neocpu.frontend.rewrites import absorb_pads, state_resized
 from neocpu.frontend.rows.replace_loops import replace_loops
@@ -318,3 +319,20 @@ def _quiet(*loggers: str) -> Iterator[None]:
     finally:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
+
+
+class _StoredTensor(ir.serde.TensorProtoTensor):
+    """A tensor in a store, which is written as the same reference that it was read from."""
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """Return the elements without a copy."""
+        return array_of(self.raw)
+
+    def tobytes(self) -> bytes:
+        """Return a copy of the elements' bytes."""
+        return bytes_of_tensor(self.raw).tobytes()
+
+
+def ir_tensor(tensor: onnx.TensorProto) -> ir.TensorProtocol:
+    """Return a message as a tensor of onnx_ir, without copying its elements."""
+    return _StoredTensor(tensor) if is_stored(tensor) else ir.serde.deserialize_tensor(tensor)

@@ -1,23 +1,21 @@
-"""Find the node whose input shapes contradict each other, and suggest shapes that fit."""
+"""Refuse inputs of unknown or contradicting shapes, and suggest shapes that fit."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 import onnx
 from onnx.helper import make_tensor_value_info
 
 from neocpu.foundation.errors import ModelError, NeoCPUError, UsageError
-from neocpu.frontend.onnx_graph.onnx_tools import infer_shapes
-from neocpu.frontend.onnx_graph.weightless_model import strip_weights
-from neocpu.frontend.shapes.candidate_shapes import Shapes, candidate_shapes, option
+from neocpu.frontend.onnx_graph.weightless_model import infer_shapes, strip_weights
 from neocpu.frontend.shapes.extents import known_shapes, refuse_extents
 from neocpu.frontend.shapes.input_shapes import InputShapes
-from neocpu.frontend.shapes.static_shapes import real_inputs, set_dims
+from neocpu.frontend.shapes.static_shapes import dims_text, real_inputs, set_dims, static_dims
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
@@ -222,3 +220,123 @@ def _channels_fit(graph: onnx.GraphProto) -> bool:
         if data and weights and data[1] != weights[1] * groups:
             return False
     return True
+
+
+def refuse_dynamic_inputs(model: onnx.ModelProto, given: InputShapes) -> None:
+    """Raise a `ModelError` if an input's shape is unknown after the requested shapes were written.
+
+    The message names the first one, and candidate shapes for all of them that fit the model, or the
+    likeliest if none fits.
+    """
+    unknown = [value for value in real_inputs(model.graph) if static_dims(value) is None]
+    if not unknown:
+        return
+    likeliest = next(candidate_shapes(unknown, given.batch))
+    skeleton = strip_weights(model).model
+    shapes = first_fitting(skeleton, candidate_shapes(unknown, given.batch)) or likeliest
+    value, options = unknown[0], " ".join(option(*each) for each in shapes.items())
+    if not value.type.tensor_type.HasField("shape"):
+        raise ModelError(f"input '{value.name}' has no declared shape; give one with {options}")
+    dims = value.type.tensor_type.shape.dim
+    dynamic = [
+        f"{axis} ('{dim.dim_param}')" if dim.dim_param else str(axis)
+        for axis, dim in enumerate(dims)
+        if dim.dim_value <= 0
+    ]
+    only_batch = all(
+        dim.dim_value > 0 for each in unknown for dim in each.type.tensor_type.shape.dim[1:]
+    )
+    raise ModelError(
+        f"input '{value.name}' has shape [{dims_text(value)}] with dynamic dimension "
+        f"{', '.join(dynamic)}; fix it with {options}{' or --batch 1' if only_batch else ''}"
+    )
+
+
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+
+_SIZES: Final = (
+    (224, 224),
+    (256, 256),
+    (320, 320),
+    (640, 640),
+    (512, 512),
+    (416, 416),
+    # Lines of text.
+    (48, 320),
+    (32, 320),
+    (32, 128),
+    (64, 256),
+    # Small images.
+    (112, 112),
+    (96, 96),
+    (64, 64),
+    (32, 32),
+    (28, 28),
+)
+"""Heights and widths; a third dimension has the extent of the first."""
+
+_CHANNELS: Final = (3, 1)
+
+_UNKNOWN_RANK: Final = (("N", "C", "H", "W"), ("N", "H", "W", 3), ("N", "H", "W"), ("N", "H"))
+"""Possible shapes of an input without a declared one."""
+
+_NAMELESS: Final = ("", "?")
+"""Names of dimensions that have nothing to do with each other."""
+
+
+def candidate_shapes(
+    inputs: Sequence[onnx.ValueInfoProto], batch: int | None = None
+) -> Iterator[Shapes]:
+    """Yield shapes of inputs, by name; dimensions of the same name have the same extent.
+
+    The batch is the extent of a dynamic first dimension, 1 by default.
+    """
+    unknown = any(not value.type.tensor_type.HasField("shape") for value in inputs)
+    seen: list[Shapes] = []
+    for rank in _UNKNOWN_RANK if unknown else _UNKNOWN_RANK[:1]:
+        for size in _SIZES:
+            for channels in _CHANNELS:
+                known: dict[object, int] = {}
+                shapes = {
+                    value.name: _shape(value, rank, size, channels, batch or 1, known)
+                    for value in inputs
+                }
+                if shapes not in seen:
+                    seen.append(shapes)
+                    yield shapes
+
+
+def _shape(
+    value: onnx.ValueInfoProto,
+    unknown: Sequence[str | int],
+    size: tuple[int, int],
+    channels: int,
+    batch: int,
+    known: dict[object, int],
+) -> tuple[int, ...]:
+    """Return the shape of an input; ``known`` has the extents of names, and new ones are added."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        letters = {"N": batch, "C": channels, "H": size[0], "W": size[1]}
+        return tuple(each if isinstance(each, int) else letters[each] for each in unknown)
+    dims = tensor.shape.dim
+    channel_axis = None
+    if len(dims) >= 4:  # an image; if channels are last, their number is fixed
+        last = 0 < dims[-1].dim_value <= 4 and dims[1].dim_value < 1
+        channel_axis = len(dims) - 1 if last else 1
+    extents: list[int] = []
+    sizes = 0
+    for axis, dim in enumerate(dims):
+        extent = channels if axis == channel_axis else size[sizes % 2]
+        if axis == 0:
+            extent = batch
+        elif axis != channel_axis:
+            sizes += 1
+        key: object = (value.name, axis) if dim.dim_param in _NAMELESS else dim.dim_param
+        extents.append(dim.dim_value if dim.dim_value > 0 else known.setdefault(key, extent))
+    return tuple(extents)
+
+
+def option(name: str, shape: Sequence[int]) -> str:
+    """Return the option that gives an input a shape on the command line."""
+    return f"--shape {name}:{','.join(map(str, shape))}"

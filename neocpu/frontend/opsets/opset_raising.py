@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import onnx
 
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
-from neocpu.frontend.onnx_graph.onnx_tools import convert_version, inline_functions
+from neocpu.frontend.onnx_graph.weightless_model import convert_version, inline_functions
 from neocpu.frontend.opsets.old_forms import (
     anchor_old_resizes,
     channel_slopes,

@@ -122,7 +122,7 @@ def _refuse_counts(node: onnx.NodeProto) -> None:
 
 
 def refuse_kernels(graph: onnx.GraphProto) -> None:
-    """Raise a `ModelError` if ``kernel_shape``, which inference believes, contradicts the weights."""
+    """Raise a `ModelError` if ``kernel_shape``, which inference believes, contradicts weights."""
     shapes = known_shapes(graph)
     for node in graph.node:
         weights = shapes.get((*node.input, "", "")[1], ())[2:]

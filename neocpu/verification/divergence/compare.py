@@ -23,7 +23,6 @@ from neocpu.frontend.model_identity import difference
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 from neocpu.plan.model_values import ModelValue
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.verification.divergence.counted_rows import rows_in_order
 from neocpu.verification.divergence.operators import Operators, made_after
 from neocpu.verification.divergence.reference_tensors import (
     NodesBetween,
@@ -31,17 +30,20 @@ from neocpu.verification.divergence.reference_tensors import (
     load_like,
     tensor_names,
 )
-from neocpu.verification.divergence.report import ComparedTensor, Divergence
-from neocpu.verification.divergence.tensor_errors import (
+from neocpu.verification.divergence.report import (
     DIRECT,
     SENSITIVITY,
+    ComparedTensor,
+    Divergence,
     bound_of,
     norm_error,
     where_of,
 )
 from neocpu.verification.divergence.watched_model import SeenRun, WatchedModel
+from neocpu.verification.reference.comparison import REFERENCE, ROUNDING
 from neocpu.verification.reference.oracles import Truth
-from neocpu.verification.reference.verdict import REFERENCE, ROUNDING
+from neocpu.verification.reference.row_matching import pair_rows
+from neocpu.verification.reference.tolerance import tolerances
 
 NUDGE: Final = 2.0**-22
 """Largest relative change of a number that stands for a different rounding: two units in the last
@@ -321,3 +323,21 @@ def _nudged(arrays: Arrays, rng: np.random.Generator) -> dict[str, Array]:
         else array
         for name, array in arrays.items()
     }
+
+
+def rows_in_order(actual: Arrays, expected: Arrays, groups: Sequence[Sequence[str]]) -> Arrays:
+    """Return outputs of selected rows, in the expected order of these rows.
+
+    Scores may be so close that rounding exchanges two rows, or that only one side selects a row.
+    Such rows count as right, as `neocpu.verification.reference.row_matching.pair_rows` allows.
+    Outputs of a group describe the same selection; those whose rows do not match keep their order.
+    """
+    ordered = dict(actual)
+    for group in filter(None, groups):
+        mine, theirs = ({name: side[name] for name in group} for side in (actual, expected))
+        pairs = pair_rows(mine, theirs, {name: tolerances(right) for name, right in theirs.items()})
+        for name, right in theirs.items() if pairs is not None else ():
+            assert pairs is not None
+            ordered[name] = right.astype(mine[name].dtype)
+            ordered[name][pairs[1]] = mine[name][pairs[0]]
+    return ordered

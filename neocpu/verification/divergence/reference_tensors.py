@@ -24,10 +24,9 @@ from neocpu.frontend.shapes.static_shapes import dims_text, real_inputs
 from neocpu.frontend.source import read_model
 from neocpu.quantiser.observation import with_outputs
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.verification.reference.oracles import Truth, find_truth
-from neocpu.verification.reference.predicted_time import predicted_seconds
+from neocpu.verification.reference.comparison import REFERENCE
+from neocpu.verification.reference.oracles import Truth, find_truth, predicted_seconds
 from neocpu.verification.reference.runner import image_count
-from neocpu.verification.reference.verdict import REFERENCE
 
 _STARTS: Final = (b"\x7fELF", MAGIC)
 """First bytes of an artifact's file."""

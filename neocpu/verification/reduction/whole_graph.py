@@ -12,8 +12,8 @@ from onnx import helper
 
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.control_flow.bodies import free_names
-from neocpu.frontend.onnx_graph.onnx_tools import check_model, infer_shapes
 from neocpu.frontend.onnx_graph.subgraphs import all_nodes
+from neocpu.frontend.onnx_graph.weightless_model import check_model, infer_shapes
 from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.shapes.static_shapes import fix_inputs, real_inputs, tensor_spec
 from neocpu.frontend.shapes.structural_inputs import structural_inputs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,8 +12,12 @@ from onnx.reference.op_run import OpRun
 
 from neocpu.foundation.arrays import Array
 from neocpu.frontend.numpy_operators.table import OPERATORS
+from neocpu.frontend.onnx_graph.subgraphs import model_nodes
 from neocpu.frontend.shapes.static_shapes import real_inputs, static_dims
-from neocpu.verification.reference.custom_operators import custom_operators_of
+from neocpu.frontend.unsupported import node_name
+from neocpu.ir.custom_operators.custom_operator import CustomOperator
+from neocpu.ir.custom_operators.lowering import attributes_of
+from neocpu.ir.custom_operators.registry import find_operator
 from neocpu.verification.reference.evaluator import Noise, evaluate
 
 
@@ -61,3 +66,19 @@ def _images(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Ar
     """Return the inputs that have several images where the model takes one."""
     of_one = [v.name for v in real_inputs(model.graph) if (static_dims(v) or ())[:1] == (1,)]
     return {name: inputs[name] for name in of_one if len(inputs[name]) > 1}
+
+
+def custom_operators_of(model: onnx.ModelProto) -> list[type[OpRun]]:
+    """Return classes for onnx's evaluator that run the custom operators of a model."""
+    names = {(node.domain, node.op_type) for node in model_nodes(model)}
+    found = (find_operator(*each) for each in sorted(names))
+    return [_evaluated(operator) for operator in found if operator is not None]
+
+
+def _evaluated(operator: CustomOperator) -> type[OpRun]:
+    def run(self: OpRun, *inputs: Array | None, **attributes: Any) -> tuple[Array, ...]:
+        node = self.onnx_node
+        return operator.reference_outputs(node_name(node), inputs, attributes_of(node))
+
+    # The evaluator finds a class by its name.
+    return type(operator.name, (OpRun,), {"op_domain": operator.domain, "_run": run})

@@ -21,10 +21,9 @@ import onnx
 from neocpu.foundation.arrays import Array
 from neocpu.frontend.onnx_graph.subgraphs import model_nodes
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy
-from neocpu.verification.reference.comparison import Comparison, compare
+from neocpu.verification.reference.comparison import REFERENCE, Comparison, Verdict, compare
 from neocpu.verification.reference.evaluator import Noise
 from neocpu.verification.reference.oracles import Truth, find_quick_truth, find_truth
-from neocpu.verification.reference.verdict import REFERENCE, Verdict
 
 Arrays: TypeAlias = Mapping[str, Array]
 

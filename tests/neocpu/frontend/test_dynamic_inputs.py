@@ -5,35 +5,26 @@ import re
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from neocpu.foundation.errors import ModelError, UnsupportedError, UsageError
+from neocpu.frontend.checks.conflicts import candidate_shapes
 from neocpu.frontend.load import load_model
-from neocpu.frontend.shapes.candidate_shapes import candidate_shapes
 from neocpu.frontend.shapes.input_shapes import parse_given
 from tests.neocpu.frontend.differential import ints, make_model, random
+from tests.neocpu.frontend.onnx_models import onnx_model
 
 FLOAT = TensorProto.FLOAT
 
 
 def model(nodes, inputs, **constants):
     """A model of inputs with these dimensions (None: unknown rank), and an output ``y``."""
-    values = [helper.make_tensor_value_info(name, FLOAT, dims) for name, dims in inputs.items()]
-    output = helper.make_tensor_value_info("y", FLOAT, [])
-    output.type.tensor_type.shape.dim.add().dim_param = "rows"
-    weights = [numpy_helper.from_array(np.asarray(a), name) for name, a in constants.items()]
-    graph = helper.make_graph(
-        [
-            *nodes,
-            helper.make_node("Flatten", ["z"], ["flat"], axis=0),
-            helper.make_node("Squeeze", ["flat", "zeroth"], ["y"]),
-        ],
-        "dynamic",
-        values,
-        [output],
-        [*weights, numpy_helper.from_array(np.array([0]), "zeroth")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    after = [
+        helper.make_node("Flatten", ["z"], ["flat"], axis=0),
+        helper.make_node("Squeeze", ["flat", "zeroth"], ["y"]),
+    ]
+    weights = {**constants, "zeroth": np.array([0])}
+    return onnx_model([*nodes, *after], inputs, {"y": ["rows"]}, weights, opset=17)
 
 
 def suggested(made, error=ModelError, shapes=None):

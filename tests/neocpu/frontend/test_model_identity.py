@@ -12,6 +12,7 @@ from neocpu.frontend.processing.load_processed import load_processed
 from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.quantiser.quantise import quantize
+from tests.neocpu.frontend.onnx_models import onnx_model
 
 
 def model_with_branches(left: float = 1.0, right: str = "Relu") -> onnx.ModelProto:
@@ -27,14 +28,8 @@ def model_with_branches(left: float = 1.0, right: str = "Relu") -> onnx.ModelPro
         )
     ]
     chosen = helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])
-    values = [
-        helper.make_tensor_value_info(name, kind, shape)
-        for name, kind, shape in (
-            *(("c", TensorProto.BOOL, []), ("x", TensorProto.FLOAT, [2])),
-            ("y", TensorProto.FLOAT, [2]),
-        )
-    ]
-    return helper.make_model(helper.make_graph([chosen], "if", values[:2], values[2:]))
+    inputs = {"c": (TensorProto.BOOL, []), "x": [2]}
+    return onnx_model([chosen], inputs, {"y": [2]})
 
 
 def test_names_and_comments_do_not_change_a_models_identity() -> None:

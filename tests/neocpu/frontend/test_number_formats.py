@@ -16,6 +16,7 @@ from tests.neocpu.frontend.differential import (
     run_imported,
     run_onnxruntime,
 )
+from tests.neocpu.frontend.onnx_models import onnx_model
 
 WEIGHTS = np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype(np.float32)
 Q_WEIGHTS = np.clip(np.round(WEIGHTS / 0.02), -128, 127).astype(np.int8)
@@ -40,14 +41,9 @@ def model(
     used = {name for each in nodes for name in each.input}
     arrays = {**CONSTANTS, **(constants or {})}
     result = kind if nodes[-1].op_type != "Cast" else TensorProto.FLOAT
-    graph = helper.make_graph(
-        list(nodes),
-        "g",
-        [helper.make_tensor_value_info("x", kind, [1, 3, 16, 16])],
-        [helper.make_tensor_value_info("y", result, list("NCHW"))],
-        [numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items() if n in used],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    weights = {name: array for name, array in arrays.items() if name in used}
+    ends = {"x": (kind, [1, 3, 16, 16])}, {"y": (result, list("NCHW"))}
+    return onnx_model(nodes, *ends, weights, opset=22)
 
 
 HALVES = pytest.mark.parametrize(

@@ -8,21 +8,16 @@ from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend import importer
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
-from neocpu.frontend.operator_hints import _STANDARD, hint
+from neocpu.frontend.unsupported import _STANDARD, hint
+from tests.neocpu.frontend.onnx_models import onnx_model
 
-DOMAINS = ("", "com.microsoft", "ai.onnx.ml", "house")
+DOMAINS = ("com.microsoft", "ai.onnx.ml", "house")
 
 
 def model(*nodes, opset=18, functions=()):
     """A model from ``x`` to ``y``."""
-    graph = helper.make_graph(
-        nodes,
-        "hints",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 8, 8))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, list("abcd"))],
-    )
-    imports = [helper.make_opsetid(d, 1 if d else opset) for d in DOMAINS]
-    return helper.make_model(graph, opset_imports=imports, ir_version=8, functions=functions)
+    ends = {"x": (1, 3, 8, 8)}, {"y": list("abcd")}
+    return onnx_model(nodes, *ends, opset=opset, domains=DOMAINS, functions=functions)
 
 
 def refusal(made):

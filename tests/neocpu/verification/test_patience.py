@@ -5,8 +5,8 @@ import pytest
 from onnx import helper
 
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, STRICT
-from neocpu.verification.reference import oracles, predicted_time, verification
-from neocpu.verification.reference.predicted_time import predicted_seconds
+from neocpu.verification.reference import oracles, verification
+from neocpu.verification.reference.oracles import predicted_seconds
 from neocpu.verification.reference.runner import run_reference
 from neocpu.verification.reference.verification import (
     DOUBTFUL_RUNS,
@@ -110,7 +110,7 @@ def test_doubts_take_no_longer_either(monkeypatch, patience, expected):
     ],
 )
 def test_products_are_counted(monkeypatch, op, shapes, attributes, products):
-    monkeypatch.setattr(predicted_time, "SECONDS", 1.0)
+    monkeypatch.setattr(oracles, "SECONDS", 1.0)
     feeds = {name: random(*shape) for name, shape in zip("xw", shapes, strict=True)}
     model = make_model([helper.make_node(op, ["x", "w"], ["y"], **attributes)], feeds)
     assert predicted_seconds(model, 3) == 3 * products
@@ -118,7 +118,7 @@ def test_products_are_counted(monkeypatch, op, shapes, attributes, products):
 
 def test_products_of_computed_shapes_count_where_these_are_known(monkeypatch):
     """PyTorch's old exporter writes ``x.view(x.size(0), -1)``."""
-    monkeypatch.setattr(predicted_time, "SECONDS", 1.0)
+    monkeypatch.setattr(oracles, "SECONDS", 1.0)
     model = parsed("""
 g (float[2, 3, 5] x, int64[2] shape, float[15, 7] w) => (float[2, 7] y) {
   flat = Reshape(x, shape)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conv_workloads import conv_workload
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import neocpu
 from neocpu.compilation.network_tuning import search_space
@@ -20,6 +20,7 @@ from neocpu.schedules.vocabulary.target_parsing import host_target
 from neocpu.verification.reference.evaluator import Noise
 from neocpu.verification.reference.runner import run_reference
 from neocpu.verification.reference.verification import Verifier
+from tests.neocpu.frontend.onnx_models import onnx_model
 
 HOST = host_target()
 LONG = conv_workload(1, 512, 14, 14, 512, (3, 3), padding=(1, 1, 1, 1))
@@ -27,21 +28,14 @@ LONG = conv_workload(1, 512, 14, 14, 512, (3, 3), padding=(1, 1, 1, 1))
 
 def model(*nodes, shape=(64,)):
     """Return a model from ``x`` to ``y``."""
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
-    graph = helper.make_graph(nodes, "small", ends[:1], ends[1:])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return onnx_model(nodes, {"x": shape}, {"y": shape})
 
 
 def sums_of_products(constants, *nodes):
     """Return a model whose nodes make ``y`` of ``sums``, those of ``x`` and the weights."""
     product = helper.make_node("MatMul", ["x", "weights"], ["sums"])
-    ends = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, extent))
-        for name, extent in zip("xy", constants["weights"].shape, strict=True)
-    ]
-    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    graph = helper.make_graph([product, *nodes], "sums", ends[:1], ends[1:], initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    rows, columns = constants["weights"].shape
+    return onnx_model([product, *nodes], {"x": [1, rows]}, {"y": [1, columns]}, constants)
 
 
 def verify(model, inputs, actual, level):

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.checks import model_limits
 from neocpu.frontend.load import load_model
+from tests.neocpu.frontend.onnx_models import onnx_model
 
 FLOAT = TensorProto.FLOAT
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]
@@ -16,14 +17,8 @@ OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]
 def model(nodes, inputs=None, outputs=None, initializers=(), functions=()) -> onnx.ModelProto:
     inputs = {"x": [2, 3]} if inputs is None else inputs
     outputs = {"y": next(iter(inputs.values()))} if outputs is None else outputs
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in outputs.items()],
-        list(initializers),
-    )
-    return helper.make_model(graph, opset_imports=OPSETS, functions=functions, ir_version=8)
+    constants = {tensor.name: tensor for tensor in initializers}
+    return onnx_model(nodes, inputs, outputs, constants, domains=["local"], functions=functions)
 
 
 def function(name: str, nodes) -> onnx.FunctionProto:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from neocpu.frontend.processing.resampling import resampling_matrix, taps_of
+from neocpu.frontend.processing.geometry import resampling_matrix, taps_of
 
 SIZES = [((48, 64), (22, 22)), ((33, 17), (7, 64)), ((5, 9), (10, 3)), ((100, 98), (50, 49)),
          ((13, 13), (13, 13)), ((1, 1), (4, 3)), ((3, 101), (1, 1))]  # fmt: skip

@@ -8,9 +8,9 @@ from onnx.helper import make_node as node
 import neocpu
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.frontend.processing.answers import find_head
 from neocpu.frontend.processing.load_processed import load_processed
 from neocpu.frontend.processing.processing import Processing
-from neocpu.frontend.processing.suppressed_boxes import find_head
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
 
 SIDE, CLASSES = 96, 5

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neocpu.verification.reduction.shrink import shrink
+from neocpu.verification.reduction.reduce_model import shrink
 
 
 def last(whole, fails):

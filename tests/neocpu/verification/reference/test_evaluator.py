@@ -8,23 +8,15 @@ from onnx.reference import ReferenceEvaluator
 from neocpu.frontend.onnx_graph.weightless_model import KEEP_BYTES
 from neocpu.verification.reference import evaluator
 from neocpu.verification.reference.evaluator import evaluate
+from tests.neocpu.frontend.onnx_models import onnx_model
 
 SHAPE = [1, KEEP_BYTES]  # a weight of this many floats is taken out of the skeleton
 
 
 def model(nodes, outputs):
     rng = np.random.default_rng(0)
-    weights = [
-        numpy_helper.from_array(rng.normal(size=SHAPE).astype(np.float32), name) for name in "vw"
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE) for name in outputs],
-        weights,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    weights = {name: rng.normal(size=SHAPE).astype(np.float32) for name in "vw"}
+    return onnx_model(nodes, {"x": SHAPE}, dict.fromkeys(outputs, SHAPE), weights)
 
 
 def branches():

@@ -4,11 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from neocpu.verification.reference import runner
 from tests.neocpu.frontend.differential import make_model, random, run_onnxruntime
+from tests.neocpu.frontend.onnx_models import onnx_model
 
 
 def as_onnx_loops(node, **feeds):
@@ -69,14 +70,9 @@ def test_maxima_of_regions():
 
 
 def as_onnxruntime(node, feeds):
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
-        for name, x in feeds.items()
-    ]
-    outputs = [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None)]
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    graph = helper.make_graph([node], "one", inputs, outputs)
-    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    inputs = {n: (helper.np_dtype_to_tensor_dtype(x.dtype), x.shape) for n, x in feeds.items()}
+    outputs = {node.output[0]: None}
+    model = onnx_model([node], inputs, outputs, opset=17, domains=["com.microsoft"])
     actual = runner.run_reference(model, feeds)["y"]
     np.testing.assert_allclose(actual, run_onnxruntime(model, feeds)[0], rtol=1e-4, atol=1e-5)
 
