@@ -18,12 +18,9 @@ def shapes(model):
 def parameters(model):
     """Return the trained numbers that layers read, without batch norms' statistics."""
     layers = ("Conv", "ConvTranspose", "Gemm", "BatchNormalization")
-    read = {name for node in model.graph.node if node.op_type in layers for name in node.input}
-    return sum(
-        math.prod(t.dims)
-        for t in model.graph.initializer
-        if t.name in read and ".running_" not in t.name
-    )
+    read = {name for node in model.graph.node if node.op_type in layers for name in node.input[1:]}
+    extents = shapes(model)
+    return sum(math.prod(extents[name]) for name in read if ".running_" not in name)
 
 
 def multiply_accumulates(model):

@@ -30,7 +30,7 @@ from neocpu.plan.reports.stored_plan import with_verdict
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.target_parsing import host_target
-from neocpu.verification.reference.verdict import Verdict
+from neocpu.verification.reference.comparison import Verdict
 
 if TYPE_CHECKING:
     from neocpu.verification.reference.verification import Arrays, Verifier

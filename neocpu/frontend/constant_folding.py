@@ -23,13 +23,7 @@ _log = logging.getLogger("neocpu")
 
 
 class FoldConstants(FoldConstantsPass):
-    """Folds constants into initializers, in place.
-
-    Parameters
-    ----------
-    is_folded : callable
-        A function that decides whether to compute a node whose inputs are all constant.
-    """
+    """Folds constants into initializers, in place, if ``is_folded`` says so of their node."""
 
     def __init__(self, is_folded: Callable[[ir.Node], bool]) -> None:
         super().__init__(

@@ -60,24 +60,11 @@ _CONVERTERS_OF: Mapping[str, Mapping[str, Callable[[Node], relax.Expr]]] = {
 
 
 def import_relax(model: LoadedModel) -> tvm.IRModule:
-    """Translate the model with static shapes into Relax.
+    """Translate a model with static shapes into Relax.
 
-    Parameters
-    ----------
-    model : LoadedModel
-        The model as `load_model` returned it.
-
-    Returns
-    -------
-    tvm.IRModule
-        One function ``main`` whose parameters are the graph inputs, by name and in order. Weights
-        are Relax constants, shapes are static, and several outputs are a tuple.
-
-    Raises
-    ------
-    UnsupportedError
-        An operator cannot be compiled, or a node's attributes or shapes cannot. The message lists
-        all such operators, or names the node.
+    The one function ``main`` has the graph inputs as parameters, by name and in order. Weights are
+    Relax constants, and several outputs are a tuple. An `UnsupportedError` lists all operators that
+    cannot be compiled, or names the node whose attributes or shapes cannot.
     """
     graph = model.bounded.graph
     opset = next(o.version for o in model.bounded.opset_import if o.domain in STANDARD_DOMAINS)

@@ -14,20 +14,19 @@ from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.frontend.batching.batch import set_batch
 from neocpu.frontend.batching.named_dimensions import fix_dimensions
-from neocpu.frontend.checks.conflicts import refuse_conflicts
+from neocpu.frontend.checks.argument_checks import refuse_scales
+from neocpu.frontend.checks.conflicts import refuse_conflicts, refuse_dynamic_inputs
 from neocpu.frontend.checks.model_limits import refuse_large_models
 from neocpu.frontend.checks.tensor_check import is_element_type, refuse_malformed_tensors
 from neocpu.frontend.expansions.contributed_operators import expand_contributed
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.model_identity import identities
 from neocpu.frontend.number_formats import refuse_number_formats, widen_halves
-from neocpu.frontend.onnx_graph.onnx_tools import check_model
 from neocpu.frontend.onnx_graph.subgraphs import all_nodes, called_operators, has_control_flow
 from neocpu.frontend.onnx_graph.weight_store import WeightStore
+from neocpu.frontend.onnx_graph.weightless_model import check_model
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
-from neocpu.frontend.quantised.scale_checks import refuse_scales
 from neocpu.frontend.rows.bound_rows import bound_rows
-from neocpu.frontend.shapes.dynamic_inputs import refuse_dynamic_inputs
 from neocpu.frontend.shapes.extents import known_shapes, refuse_extents, refuse_inputs
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.frontend.shapes.static_shapes import (
@@ -38,7 +37,7 @@ from neocpu.frontend.shapes.static_shapes import (
     static_dims,
     tensor_spec,
 )
-from neocpu.frontend.shapes.unknown_shapes import why_unknown
+from neocpu.frontend.shapes.structural_inputs import why_unknown
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.source import first_line, name_of, read_model
 from neocpu.frontend.unsupported import (
@@ -55,26 +54,12 @@ def load_model(
 ) -> LoadedModel:
     """Read, check, freeze and simplify a model.
 
-    Parameters
-    ----------
-    model : path, bytes or onnx.ModelProto
-        The model. External data is read from the file's own folder only.
-    shapes : InputShapes, or mapping of str to sequence of int, optional
-        Complete shapes of inputs with dynamic dimensions, by input name; as InputShapes also the
-        batch, extents of named dimensions, and values of inputs that become constants.
-    weights : WeightStore, optional
-        The store that takes the model's large weights; by default they stay in its messages.
-
-    Raises
-    ------
-    ModelError
-        The model cannot be read, is not valid ONNX, or an input shape stays dynamic.
-    UsageError
-        ``shapes`` does not fit the model.
-    UnsupportedError
-        The model cannot be raised to a current opset; an output's shape depends on data in more
-        than its number of rows; a tensor is empty or too large; a window does not fit its padded
-        image; or a model of one image cannot take a batch.
+    External data is read from the file's own folder only. ``weights`` takes the large weights,
+    which otherwise stay in the messages. A file that cannot be read, is not valid ONNX or has an
+    input shape that stays dynamic is a `ModelError`; shapes that do not fit are a `UsageError`.
+    What cannot be compiled is an `UnsupportedError`: an opset that cannot be raised, an output
+    whose shape depends on data in more than its number of rows, tensors that are empty or too
+    large, windows that do not fit, or a model of one image that cannot take a batch.
     """
     given = shapes if isinstance(shapes, InputShapes) else InputShapes.parse(shapes)
     original = read_model(model, weights)
@@ -160,7 +145,6 @@ def _refuse_zeros(graph: onnx.GraphProto, where: str) -> None:
 
 
 def _check(model: onnx.ModelProto, where: str) -> None:
-    """Run onnx's checker."""
     try:
         check_model(model)
     except onnx.checker.ValidationError as error:

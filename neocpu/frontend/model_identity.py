@@ -41,12 +41,9 @@ def remember(model: onnx.ModelProto, made_of: Iterable[str]) -> None:
 
 
 def difference(mine: Iterable[str], theirs: Iterable[str]) -> str:
-    """Return what differs between two models; "" if they share an identity, or one is unknown.
+    """Return what differs between two models, by their `identities`.
 
-    Parameters
-    ----------
-    mine, theirs : iterable of str
-        `identities` of each; empty for files that an older neocpu wrote.
+    That is "" if they share one, or have none, as files that an older neocpu wrote.
     """
     ours, others = set(mine), set(theirs)
     if not ours or not others or ours & others:

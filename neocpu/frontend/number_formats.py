@@ -32,15 +32,10 @@ _NARROW: Final = {
 
 
 def widen_halves(model: onnx.ModelProto) -> None:
-    """Make a model compute in float32 instead of float16 or bfloat16, in place.
+    """Make a checked model compute in float32 instead of float16 or bfloat16, in place.
 
     Its inputs and outputs keep their types: inputs are converted first, and outputs last. Nothing
     in between is rounded to 16 bits, neither by an operator nor by a Cast.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        A checked model.
     """
     graph = model.graph
     given = {value.name for value in real_inputs(graph)}
@@ -61,18 +56,7 @@ def widen_halves(model: onnx.ModelProto) -> None:
 
 
 def refuse_number_formats(graph: onnx.GraphProto) -> None:
-    """Raise if a graph has integers of fewer than 8 bits, or floats of 8 bits or fewer.
-
-    Parameters
-    ----------
-    graph : onnx.GraphProto
-        The simplified graph, or the original one if it cannot be simplified.
-
-    Raises
-    ------
-    UnsupportedError
-        There is such a tensor; the message names the first one.
-    """
+    """Raise an `UnsupportedError` if a weight has integers below 8 bits, or floats of 8 or less."""
     for tensor in graph.initializer:
         if tensor.data_type in _NARROW:
             raise UnsupportedError(

@@ -33,12 +33,8 @@ def state_resized(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]])
     """Replace scales of Resize by sizes, in place, where shape inference rounds a size down.
 
     Inference multiplies in double precision: the float32 next to 0.7 times 70 pixels is 48, but 49
-    in every runtime. If a scale is not a quotient of sizes, the node is not changed.
-
-    Returns
-    -------
-    bool
-        Whether there were any.
+    in every runtime. If a scale is not a quotient of sizes, the node is not changed. Return whether
+    one was.
     """
     constants, changed = constant_tensors(proto.graph), False
     for index, node in enumerate(proto.graph.node):
@@ -151,7 +147,6 @@ def _zero_spatial_pads(pad: ir.Node) -> list[int] | None:
 
 
 def _constant(value: ir.Value | None) -> list[float] | None:
-    """Return a constant value's elements, or None."""
     if value is None or value.const_value is None:
         return None
     elements: list[float] = value.const_value.numpy().reshape(-1).tolist()

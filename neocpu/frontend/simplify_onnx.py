@@ -14,8 +14,10 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
@@ -26,12 +28,11 @@ from neocpu.frontend.checks.model_limits import FoldingBudget
 from neocpu.frontend.control_flow.flatten import Infer, flatten_control_flow, needs_flattening
 from neocpu.frontend.expansions.contributed_operators import expand_contributed
 from neocpu.frontend.expansions.expand import expand_operators
-from neocpu.frontend.foldable import is_foldable
+from neocpu.frontend.foldable import is_foldable, keeps_stored
 from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
-from neocpu.frontend.onnx_graph.ir_tensors import ir_tensor
+from neocpu.frontend.onnx_graph.weight_store import array_of, bytes_of_tensor, is_stored
 from neocpu.frontend.onnx_graph.weightless_model import Skeleton, strip_weights
 from neocpu.frontend.opsets.opset_raising import IR_VERSION, named, raise_opset, without_functions
-from neocpu.frontend.quantised.kept_weights import keeps_stored
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
 from neocpu.frontend.rewrites import absorb_pads, state_resized
 from neocpu.frontend.rows.known_loops import replace_loops
@@ -60,20 +61,10 @@ _GROWING = frozenset(
 def simplify_model(model: onnx.ModelProto, *, counted: bool = True) -> onnx.ModelProto:
     """Return an equivalent, smaller copy of a model in opset `TARGET_OPSET` or newer.
 
-    Input shapes must be static. Input and output names, order and shapes stay.
-
-    Parameters
-    ----------
-    counted : bool
-        Whether the runtime may repeat the bodies of long loops; they get nodes of our own.
-
-    Raises
-    ------
-    ModelError
-        The model's types or shapes contradict each other, or an argument is meaningless.
-    UnsupportedError
-        An operator cannot be raised to the target opset or written as others, or ONNX's
-        optimiser fails.
+    Input shapes must be static. Input and output names, order and shapes stay. If ``counted``, the
+    runtime may repeat the bodies of long loops; they get nodes of our own. Types, shapes or
+    arguments that contradict each other are a `ModelError`; what cannot be raised, written as other
+    operators or optimised is an `UnsupportedError`.
     """
     simplified = _simplify_once(model, counted, _LARGE)
     while (expanded := expand_operators(simplified)) is not None:
@@ -209,13 +200,14 @@ def _restore_weights(module: ir.Model, light: Skeleton) -> None:
     for value in list(graph.inputs):
         weight = light.weights.get(value.name or "")
         if weight is not None:
-            value.const_value = ir_tensor(weight)
+            stored = is_stored(weight)
+            read = ir.serde.deserialize_tensor
+            value.const_value = _StoredTensor(weight) if stored else read(weight)
             graph.inputs.remove(value)
             graph.register_initializer(value)
 
 
 def _optimise(module: ir.Model, most_repeated: int) -> None:
-    """Fold constants, merge nodes and clean up, in place."""
     names = [value.name for value in module.graph.outputs]
     for node in module.graph:
         if node.domain == "ai.onnx":  # the long name of the standard domain
@@ -281,11 +273,7 @@ def _is_affordable(budget: FoldingBudget, most_repeated: int, node: ir.Node) -> 
     """Return whether a node on constants can be computed now, which needs a known size.
 
     A node that repeats its input is not computed if it takes more than ``most_repeated`` bytes.
-
-    Raises
-    ------
-    UnsupportedError
-        The node's results are too large.
+    Results beyond the budget are an `UnsupportedError`.
     """
     for output in node.outputs:
         if output.shape is None or not output.shape.is_static():
@@ -326,3 +314,15 @@ def _quiet(*loggers: str) -> Iterator[None]:
     finally:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
+
+
+class _StoredTensor(ir.serde.TensorProtoTensor):
+    """A tensor in a store, which is written as the same reference that it was read from."""
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """Return the elements without a copy."""
+        return array_of(self.raw)
+
+    def tobytes(self) -> bytes:
+        """Return a copy of the elements' bytes."""
+        return bytes_of_tensor(self.raw).tobytes()

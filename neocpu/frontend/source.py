@@ -1,22 +1,30 @@
-"""Read an ONNX model from a path, bytes or a ModelProto, and report what is wrong with it."""
+"""Read an ONNX model from a path, bytes or a ModelProto, and report what is wrong with it.
+
+Weights in other files are read after checking where they are said to be. onnx makes sure that no
+symbolic link leads out of the folder. Its errors for missing files and impossible offsets are in
+the words of C++ and Python, and it cuts a name off at its first zero.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx.external_data_helper import uses_external_data
+from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
 from neocpu.foundation.errors import ArgumentTypeError, MissingModelError, ModelError
-from neocpu.foundation.files import read_file
-from neocpu.frontend.checks.tensor_check import all_tensors
-from neocpu.frontend.checks.text_check import refuse_broken_texts
-from neocpu.frontend.external_data import read_external_data
+from neocpu.foundation.files import read_file, regular_status
+from neocpu.foundation.host import usable_memory
+from neocpu.foundation.plain_text import plain, shortened
+from neocpu.frontend.checks.tensor_check import all_tensors, declared_problem, refuse_broken_texts
 from neocpu.frontend.foreign_formats import foreign_file, foreign_folder
 from neocpu.frontend.onnx_graph.weight_store import WeightStore, is_stored
+from neocpu.frontend.onnx_graph.weightless_model import tensor_bytes
 from neocpu.frontend.sparse_weights import make_dense
 
 MAX_BYTES: Final = 2 << 30
@@ -36,26 +44,29 @@ def read_model(
 ) -> onnx.ModelProto:
     """Return a copy of the caller's model as a ModelProto.
 
-    External tensor data is read from the model file's own folder only. Sparse tensors become
-    dense ones.
+    External tensor data is read from the model file's own folder only. Sparse tensors become dense
+    ones. A store takes large weights, which are not in the returned model then; the owner of the
+    model must keep the store.
 
-    Parameters
-    ----------
-    weights : WeightStore, optional
-        The store that takes large weights, which are not in the returned model then. The owner of
-        the model must keep the store.
-
-    Raises
-    ------
-    ModelError
-        The file cannot be read or is not an ONNX model; its external data are missing, truncated
-        or outside the folder; or a sparse tensor is malformed.
-    UnsupportedError
-        The dense form of sparse tensors would be too large.
-    ArgumentTypeError
-        The argument is none of these.
+    Anything wrong with the file or its external data is a `ModelError`.
     """
-    found = _read(model, weights)
+    if isinstance(model, onnx.ModelProto):
+        found, where = model, "the given ModelProto"
+        refuse_broken_texts(model, where)
+        _refuse_external_data(model, where, _BY_PATH)
+    elif isinstance(model, bytes):
+        where = "the given bytes object"
+        found = _parse(model, where)
+        _refuse_external_data(found, where, _BY_PATH)
+    elif isinstance(model, str | os.PathLike):
+        found = _read_path(Path(model))
+    else:
+        raise _no_model(model)
+    if weights is not None:
+        found = weights.take(found)
+    elif found is model:
+        found = onnx.ModelProto()
+        found.CopyFrom(model)
     make_dense(found, name_of(model))
     return found
 
@@ -63,29 +74,6 @@ def read_model(
 def name_of(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> str:
     """Return the name of a model for messages: its path, if it has one."""
     return "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
-
-
-def _read(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto, weights: WeightStore | None
-) -> onnx.ModelProto:
-    if isinstance(model, onnx.ModelProto):
-        where = "the given ModelProto"
-        refuse_broken_texts(model, where)
-        _refuse_external_data(model, where, _BY_PATH)
-        if weights is not None:
-            return weights.take(model)
-        own = onnx.ModelProto()
-        own.CopyFrom(model)
-        return own
-    if isinstance(model, bytes):
-        where = "the given bytes object"
-        proto = _parse(model, where)
-        _refuse_external_data(proto, where, _BY_PATH)
-        return proto if weights is None else weights.take(proto)
-    if not isinstance(model, str | os.PathLike):
-        raise _no_model(model)
-    proto = _read_path(Path(model))
-    return proto if weights is None else weights.take(proto)
 
 
 def _read_path(path: Path) -> onnx.ModelProto:
@@ -152,3 +140,114 @@ def _refuse_external_data(proto: onnx.ModelProto, where: str, mend: str) -> None
         raise ModelError(
             f"{where} keeps {len(outside)} tensors (first '{outside[0]}') in external files; {mend}"
         )
+
+
+_T = TypeVar("_T")
+_SHOWN = 100
+"""Characters of a file's name that a message quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The place of a tensor's bytes: a file's name, and a part of it, by default all."""
+
+    location: str
+    offset: int = 0
+    length: int | None = None
+
+
+def read_external_data(model: onnx.ModelProto, path: Path) -> None:
+    """Copy the data of all tensors that lie in other files into the model, in place.
+
+    A `ModelError` names the first tensor whose file is outside the model's folder, missing or too
+    short, or says that all take more memory than there is.
+    """
+    found = [tensor for tensor in all_tensors(model) if uses_external_data(tensor)]
+    total = sum(_each(_checked_bytes, tensor, path) for tensor in found)
+    # Several tensors may name the same bytes, and a sparse file may be larger than the disk.
+    if total > (most := usable_memory()):
+        raise ModelError(
+            f"cannot read the external data of '{path}': its tensors take {total / 1e9:.1f} GB "
+            f"of memory, of which this process may use {most / 1e9:.1f} GB"
+        )
+    for tensor in found:
+        _each(_read_tensor, tensor, path)
+
+
+def _each(step: Callable[[onnx.TensorProto, Path], _T], tensor: onnx.TensorProto, path: Path) -> _T:
+    """Apply a function to a tensor and the model's folder; an error names the tensor and file."""
+    try:
+        return step(tensor, path.parent)
+    except ValueError as error:
+        raise ModelError(
+            f"cannot read the external data of '{path}': tensor '{plain(tensor.name)}' {error}"
+        ) from error
+
+
+def _checked_bytes(tensor: onnx.TensorProto, folder: Path) -> int:
+    """Return the number of a tensor's bytes, which its file has.
+
+    A ValueError continues a sentence that begins with the tensor, here and below.
+    """
+    if problem := declared_problem(tensor):
+        raise ValueError(problem)
+    place = _place(tensor)
+    shown = f"'{shortened(place.location, _SHOWN)}'"
+    available = _bytes_in_file(folder, place, shown)
+    needed = tensor_bytes(tensor)
+    if available != needed:
+        raise ValueError(f"has {available} bytes in {shown}, its shape and type need {needed}")
+    return needed
+
+
+def _read_tensor(tensor: onnx.TensorProto, folder: Path) -> None:
+    for entry in list(tensor.external_data):  # onnx warns of keys that it does not know
+        if entry.key not in ("location", "offset", "length"):
+            tensor.external_data.remove(entry)
+    try:
+        load_external_data_for_tensor(tensor, str(folder))
+    except (onnx.checker.ValidationError, OSError, RuntimeError, ValueError):
+        raise ValueError(
+            f"lies in '{shortened(_place(tensor).location, _SHOWN)}', which is no file of the "
+            "model's folder, or a link out of it"
+        ) from None
+
+
+def _place(tensor: onnx.TensorProto) -> _Place:
+    given = {entry.key: entry.value for entry in tensor.external_data}
+    location = given.get("location", "")
+    if not location:
+        raise ValueError("is said to lie in another file, which has no name")
+    if not location.isprintable():
+        raise ValueError(
+            f"lies in '{shortened(location, _SHOWN)}', whose name has characters that no name of "
+            "a file should have"
+        )
+    if os.path.isabs(location) or ".." in location.replace("\\", "/").split("/"):
+        raise ValueError(
+            f"lies in '{shortened(location, _SHOWN)}', outside the model's folder: put the file "
+            "there, and name it alone"
+        )
+    numbers = {key: _number(key, given[key]) for key in ("offset", "length") if key in given}
+    return _Place(location, numbers.get("offset", 0), numbers.get("length"))
+
+
+def _number(key: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise ValueError(
+            f"has the {key} '{shortened(text, _SHOWN)}', which is not a number of bytes"
+        )
+    return int(text)
+
+
+def _bytes_in_file(folder: Path, place: _Place, shown: str) -> int:
+    try:
+        size = regular_status(folder / place.location).st_size
+    except FileNotFoundError:
+        raise ValueError(f"lies in {shown}, which is missing in the model's folder") from None
+    except OSError as error:
+        raise ValueError(f"lies in {shown}: {error.strerror or error}") from None
+    end = size if place.length is None else place.offset + place.length
+    if max(place.offset, end) > size:
+        raise ValueError(f"lies in {shown} up to byte {max(place.offset, end)} of {size}")
+    return end - place.offset

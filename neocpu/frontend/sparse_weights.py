@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -26,20 +25,8 @@ def make_dense(model: onnx.ModelProto, where: str) -> None:
     """Turn sparse initializers, and sparse attributes of nodes, into dense ones, in place.
 
     Other code then needs no support for them; onnx's version converter and evaluator have none.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        A model without external data.
-    where : str
-        The name of the model in messages.
-
-    Raises
-    ------
-    ModelError
-        A sparse tensor violates the ONNX standard.
-    UnsupportedError
-        A sparse tensor has strings, or the dense ones are too large in sum.
+    Sparse tensors that violate the ONNX standard are a `ModelError`; those of strings, or too large
+    in sum, an `UnsupportedError`.
     """
     left = MAX_BYTES
 
@@ -54,7 +41,8 @@ def make_dense(model: onnx.ModelProto, where: str) -> None:
                 f"{where} is not a valid ONNX model: sparse tensor '{plain(name)}' {error}"
             ) from None
 
-    for graph in _graphs(model):
+    inner = (graph for node in model_nodes(model) for graph in graphs_of(node))
+    for graph in (model.graph, *inner):
         graph.initializer.extend(dense(each, each.values.name) for each in graph.sparse_initializer)
         del graph.sparse_initializer[:]
     for node in model_nodes(model):
@@ -70,21 +58,10 @@ def make_dense(model: onnx.ModelProto, where: str) -> None:
                 attribute.CopyFrom(onnx.helper.make_attribute(name, value))
 
 
-def _graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
-    yield model.graph
-    for node in model_nodes(model):
-        yield from graphs_of(node)
-
-
 def _dense(sparse: onnx.SparseTensorProto, name: str, left: int) -> onnx.TensorProto:
     """Return a dense tensor, if it takes no more than ``left`` bytes.
 
-    Raises
-    ------
-    ValueError
-        The tensor is malformed; the message continues a sentence that begins with the tensor.
-    UnsupportedError
-        See `make_dense`.
+    A ValueError, here and below, continues a sentence that begins with the malformed tensor.
     """
     shape = tuple(sparse.dims)
     _check_parts(sparse)
@@ -113,12 +90,6 @@ def _dense(sparse: onnx.SparseTensorProto, name: str, left: int) -> onnx.TensorP
 
 
 def _check_parts(sparse: onnx.SparseTensorProto) -> None:
-    """Check shapes and types of a sparse tensor's values and indices.
-
-    Raises
-    ------
-    ValueError
-    """
     shape, count = list(sparse.dims), [*sparse.values.dims]
     if not shape or min(shape) < 1:
         raise ValueError(f"has the shape {shape}")

@@ -1,16 +1,16 @@
-"""Find all nodes that cannot be compiled, and report them in one error."""
+"""Find all nodes that cannot be compiled, and report them in one error, with advice."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import zip_longest
+from typing import Final
 
 import onnx
 
-from neocpu.foundation.errors import ModelError, UnsupportedError
+from neocpu.foundation.errors import ModelError, UnsupportedError, did_you_mean
 from neocpu.foundation.plain_text import plain
 from neocpu.frontend.onnx_graph.subgraphs import called_operators
-from neocpu.frontend.operator_hints import hint
 from neocpu.ir.custom_operators.registry import find_operator
 
 STANDARD_DOMAINS = ("", "ai.onnx")
@@ -20,12 +20,9 @@ OWN_DOMAIN = "neocpu"
 
 
 def refuse_unknown_operators(model: onnx.ModelProto) -> None:
-    """Raise if the model has standard operators that ONNX does not define, also in inner graphs.
+    """Raise an `UnsupportedError` that lists all standard operators that ONNX does not define.
 
-    Raises
-    ------
-    UnsupportedError
-        There are such operators; the message lists them all, while the checker names only one.
+    Those in inner graphs are among them; the checker names only one.
     """
     others = list(called_operators(model))
     unknown = [
@@ -45,12 +42,7 @@ def refuse_unknown_operators(model: onnx.ModelProto) -> None:
 
 
 def refuse_own_operators(model: onnx.ModelProto) -> None:
-    """Raise if a file uses an operator of our own, whose constants were not checked.
-
-    Raises
-    ------
-    UnsupportedError
-    """
+    """Raise if a file uses an operator of our own, whose constants were not checked."""
     mine = (OWN_DOMAIN, f"{OWN_DOMAIN}.")
     nodes = called_operators(model)
     _refuse([n for n in nodes if n.domain == mine[0] or n.domain.startswith(mine[1])], ())
@@ -61,33 +53,17 @@ def refuse_unsupported(
     known: Iterable[str],
     supports: Callable[[onnx.NodeProto], bool],
 ) -> None:
-    """Raise if some nodes are not supported.
+    """Raise an `UnsupportedError` that lists unsupported operators, their counts and first nodes.
 
-    Parameters
-    ----------
-    nodes : iterable of onnx.NodeProto
-    known : iterable of str
-        The names of supported operators, for suggestions.
-    supports : callable
-        A function that tells whether a node can be imported.
-
-    Raises
-    ------
-    UnsupportedError
-        There are such nodes; the message lists each operator, its count and its first node.
+    The ``known`` ones are for suggestions.
     """
     _refuse([node for node in nodes if not supports(node)], known)
 
 
 def refuse_missing_inputs(model: onnx.ModelProto) -> None:
-    """Raise if a node lacks a required input, for example one that a function's caller omits.
+    """Raise a `ModelError` if a node lacks a required input, such as one that a caller omits.
 
     onnx's checker checks functions and their callers separately.
-
-    Raises
-    ------
-    ModelError
-        There is such a node; the message names it.
     """
     versions = {_domain(o.domain): o.version for o in model.opset_import}
     for node in model.graph.node:
@@ -140,3 +116,62 @@ def _refuse(nodes: list[onnx.NodeProto], known: Iterable[str]) -> None:
         parts.append(f"{name} ({len(members)}x, first '{first}'{advice})")
     noun = "operator" if len(parts) == 1 else "operators"
     raise UnsupportedError(f"unsupported {noun}: {', '.join(parts)}")
+
+
+_STANDARD: Final = {
+    "DFT MelWeightMatrix STFT": (
+        "compute spectra before the model, or export them as convolutions"
+    ),
+    "RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer": (
+        "do the work on text outside the model"
+    ),
+    "ImageDecoder": "decode images outside the model",
+    "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike": (
+        "outputs would be random: export the model in evaluation mode, or give the numbers as an "
+        "input"
+    ),
+}
+"""Advice by names of operators that ONNX defines."""
+
+_ML: Final = "compile the network before it alone, and run trees and the like in another runtime"
+
+_DOMAINS: Final = {
+    "ai.onnx.ml": _ML,
+    "ai.onnx.preview.training": "it trains: export the inference graph",
+    "ai.onnx.training": "it trains: export the inference graph",
+    "com.microsoft": (
+        "ONNX Runtime's own: give the model as it was before onnxruntime or optimum optimised it"
+    ),
+    "com.microsoft.nchwc": (
+        "written by onnxruntime for one machine: give the model as it was before it optimised it"
+    ),
+    "org.pytorch.aten": "export again with a newer torch.onnx, or a newer opset",
+    "aten": "export again with a newer torch.onnx, or a newer opset",
+}
+
+_PLUGINS: Final = ("TRT", "_TRT")
+"""The prefix and the suffix of names of TensorRT's plugins."""
+
+_PLUGIN: Final = "a plugin of TensorRT: export without it"
+
+_OWN: Final = "add it by a package: docs/models.md, operators of your own"
+
+
+def hint(domain: str, name: str, known: Iterable[str]) -> str:
+    """Return advice on an unsupported operator, after a semicolon, or "".
+
+    The ``known`` operators are of ONNX's own domain, ""; the name may be a misspelling of one.
+    """
+    if name.startswith(_PLUGINS[0]) or name.endswith(_PLUGINS[1]) or domain.startswith(_PLUGINS[0]):
+        return f"; {_PLUGIN}"
+    if domain:
+        if domain.startswith("com.microsoft") and name.endswith(("Grad", "GradV2", "Optimizer")):
+            return f"; {_DOMAINS['ai.onnx.training']}"
+        return f"; {_DOMAINS.get(domain, _OWN)}"
+    advice = next((text for names, text in _STANDARD.items() if name in names.split()), None)
+    if advice is not None:
+        return f"; {advice}"
+    # A name that ONNX knows is not misspelt, however similar to another.
+    schemas = onnx.defs.get_all_schemas_with_history()
+    is_known = any(schema.name == name and not schema.domain for schema in schemas)
+    return "" if is_known else did_you_mean(name, known)

@@ -18,17 +18,9 @@ from neocpu.frontend.shapes.static_shapes import real_inputs
 class Case:
     """A model, legal or not, and how to run it.
 
-    Attributes
-    ----------
-    model : onnx.ModelProto
-    feeds : mapping of str to array
-        Inputs by name, in the model's types and shapes as far as these are known.
-    origin : str
-        The name of the model it was made from, and the mutations.
-    options : mapping of str to value
-        Options of `neocpu.compile`.
-    extreme : bool
-        Whether it also runs on NaN, infinities and the largest and smallest integers.
+    The feeds have the model's types and shapes as far as these are known. The origin names the
+    model it was made from, and the mutations; the options are those of `neocpu.compile`. An
+    ``extreme`` case also runs on NaN, infinities and the largest and smallest integers.
     """
 
     model: onnx.ModelProto
@@ -59,20 +51,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a case.
+    """The outcome of a case, one of `FAILURES` or `FINE`, and the step that ran last.
 
-    Attributes
-    ----------
-    kind : str
-        One of `FAILURES` or `FINE`.
-    detail : str
-        The message or the difference, in one line.
-    stage : str
-        The step that ran last.
-    notes : list of str
-        Remarks that are no failures, but worth a look.
-    accepted : bool or None
-        Whether ONNX Runtime ran the model; None if it was not asked.
+    The detail is the message or the difference, in one line; the notes are no failures, but worth a
+    look. ``accepted`` says whether ONNX Runtime ran the model; None if it was not asked.
     """
 
     kind: str

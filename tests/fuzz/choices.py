@@ -11,15 +11,10 @@ T = TypeVar("T")
 
 
 class Choices:
-    """Choices of one case.
+    """Choices of one case, by a plain Random or hypothesis's.
 
     hypothesis draws whole numbers about evenly and shrinks them to the smallest; its floats favour
     the extremes, and its weighted choices ignore the weights.
-
-    Parameters
-    ----------
-    rng : Random
-        A plain one, or hypothesis's.
     """
 
     def __init__(self, rng: Random) -> None:

@@ -1,4 +1,4 @@
-"""Many cases of hypothesis's making, one after the other."""
+"""Cases of hypothesis's making: random graphs or models that were changed, one after the other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from tests.fuzz.case import Case
 from tests.fuzz.choices import Choices
-from tests.fuzz.make_case import make_case
+from tests.fuzz.corpus import real_case
+from tests.fuzz.generate import generate
+from tests.fuzz.mutate import mutate
 from tests.fuzz.pool import Pool, Tally, keep
 
 
@@ -66,3 +68,11 @@ def again(folders: list[Path]) -> None:
             outcome, where = pool.run(case)
             print(f"{folder}: {outcome} {case.origin}")
             print((where / "output.txt").read_text(errors="replace"), end="", flush=True)
+
+
+def make_case(rng: Choices) -> Case:
+    """Return a random graph, a mutated one, or a mutated real model."""
+    kind = rng.weighted(["graph", "mutated graph", "mutated model"], [55, 20, 25])
+    if kind == "graph":
+        return generate(rng)
+    return mutate(rng, generate(rng) if kind == "mutated graph" else real_case(rng))

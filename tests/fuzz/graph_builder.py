@@ -53,23 +53,9 @@ Argument = Value | np.ndarray | Sequence[Any] | str | int | float | None
 class GraphBuilder:
     """Nodes, values and feeds of one graph.
 
-    Attributes
-    ----------
-    most : int
-        The most elements that a tensor may have.
-    given : float
-        The probability that a constant becomes an input instead.
-    alike : int or None
-        The value of most extents; None if each is drawn by itself.
-
-    Parameters
-    ----------
-    rng : Choices
-        The source of every choice.
-    opset : int
-        The opset of the standard domain.
-    prefix : str
-        The prefix of every name, so that nested graphs share none.
+    A tensor has ``most`` elements at most. ``given`` is the probability that a constant becomes an
+    input instead, and ``alike`` the value of most extents; None if each is drawn by itself. The
+    prefix is that of every name, so that nested graphs share none.
     """
 
     def __init__(self, rng: Choices, opset: int, prefix: str = "") -> None:
@@ -208,21 +194,10 @@ class GraphBuilder:
     def add(
         self, op: str, *arguments: Argument, outputs: int = 1, **named: Argument
     ) -> tuple[Value, ...] | None:
-        """Add a node, if the operator exists here and ONNX accepts it.
+        """Add a node and return its outputs; None if it does not exist here or ONNX refuses it.
 
-        Parameters
-        ----------
-        arguments : Value or array or None
-            Inputs by position; None for an omitted one.
-        outputs : int
-            The number of outputs to name.
-        named : Value, array or attribute
-            Inputs and attributes by the schema's names; those that this opset lacks are left out.
-
-        Returns
-        -------
-        tuple of Value or None
-            The node's outputs; None if nothing was added.
+        Inputs by position may be None for an omitted one. Those named as the schema has them, and
+        attributes, are left out if this opset lacks them.
         """
         schema = self.schema(op)
         if schema is None:

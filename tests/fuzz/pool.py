@@ -82,18 +82,10 @@ class Pool:
 
 @dataclass(slots=True)
 class Tally:
-    """The outcomes of many cases.
+    """The outcomes of many cases, and a line for each failure.
 
-    Attributes
-    ----------
-    kinds : Counter
-        The number of cases with each outcome.
-    refusals : Counter
-        Refusals by reason; those of models that ONNX Runtime runs are in ``doubtful`` too.
-    operators, compiled : Counter
-        The cases with each operator, and how many of them gave the right answer.
-    failures : list of str
-        One line each.
+    Refusals are counted by reason; those of models that ONNX Runtime runs are in ``doubtful`` too.
+    ``compiled`` counts how many cases with each operator gave the right answer.
     """
 
     kinds: Counter[str] = field(default_factory=Counter)

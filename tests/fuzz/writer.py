@@ -14,12 +14,7 @@ class _Stuck(Exception):
 
 
 class Writer:
-    """Adds nodes whose first result is needed, and makes the constants that they read.
-
-    Parameters
-    ----------
-    builder : GraphBuilder
-    """
+    """Adds nodes whose first result is needed, and makes the constants that they read."""
 
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder

@@ -29,7 +29,7 @@ from neocpu.compilation.read_model import load_for_import
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.importer import import_relax
-from neocpu.frontend.models import catalogue
+from neocpu.frontend.models import suite
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
 from neocpu.graph.simplify import simplify
 from neocpu.graph.table import RULES
@@ -170,7 +170,7 @@ def main() -> None:
     done = {each.network for each in found}
     networks: dict[str, str | Path] = {}
     if options.suite:
-        networks = {name: name for name in catalogue.suite(options.suite)}
+        networks = {name: name for name in suite(options.suite)}
     if options.kept:
         networks |= {path.stem: path for path in sorted(options.kept.glob("*.onnx"))}
     for name, model in networks.items():

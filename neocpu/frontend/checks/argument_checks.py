@@ -33,17 +33,7 @@ _REDUCTIONS: Final = ("none", "sum", "mean")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Node:
-    """A node, and known facts about its inputs.
-
-    Attributes
-    ----------
-    proto : onnx.NodeProto
-        The node.
-    constants : mapping of int to array
-        The constant inputs, by position.
-    shapes : mapping of int to tuple
-        The known shapes of inputs, by position.
-    """
+    """A node, with its constant inputs and the known shapes of its inputs, by position."""
 
     proto: onnx.NodeProto
     constants: Mapping[int, NDArray[Any]]
@@ -51,19 +41,10 @@ class _Node:
 
 
 def refuse_arguments(graph: onnx.GraphProto) -> None:
-    """Check the attributes and constants of a graph's nodes.
+    """Raise a `ModelError` for the first node with a meaningless attribute or constant.
 
-    Parameters
-    ----------
-    graph : onnx.GraphProto
-        A graph of any opset. The more shapes it declares, the more is checked.
-
-    Raises
-    ------
-    ModelError
-        A node has a meaningless argument; the message names the first such node.
-    UnsupportedError
-        A Range has too many numbers.
+    The graph may be of any opset; the more shapes it declares, the more is checked. A Range of too
+    many numbers is an `UnsupportedError`.
     """
     nodes = [n for n in graph.node if n.domain in STANDARD_DOMAINS and n.op_type in _CHECKS]
     if not nodes:
@@ -82,7 +63,6 @@ def refuse_arguments(graph: onnx.GraphProto) -> None:
 
 
 def _constant(node: _Node) -> str:
-    """Return what is wrong with a Constant, or ""."""
     count = len(node.proto.attribute)
     return "" if count == 1 else f"has {count} values; a constant has one"
 
@@ -210,3 +190,41 @@ _CHECKS: Final[Mapping[str, Callable[[_Node], str]]] = MappingProxyType(
         "Upsample": _resize,
     }
 )
+
+
+_SCALED: Final = ("QuantizeLinear", "DequantizeLinear")
+
+
+def refuse_scales(graph: onnx.GraphProto) -> None:
+    """Raise a `ModelError` for meaningless constant scales or zero points of a graph in QDQ form.
+
+    Scales are above 0 and finite, and as many as zero points. Scales for blocks of a tensor that is
+    not constant are an `UnsupportedError`.
+    """
+    nodes = [n for n in graph.node if n.domain in STANDARD_DOMAINS and n.op_type in _SCALED]
+    if not nodes:
+        return
+    constants = constant_tensors(graph)
+    for node in nodes:
+        scale = constants.get(node.input[1])
+        if scale is not None:
+            _check_scale(node, array_of(scale).astype(np.float64))
+        zero = constants.get(node.input[2]) if len(node.input) > 2 else None
+        if scale is not None and zero is not None and list(scale.dims) != list(zero.dims):
+            many = " of ".join(str(math.prod(each.dims)) for each in (zero, scale))
+            if math.prod(zero.dims) != math.prod(scale.dims):
+                raise ModelError(f"{describe(node)} has zero points and scales that differ: {many}")
+        blocks = any(a.name == "block_size" and a.i for a in node.attribute)
+        if blocks and node.input[0] not in constants:
+            raise UnsupportedError(f"{describe(node)} has a scale for each block of its data")
+
+
+def _check_scale(node: onnx.NodeProto, scale: np.ndarray[Any, Any]) -> None:
+    wrong = ~(np.isfinite(scale) & (scale > 0))
+    if wrong.any():
+        found, place = scale.reshape(-1), int(wrong.reshape(-1).argmax())
+        where = f" {place} of {found.size}" if found.size > 1 else ""
+        raise ModelError(
+            f"{describe(node)} has scale{where} {found[place]:g}; scales are above 0 and finite: "
+            "quantise the model again, with calibration data in which this tensor is not constant"
+        )

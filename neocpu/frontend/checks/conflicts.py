@@ -1,23 +1,20 @@
-"""Find the node whose input shapes contradict each other, and suggest shapes that fit."""
+"""Refuse inputs of unknown or contradicting shapes, and suggest shapes that fit."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 import onnx
 from onnx.helper import make_tensor_value_info
 
 from neocpu.foundation.errors import ModelError, NeoCPUError, UsageError
-from neocpu.frontend.onnx_graph.onnx_tools import infer_shapes
-from neocpu.frontend.onnx_graph.weightless_model import strip_weights
-from neocpu.frontend.shapes.candidate_shapes import Shapes, candidate_shapes, option
+from neocpu.frontend.onnx_graph.weightless_model import infer_shapes, strip_weights
 from neocpu.frontend.shapes.extents import known_shapes, refuse_extents
 from neocpu.frontend.shapes.input_shapes import InputShapes
-from neocpu.frontend.shapes.static_shapes import real_inputs, set_dims
+from neocpu.frontend.shapes.static_shapes import dims_text, real_inputs, set_dims, static_dims
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
@@ -46,20 +43,9 @@ def refuse_conflicts(
 ) -> None:
     """Raise if the shapes of a node's inputs contradict each other.
 
-    Shape inference skips such a node, and leaves the shapes of all later nodes unknown.
-
-    Parameters
-    ----------
-    simplified, given : onnx.ModelProto
-        A model with static input shapes and all other shapes inferred, and its original.
-    shapes : InputShapes
-        The shapes that the caller requested.
-
-    Raises
-    ------
-    UsageError, ModelError
-        A node's input shapes contradict each other. The message names the first such node and the
-        shapes, and suggests image sizes. It is a `UsageError` if the caller requested shapes.
+    Shape inference skips such a node, and leaves the shapes of all later nodes unknown. The message
+    names the first one, and suggests image sizes for the ``given`` model. It is a `UsageError` if
+    the caller requested shapes, else a `ModelError`.
     """
     found = _first_conflict(simplified)
     if found is None:
@@ -78,8 +64,8 @@ def _advice(given: onnx.ModelProto, shapes: InputShapes) -> str:
     """Return a suggestion of shapes that fit: multiples, or common sizes of images."""
     skeleton = strip_weights(given).model
     if len(skeleton.graph.node) <= _MAX_NODES:
-        if (fit := _fitting(skeleton, shapes)) is not None:
-            return f"height and width must be a multiple of {fit.multiple}, as in {fit.option}"
+        if advice := _multiple(skeleton, shapes):
+            return advice
         others = first_fitting(skeleton, _others(shapes))
         if others is not None:
             return f"it takes {' '.join(option(*each) for each in others.items())}"
@@ -87,7 +73,6 @@ def _advice(given: onnx.ModelProto, shapes: InputShapes) -> str:
 
 
 def _others(shapes: InputShapes) -> Iterator[Shapes]:
-    """Yield other image sizes, with the same number of channels."""
     values = [
         make_tensor_value_info(name, onnx.TensorProto.FLOAT, [*shape[:2], *[None] * len(shape[2:])])
         for name, shape in shapes.by_name.items()
@@ -111,7 +96,8 @@ def _first_conflict(model: onnx.ModelProto) -> str | None:
             data, made = node.input[0], node.output[0]
             return f"{describe(node)} cannot make {_text(shapes[made])} of {_pair([data], shapes)}"
         known = all(name in shapes and (name in types or name in constants) for name in inputs)
-        if not (inputs and known) or shapes.keys() >= outputs.keys() or not _may_conflict(node):
+        may_conflict = node.domain in STANDARD_DOMAINS and node.op_type in _CONFLICTING
+        if not (inputs and known and may_conflict) or shapes.keys() >= outputs.keys():
             continue
         values = [
             constants.get(name) or make_tensor_value_info(name, types[name], shapes[name])
@@ -132,17 +118,11 @@ def _miscounts(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> b
     return len(counts) > 1
 
 
-def _may_conflict(node: onnx.NodeProto) -> bool:
-    """Return whether a node's input shapes may contradict each other."""
-    return node.domain in STANDARD_DOMAINS and node.op_type in _CONFLICTING
-
-
 def _infers(
     node: onnx.NodeProto,
     inputs: list[onnx.TensorProto | onnx.ValueInfoProto],
     model: onnx.ModelProto,
 ) -> bool:
-    """Return whether ONNX accepts a node's input shapes."""
     constants = [value for value in inputs if isinstance(value, onnx.TensorProto)]
     others = [value for value in inputs if isinstance(value, onnx.ValueInfoProto)]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
@@ -169,28 +149,18 @@ def _text(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    """Image sizes that fit: the multiple, and an option that requests one of them."""
-
-    multiple: int
-    option: str
-
-
-def _fitting(skeleton: onnx.ModelProto, shapes: InputShapes) -> _Fit | None:
-    """Return the smallest multiple such that its next two sizes fit, or None."""
+def _multiple(skeleton: onnx.ModelProto, shapes: InputShapes) -> str:
+    """Return advice with the smallest multiple whose next two sizes fit, or ""."""
     images = {name: shape for name, shape in shapes.by_name.items() if len(shape) >= 3}
-    if not images:
-        return None
-    for multiple in _MULTIPLES:
+    for multiple in _MULTIPLES if images else ():
         larger = [
             {name: _rounded(shape, multiple, more) for name, shape in images.items()}
             for more in (0, multiple)
         ]
         if images != larger[0] and all(_fits(skeleton, each) for each in larger):
-            name, shape = next(iter(larger[0].items()))
-            return _Fit(multiple, option(name, shape))
-    return None
+            fitting = option(*next(iter(larger[0].items())))
+            return f"height and width must be a multiple of {multiple}, as in {fitting}"
+    return ""
 
 
 def _rounded(shape: tuple[int, ...], multiple: int, more: int) -> tuple[int, ...]:
@@ -200,12 +170,9 @@ def _rounded(shape: tuple[int, ...], multiple: int, more: int) -> tuple[int, ...
 
 
 def first_fitting(skeleton: onnx.ModelProto, candidates: Iterable[Shapes]) -> Shapes | None:
-    """Return the first candidate shapes that all nodes of a model can take.
+    """Return the first candidate shapes that all nodes of a model without large weights can take.
 
-    Parameters
-    ----------
-    skeleton : onnx.ModelProto
-        A model without large weights. The more nodes it has, the fewer candidates are tried.
+    The more nodes it has, the fewer candidates are tried.
     """
     tries = _MAX_TRIED_NODES // max(1, len(skeleton.graph.node))
     return next((each for each in islice(candidates, tries) if _fits(skeleton, each)), None)
@@ -236,3 +203,123 @@ def _channels_fit(graph: onnx.GraphProto) -> bool:
         if data and weights and data[1] != weights[1] * groups:
             return False
     return True
+
+
+def refuse_dynamic_inputs(model: onnx.ModelProto, given: InputShapes) -> None:
+    """Raise a `ModelError` if an input's shape is unknown after the requested shapes were written.
+
+    The message names the first one, and candidate shapes for all of them that fit the model, or the
+    likeliest if none fits.
+    """
+    unknown = [value for value in real_inputs(model.graph) if static_dims(value) is None]
+    if not unknown:
+        return
+    likeliest = next(candidate_shapes(unknown, given.batch))
+    skeleton = strip_weights(model).model
+    shapes = first_fitting(skeleton, candidate_shapes(unknown, given.batch)) or likeliest
+    value, options = unknown[0], " ".join(option(*each) for each in shapes.items())
+    if not value.type.tensor_type.HasField("shape"):
+        raise ModelError(f"input '{value.name}' has no declared shape; give one with {options}")
+    dims = value.type.tensor_type.shape.dim
+    dynamic = [
+        f"{axis} ('{dim.dim_param}')" if dim.dim_param else str(axis)
+        for axis, dim in enumerate(dims)
+        if dim.dim_value <= 0
+    ]
+    only_batch = all(
+        dim.dim_value > 0 for each in unknown for dim in each.type.tensor_type.shape.dim[1:]
+    )
+    raise ModelError(
+        f"input '{value.name}' has shape [{dims_text(value)}] with dynamic dimension "
+        f"{', '.join(dynamic)}; fix it with {options}{' or --batch 1' if only_batch else ''}"
+    )
+
+
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+
+_SIZES: Final = (
+    (224, 224),
+    (256, 256),
+    (320, 320),
+    (640, 640),
+    (512, 512),
+    (416, 416),
+    # Lines of text.
+    (48, 320),
+    (32, 320),
+    (32, 128),
+    (64, 256),
+    # Small images.
+    (112, 112),
+    (96, 96),
+    (64, 64),
+    (32, 32),
+    (28, 28),
+)
+"""Heights and widths; a third dimension has the extent of the first."""
+
+_CHANNELS: Final = (3, 1)
+
+_UNKNOWN_RANK: Final = (("N", "C", "H", "W"), ("N", "H", "W", 3), ("N", "H", "W"), ("N", "H"))
+"""Possible shapes of an input without a declared one."""
+
+_NAMELESS: Final = ("", "?")
+"""Names of dimensions that have nothing to do with each other."""
+
+
+def candidate_shapes(
+    inputs: Sequence[onnx.ValueInfoProto], batch: int | None = None
+) -> Iterator[Shapes]:
+    """Yield shapes of inputs, by name; dimensions of the same name have the same extent.
+
+    The batch is the extent of a dynamic first dimension, 1 by default.
+    """
+    unknown = any(not value.type.tensor_type.HasField("shape") for value in inputs)
+    seen: list[Shapes] = []
+    for rank in _UNKNOWN_RANK if unknown else _UNKNOWN_RANK[:1]:
+        for size in _SIZES:
+            for channels in _CHANNELS:
+                known: dict[object, int] = {}
+                shapes = {
+                    value.name: _shape(value, rank, size, channels, batch or 1, known)
+                    for value in inputs
+                }
+                if shapes not in seen:
+                    seen.append(shapes)
+                    yield shapes
+
+
+def _shape(
+    value: onnx.ValueInfoProto,
+    unknown: Sequence[str | int],
+    size: tuple[int, int],
+    channels: int,
+    batch: int,
+    known: dict[object, int],
+) -> tuple[int, ...]:
+    """Return the shape of an input; ``known`` has the extents of names, and new ones are added."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        letters = {"N": batch, "C": channels, "H": size[0], "W": size[1]}
+        return tuple(each if isinstance(each, int) else letters[each] for each in unknown)
+    dims = tensor.shape.dim
+    channel_axis = None
+    if len(dims) >= 4:  # an image; if channels are last, their number is fixed
+        last = 0 < dims[-1].dim_value <= 4 and dims[1].dim_value < 1
+        channel_axis = len(dims) - 1 if last else 1
+    extents: list[int] = []
+    sizes = 0
+    for axis, dim in enumerate(dims):
+        extent = channels if axis == channel_axis else size[sizes % 2]
+        if axis == 0:
+            extent = batch
+        elif axis != channel_axis:
+            sizes += 1
+        key: object = (value.name, axis) if dim.dim_param in _NAMELESS else dim.dim_param
+        extents.append(dim.dim_value if dim.dim_value > 0 else known.setdefault(key, extent))
+    return tuple(extents)
+
+
+def option(name: str, shape: Sequence[int]) -> str:
+    """Return the option that gives an input a shape on the command line."""
+    return f"--shape {name}:{','.join(map(str, shape))}"

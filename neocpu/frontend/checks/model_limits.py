@@ -37,12 +37,7 @@ def refuse_large_models(model: onnx.ModelProto) -> None:
     """Raise if a graph has too many nodes, inputs or outputs, or a tensor too many dimensions.
 
     Nodes are counted as if functions were inlined, but without inlining: thirty functions that each
-    call the one before twice make a billion nodes.
-
-    Raises
-    ------
-    UnsupportedError, ModelError
-        A limit is exceeded, or a function calls itself; the message names it.
+    call the one before twice make a billion nodes. A function that calls itself is a `ModelError`.
     """
     count = _count_nodes(model)
     if count > MAX_NODES:
@@ -82,13 +77,7 @@ class FoldingBudget:
         self._bytes = 0
 
     def spend(self, where: str, name: str, size: int) -> None:
-        """Count a tensor of ``size`` bytes that the node ``where`` makes.
-
-        Raises
-        ------
-        UnsupportedError
-            All that are kept take more than `MAX_FOLDED_BYTES`.
-        """
+        """Count ``size`` bytes of a tensor that the node ``where`` makes; too many raise."""
         self.release(name)
         self._sizes[name] = size
         self._bytes += size

@@ -1,6 +1,8 @@
-"""Refuse tensors whose data do not match their shape and type.
+"""Refuse tensors whose data do not match their shape and type, and texts that are not UTF-8.
 
 onnx's checker counts no bytes, and later readers of such a tensor fail with unclear errors.
+Protobuf accepts any bytes as a text, and returns those that are not UTF-8 as bytes. onnx, and our
+code that reads names, then fail with unclear errors.
 """
 
 from __future__ import annotations
@@ -9,23 +11,19 @@ import math
 from collections.abc import Iterable, Iterator
 
 import onnx
+from google.protobuf.message import Message
 from onnx import TensorProto, helper
 from onnx.external_data_helper import uses_external_data
 
 from neocpu.foundation.errors import ModelError
+from neocpu.foundation.plain_text import shortened
 from neocpu.frontend.onnx_graph.weightless_model import PACKED, tensor_bytes
 
 _COMPLEX = (TensorProto.COMPLEX64, TensorProto.COMPLEX128)
 
 
 def refuse_malformed_tensors(model: onnx.ModelProto, where: str) -> None:
-    """Check every weight and every tensor in an attribute.
-
-    Raises
-    ------
-    ModelError
-        A tensor is malformed; the message names the first one.
-    """
+    """Raise a `ModelError` for the first malformed tensor, a weight or in an attribute."""
     for tensor in all_tensors(model):
         problem = tensor_problem(tensor)
         if problem:
@@ -90,12 +88,32 @@ def tensor_problem(tensor: onnx.TensorProto) -> str:
             return f"holds {len(tensor.raw_data)} bytes, its shape and type need {needed}"
         return ""
     stored = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)))
-    needed = _field_length(tensor.data_type, elements)
+    needed = 2 * elements if tensor.data_type in _COMPLEX else elements
+    if tensor.data_type in PACKED:
+        needed = -(-elements * PACKED[tensor.data_type] // 8)
     return "" if stored == needed else f"holds {stored} numbers, its shape and type need {needed}"
 
 
-def _field_length(data_type: int, elements: int) -> int:
-    """Return the length of the field that stores a tensor's elements."""
-    if data_type in _COMPLEX:
-        return 2 * elements
-    return -(-elements * PACKED[data_type] // 8) if data_type in PACKED else elements
+_SHOWN = 60
+"""Bytes of such a text that a message quotes."""
+
+
+def refuse_broken_texts(model: onnx.ModelProto, where: str) -> None:
+    """Raise a `ModelError` if a text of a model, or of its inner graphs, is not UTF-8."""
+    waiting: list[Message] = [model]
+    while waiting:
+        message = waiting.pop()
+        for field, value in message.ListFields():
+            if field.type == field.TYPE_MESSAGE:
+                waiting.extend([value] if isinstance(value, Message) else value)
+            elif field.type == field.TYPE_STRING:
+                _check(where, field.name, [value] if isinstance(value, str | bytes) else value)
+
+
+def _check(where: str, field: str, texts: list[str | bytes]) -> None:
+    for text in texts:
+        if isinstance(text, bytes):
+            shown = shortened(text[:_SHOWN].decode(errors="backslashreplace"), _SHOWN)
+            raise ModelError(
+                f"{where} is not a valid ONNX model: a text in it is not UTF-8 ({field}: '{shown}')"
+            )

@@ -1,9 +1,10 @@
-"""Writes the nodes and seeded weights of one network into a single ``ModelProto``."""
+"""Windows, and the nodes and seeded weights of one network in a single ``ModelProto``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 import numpy as np
@@ -11,29 +12,73 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
+from neocpu.foundation.errors import UsageError
+
 # The same as the frontend's: newer ones add nothing here, and fewer engines read them.
 OPSET: Final = 22
 IR_VERSION: Final = 10
 QUADRATURE_POINTS: Final = 32
 UNKNOWN: Final = -1
-"""An extent that only the run decides."""
+"""The number of detections, which only the run decides."""
+
+Extents = int | tuple[int, int]
+"""The height and width, or one number for both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The positions to which a kernel is applied; each field is (height, width)."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+
+    @classmethod
+    def of(cls, kernel: Extents, stride: Extents, padding: Extents) -> Windows:
+        """Return windows from extents that may be single numbers."""
+        return cls(*(pair(extents) for extents in (kernel, stride, padding)))
+
+    def over(self, image: tuple[int, int], ceil_mode: bool = False) -> tuple[int, ...]:
+        """Return the number of windows of an image, by height and width, each at least 1."""
+        counts = []
+        for size, kernel, stride, padding in zip(
+            image, self.kernel, self.stride, self.padding, strict=True
+        ):
+            span = size + 2 * padding - kernel
+            count = (ceil(span / stride) if ceil_mode else span // stride) + 1
+            # The last window must not lie in the padding alone.
+            if ceil_mode and (count - 1) * stride >= size + padding:
+                count -= 1
+            if count < 1:
+                raise UsageError(
+                    f"the image is too small: a window of {kernel} does not fit {size} pixels"
+                )
+            counts.append(count)
+        return tuple(counts)
+
+
+def pair(extents: Extents) -> tuple[int, int]:
+    """Return the height and width."""
+    return extents if isinstance(extents, tuple) else (extents, extents)
+
+
+def adaptive_windows(size: int, count: int) -> NDArray[np.float32]:
+    """Return the ``(count, size)`` matrix of PyTorch's adaptive average over ``size`` pixels."""
+    windows = np.zeros((count, size), np.float32)
+    for i in range(count):
+        start, stop = i * size // count, -(-(i + 1) * size // count)
+        windows[i, start:stop] = 1 / (stop - start)
+    return windows
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
     """A tensor under construction.
 
-    Attributes
-    ----------
-    name : str
-        The name in the ONNX graph.
-    shape : tuple of int
-        Feature maps are ``(N, C, H, W)``, features ``(N, C)``; `UNKNOWN` where the data decide.
-    spread, rectified : float
-        Estimates of the mean squares of two parts: one is symmetric about zero, and a ReLU cuts
-        off half of it; the other has passed a ReLU already. They scale the next layer's weights.
-    dtype : int
-        ONNX's code of the element type.
+    Feature maps are ``(N, C, H, W)``, features ``(N, C)``; extents are `UNKNOWN` where the data
+    decide. Spread and rectified are estimates of the mean squares of two parts: one is symmetric
+    about zero, and a ReLU cuts off half of it; the other has passed a ReLU already. They scale the
+    next layer's weights. The type is ONNX's code.
     """
 
     name: str
@@ -65,19 +110,10 @@ class Value:
 
 
 class Emitter:
-    """Collects nodes and weights; its subclass defines the layers.
+    """Collects nodes and seeded weights; its subclass defines the layers.
 
     Weights go straight into the model, so that they exist once: ``helper.make_graph`` and
-    ``make_model`` would copy all of them twice more.
-
-    Parameters
-    ----------
-    name : str
-        The name of the graph.
-    input_shape : sequence of int
-        The shape ``(N, 3, H, W)`` of the input, which is named ``input``.
-    seed : int
-        Seed of the weights.
+    ``make_model`` would copy all of them twice more. The input is named ``input``.
     """
 
     def __init__(self, name: str, input_shape: Sequence[int], seed: int) -> None:
@@ -91,18 +127,8 @@ class Emitter:
         )
         self.input = Value("input", tuple(input_shape))
 
-    def finish(
-        self, outputs: Value | Mapping[str, Value], unknown: str = "unknown"
-    ) -> onnx.ModelProto:
-        """Return the model; the builder must not be used afterwards.
-
-        Parameters
-        ----------
-        outputs : Value or mapping of str to Value
-            The model's outputs: one tensor, named ``output``, or several by name.
-        unknown : str
-            The model's name for `UNKNOWN` extents.
-        """
+    def finish(self, outputs: Value | Mapping[str, Value]) -> onnx.ModelProto:
+        """Return the model, with one output, ``output``, or several by name, and end building."""
         named = {"output": outputs} if isinstance(outputs, Value) else outputs
         new_names = {value.name: name for name, value in named.items()}
         assert len(new_names) == len(named), "one value has two names"
@@ -113,7 +139,7 @@ class Emitter:
             produced.update(node.output)
         assert produced >= named.keys()
         for name, value in named.items():
-            shape = [unknown if extent == UNKNOWN else extent for extent in value.shape]
+            shape = ["detections" if extent == UNKNOWN else extent for extent in value.shape]
             self._graph.output.append(helper.make_tensor_value_info(name, value.dtype, shape))
         return self._model
 
@@ -129,24 +155,10 @@ class Emitter:
         dtype: int = TensorProto.FLOAT,
         **attributes: Any,
     ) -> Value:
-        """Add a node of one output.
+        """Add a node of one output, with this shape, scale and type; see `Value`.
 
-        Parameters
-        ----------
-        op : str
-            The ONNX operator.
-        inputs : sequence of Value or str
-            Tensors, and names of weights and constants.
-        name : str
-            The name of the layer, as PyTorch names modules; the node's name is derived from it.
-        shape : sequence of int
-            The shape of the output.
-        spread, rectified : float
-            The scale of the output; see `Value`.
-        dtype : int
-            ONNX's code of the output's element type.
-        **attributes
-            The attributes of the node.
+        The layer's name, as PyTorch names modules, becomes the node's. Inputs are tensors, and
+        names of constants.
         """
         path = "/" + name.replace(".", "/") + f"/{op}"
         value = Value(f"{path}_output_0", tuple(shape), spread, rectified, dtype)

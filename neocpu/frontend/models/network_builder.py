@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from neocpu.frontend.models.emitter import Emitter, Value, gaussian_power
-from neocpu.frontend.models.windows import Extents, Windows, adaptive_windows
+from neocpu.frontend.models.emitter import (
+    Emitter,
+    Extents,
+    Value,
+    Windows,
+    adaptive_windows,
+    gaussian_power,
+    pair,
+)
 
-__all__ = ["NetworkBuilder", "Value"]
+__all__ = ["Extents", "NetworkBuilder", "Value", "numbered"]
 
 BATCH_NORM_EPSILON: Final = 1e-5
 # A gate is about one half, and so is the share that it passes.
@@ -21,6 +28,11 @@ GATE: Final = 0.5
 GATE_INPUT: Final = 0.25
 # Share of a ReLU's mean square that is the square of its mean, which averaging keeps.
 MEAN_SHARE: Final = 0.4
+
+
+def numbered(name: str, first: int = 0) -> tuple[str, str, str]:
+    """Return the names of a convolution, a batch norm and an activation in a Sequential."""
+    return f"{name}.{first}", f"{name}.{first + 1}", f"{name}.{first + 2}"
 
 
 class NetworkBuilder(Emitter):
@@ -40,23 +52,17 @@ class NetworkBuilder(Emitter):
         *,
         stride: Extents = 1,
         padding: Extents = 0,
-        dilation: Extents = 1,
         groups: int = 1,
         bias: bool | NDArray[np.float32] = False,
         gain: float = 1.0,
     ) -> Value:
-        """Add a convolution.
+        """Add a convolution; a bias has random or given values.
 
-        Parameters
-        ----------
-        bias : bool or array
-            Whether there is a bias, or its values.
-        gain : float
-            The standard deviation of the output that the weights are scaled to.
+        Weights are scaled to an output of the standard deviation ``gain``.
         """
         assert x.channels % groups == 0
         assert channels % groups == 0
-        windows = Windows.of(kernel, stride, padding, dilation)
+        windows = Windows.of(kernel, stride, padding)
         shape = (channels, x.channels // groups, *windows.kernel)
         weight = self.normal(shape, gain**2 / (prod(shape[1:]) * x.power))
         inputs: list[Value | str] = [x, self.constant(f"{name}.weight", weight)]
@@ -73,7 +79,7 @@ class NetworkBuilder(Emitter):
             kernel_shape=windows.kernel,
             strides=windows.stride,
             pads=windows.padding * 2,
-            dilations=windows.dilation,
+            dilations=(1, 1),
             group=groups,
         )
 
@@ -114,29 +120,19 @@ class NetworkBuilder(Emitter):
     ) -> Value:
         """Add a batch norm for inference, with random statistics and parameters near identity.
 
-        Parameters
-        ----------
-        gain : float
-            The mean of the scale. Residual branches end with a small one, because sums of full-size
-            branches would double the variance with every block.
-        epsilon : float
-            The number added to the variance.
+        The gain is the mean of the scale. Residual branches end with a small one, because sums of
+        full-size branches would double the variance with every block.
         """
         shape = (x.channels,)
         weight = self.uniform(shape, 0.8 * gain, 1.2 * gain)
-        bias = self.uniform(shape, -0.1, 0.1)
-        mean = self.uniform(shape, -0.1, 0.1)
+        bias, mean = (self.uniform(shape, -0.1, 0.1) for _ in range(2))
         variance = self.uniform(shape, 0.8, 1.2)
-        parameters = {
-            "weight": weight,
-            "bias": bias,
-            "running_mean": mean,
-            "running_var": variance,
-        }
         scale = weight / np.sqrt(variance + epsilon)
+        keys = ("weight", "bias", "running_mean", "running_var")
+        arrays = zip(keys, (weight, bias, mean, variance), strict=True)
         return self.node(
             "BatchNormalization",
-            [x, *(self.constant(f"{name}.{key}", array) for key, array in parameters.items())],
+            [x, *(self.constant(f"{name}.{key}", array) for key, array in arrays)],
             name,
             x.shape,
             spread=x.spread * _power(scale) + _power(bias - mean * scale),
@@ -144,12 +140,47 @@ class NetworkBuilder(Emitter):
             epsilon=epsilon,
         )
 
+    def conv_norm(
+        self,
+        x: Value,
+        conv: str,
+        norm: str,
+        channels: int,
+        kernel: Extents,
+        *,
+        stride: Extents = 1,
+        padding: Extents | None = None,
+        groups: int = 1,
+        gain: float = 1.0,
+        epsilon: float = BATCH_NORM_EPSILON,
+    ) -> Value:
+        """Add a convolution and a batch norm, by default with padding that keeps the image."""
+        if padding is None:
+            height, width = pair(kernel)
+            padding = height // 2, width // 2
+        x = self.conv(x, conv, channels, kernel, stride=stride, padding=padding, groups=groups)
+        return self.batch_norm(x, norm, gain=gain, epsilon=epsilon)
+
+    def layer(
+        self,
+        x: Value,
+        names: Iterable[str],
+        channels: int,
+        kernel: Extents,
+        *,
+        activation: Callable[[NetworkBuilder, Value, str], Value] | None = None,
+        **options: Any,
+    ) -> Value:
+        """Add `conv_norm` and an activation, by default a ReLU, under these three names."""
+        conv, norm, last = names
+        x = self.conv_norm(x, conv, norm, channels, kernel, **options)
+        return (activation or NetworkBuilder.relu)(self, x, last)
+
     def dense(self, x: Value, name: str, units: int) -> Value:
         """Add a dense layer with bias, ``(N, C)`` to ``(N, units)``."""
-        weight = self.constant(
-            f"{name}.weight", self.normal((units, x.channels), 1 / (x.channels * x.power))
-        )
-        inputs: list[Value | str] = [x, weight, self._bias(name, units)]
+        values = self.normal((units, x.channels), 1 / (x.channels * x.power))
+        inputs: list[Value | str] = [x, self.constant(f"{name}.weight", values)]
+        inputs.append(self._bias(name, units))
         return self.node("Gemm", inputs, name, (x.batch, units), alpha=1.0, beta=1.0, transB=1)
 
     def classifier(self, x: Value, name: str, classes: int) -> Value:
@@ -187,15 +218,9 @@ class NetworkBuilder(Emitter):
 
     def hard_sigmoid(self, x: Value, name: str) -> Value:
         """Add PyTorch's hard sigmoid, ``relu6(x + 3) / 6``."""
+        share, slope = GATE**2, 1 / 6
         return self.node(
-            "HardSigmoid",
-            [x],
-            name,
-            x.shape,
-            spread=0.0,
-            rectified=GATE**2,
-            alpha=1 / 6,
-            beta=0.5,
+            "HardSigmoid", [x], name, x.shape, spread=0.0, rectified=share, alpha=slope, beta=0.5
         )
 
     def softmax(self, x: Value, name: str, axis: int) -> Value:
@@ -207,13 +232,7 @@ class NetworkBuilder(Emitter):
     ) -> Value:
         """Add a gate for each channel, computed from the averages of all channels.
 
-        Parameters
-        ----------
-        squeezed : int
-            The channels of the hidden layer.
-        swish : bool
-            Whether to use EfficientNet's SiLU and sigmoid instead of MobileNet's ReLU and hard
-            sigmoid.
+        ``swish`` is for EfficientNet's SiLU and sigmoid, not MobileNet's ReLU and hard sigmoid.
         """
         y = self.global_average_pool(x, f"{name}.avgpool")
         y = self.conv(y, f"{name}.fc1", squeezed, 1, bias=True)
@@ -228,27 +247,17 @@ class NetworkBuilder(Emitter):
         spread, rectified = x.spread + y.spread, x.rectified + y.rectified
         return self.node("Add", [x, y], name, x.shape, spread=spread, rectified=rectified)
 
-    def mul(self, x: Value, y: Value, name: str) -> Value:
-        """Add a product of two tensors."""
-        assert x.shape == y.shape
-        return self.node("Mul", [x, y], name, x.shape, spread=x.power * y.power)
-
     def concat(self, values: Sequence[Value], name: str, axis: int = 1) -> Value:
         """Add a concatenation; a single value is returned as it is."""
         if len(values) == 1:
             return values[0]
-        extents = [value.shape[axis] for value in values]
         shape = list(values[0].shape)
-        shape[axis] = sum(extents)
-        shares = [extent / shape[axis] for extent in extents]
+        shape[axis] = sum(value.shape[axis] for value in values)
+        shares = [(value, value.shape[axis] / shape[axis]) for value in values]
+        spread = sum(share * value.spread for value, share in shares)
+        rectified = sum(share * value.rectified for value, share in shares)
         return self.node(
-            "Concat",
-            values,
-            name,
-            shape,
-            spread=sum(s * v.spread for s, v in zip(shares, values, strict=True)),
-            rectified=sum(s * v.rectified for s, v in zip(shares, values, strict=True)),
-            axis=axis,
+            "Concat", values, name, shape, spread=spread, rectified=rectified, axis=axis
         )
 
     def max_pool(
@@ -262,24 +271,14 @@ class NetworkBuilder(Emitter):
         ceil_mode: bool = False,
     ) -> Value:
         """Add a max pooling."""
-        windows = Windows.of(kernel, stride, padding)
-        image = windows.over(x.image, ceil_mode)
-        return self._pool("MaxPool", x, name, windows, image, ceil_mode=int(ceil_mode))
+        mode = int(ceil_mode)
+        return self._pool("MaxPool", x, name, kernel, stride, padding, ceil_mode=mode)
 
     def average_pool(
-        self,
-        x: Value,
-        name: str,
-        kernel: Extents,
-        *,
-        stride: Extents,
-        padding: Extents = 0,
-        count_include_pad: bool = True,
+        self, x: Value, name: str, kernel: Extents, *, stride: Extents, padding: Extents = 0
     ) -> Value:
-        """Add an average pooling; as in PyTorch, padding counts by default."""
-        windows, counted = Windows.of(kernel, stride, padding), int(count_include_pad)
-        image = windows.over(x.image)
-        return self._pool("AveragePool", x, name, windows, image, count_include_pad=counted)
+        """Add an average pooling, in which padding counts."""
+        return self._pool("AveragePool", x, name, kernel, stride, padding, count_include_pad=1)
 
     def global_average_pool(self, x: Value, name: str) -> Value:
         """Add the average of each channel, ``(N, C, 1, 1)``."""
@@ -299,11 +298,11 @@ class NetworkBuilder(Emitter):
             kernel = (height // size, width // size)
             return self.average_pool(x, name, kernel, stride=kernel)
         columns = self.constant(f"{name}.columns", adaptive_windows(width, size).T)
-        shape = (*x.shape[:3], size)
-        y = self._scaled("MatMul", [x, columns], f"{name}.columns", x, shape=shape)
+        y = self._scaled("MatMul", [x, columns], f"{name}.columns", x, shape=(*x.shape[:3], size))
         rows = self.constant(f"{name}.rows", adaptive_windows(height, size))
-        shape = (*x.shape[:2], size, size)
-        return self._scaled("MatMul", [rows, y], f"{name}.rows", y, shape=shape)
+        return self._scaled(
+            "MatMul", [rows, y], f"{name}.rows", y, shape=(*x.shape[:2], size, size)
+        )
 
     def upsample(self, x: Value, name: str, scale: int) -> Value:
         """Add a nearest-neighbour enlargement."""
@@ -338,31 +337,17 @@ class NetworkBuilder(Emitter):
 
     def slice(self, x: Value, name: str, start: int, stop: int, axis: int = 1) -> Value:
         """Add a slice from ``start`` to ``stop`` along one axis, by default of channels."""
-        bounds = {"start": start, "stop": stop, "axis": axis}
         inputs = [
             self.constant(f"{name}.{key}", np.array([value], np.int64))
-            for key, value in bounds.items()
+            for key, value in (("start", start), ("stop", stop), ("axis", axis))
         ]
         shape = list(x.shape)
         shape[axis] = stop - start
         return self._scaled("Slice", [x, *inputs], name, x, shape=shape)
 
-    def channel_shuffle(self, x: Value, name: str, groups: int) -> Value:
-        """Interleave the channels of ``groups`` groups."""
-        split = (x.batch, groups, x.channels // groups, *x.image)
-        y = self.reshape(x, f"{name}.split", split)
-        y = self.transpose(y, name, (0, 2, 1, 3, 4))
-        return self.reshape(y, f"{name}.join", x.shape)
-
-    def _pool(
-        self,
-        op: str,
-        x: Value,
-        name: str,
-        windows: Windows,
-        image: tuple[int, ...],
-        **attributes: int,
-    ) -> Value:
+    def _pool(self, op: str, x: Value, name: str, *extents: Extents, **attributes: int) -> Value:
+        windows = Windows.of(*extents)
+        image = windows.over(x.image, bool(attributes.get("ceil_mode")))
         return self._scaled(
             op,
             [x],

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import onnx
-
 from neocpu.frontend.models.network_builder import NetworkBuilder, Value
 
 EXPANSION = 4
@@ -21,48 +19,13 @@ Block = Callable[[NetworkBuilder, Value, str, int, int], Value]
 """A function that adds a block; the last arguments are its name, width and stride."""
 
 
-def resnet18(shape: Sequence[int], seed: int) -> onnx.ModelProto:
-    """ResNet-18: 2, 2, 2 and 2 blocks of two 3x3 convolutions."""
-    return _resnet("resnet18", _basic_block, (2, 2, 2, 2), shape, seed)
-
-
-def resnet34(shape: Sequence[int], seed: int) -> onnx.ModelProto:
-    """ResNet-34: 3, 4, 6 and 3 blocks of two 3x3 convolutions."""
-    return _resnet("resnet34", _basic_block, (3, 4, 6, 3), shape, seed)
-
-
-def resnet50(shape: Sequence[int], seed: int) -> onnx.ModelProto:
-    """ResNet-50: 3, 4, 6 and 3 bottleneck blocks."""
-    return _resnet("resnet50", bottleneck, (3, 4, 6, 3), shape, seed)
-
-
-def resnet101(shape: Sequence[int], seed: int) -> onnx.ModelProto:
-    """ResNet-101: 3, 4, 23 and 3 bottleneck blocks."""
-    return _resnet("resnet101", bottleneck, (3, 4, 23, 3), shape, seed)
-
-
-def resnet152(shape: Sequence[int], seed: int) -> onnx.ModelProto:
-    """ResNet-152: 3, 8, 36 and 3 bottleneck blocks."""
-    return _resnet("resnet152", bottleneck, (3, 8, 36, 3), shape, seed)
-
-
-def resnext50_32x4d(shape: Sequence[int], seed: int) -> onnx.ModelProto:
-    """ResNeXt-50 (32x4d): ResNet-50 with 3x3 convolutions of 32 groups, twice as wide."""
-    block = partial(bottleneck, groups=32, widening=2)
-    return _resnet("resnext50_32x4d", block, (3, 4, 6, 3), shape, seed)
-
-
-def _resnet(
-    name: str, block: Block, counts: Sequence[int], shape: Sequence[int], seed: int
-) -> onnx.ModelProto:
-    net = NetworkBuilder(name, shape, seed)
-    return net.finish(net.classifier(stages(net, block, counts)[-1], "fc", 1000))
+def _resnet(net: NetworkBuilder, *, block: Block, counts: Sequence[int]) -> Value:
+    return net.classifier(stages(net, block, counts)[-1], "fc", 1000)
 
 
 def stages(net: NetworkBuilder, block: Block, counts: Sequence[int]) -> list[Value]:
     """Add the stem and all blocks; return each stage's result, from 1/4 to 1/32 of the input."""
-    x = net.conv(net.input, "conv1", 64, 7, stride=2, padding=3)
-    x = net.relu(net.batch_norm(x, "bn1"), "relu")
+    x = net.layer(net.input, ("conv1", "bn1", "relu"), 64, 7, stride=2)
     x = net.max_pool(x, "maxpool", 3, stride=2, padding=1)
     results = []
     for stage, count in enumerate(counts):
@@ -75,10 +38,8 @@ def stages(net: NetworkBuilder, block: Block, counts: Sequence[int]) -> list[Val
 
 def _basic_block(net: NetworkBuilder, x: Value, name: str, width: int, stride: int) -> Value:
     """Two 3x3; plus the input, through a 1x1 if the shape changes."""
-    y = net.conv(x, f"{name}.conv1", width, 3, stride=stride, padding=1)
-    y = net.relu(net.batch_norm(y, f"{name}.bn1"), f"{name}.relu")
-    y = net.conv(y, f"{name}.conv2", width, 3, padding=1)
-    y = net.batch_norm(y, f"{name}.bn2", gain=RESIDUAL_GAIN)
+    y = net.layer(x, (f"{name}.conv1", f"{name}.bn1", f"{name}.relu"), width, 3, stride=stride)
+    y = net.conv_norm(y, f"{name}.conv2", f"{name}.bn2", width, 3, gain=RESIDUAL_GAIN)
     return net.relu(net.add(y, _shortcut(net, x, y, name, stride), name), f"{name}.relu_1")
 
 
@@ -99,17 +60,25 @@ def bottleneck(
     """
     inner = width * widening
     first, second = (stride, 1) if stride_first else (1, stride)
-    y = net.conv(x, f"{name}.conv1", inner, 1, stride=first)
-    y = net.relu(net.batch_norm(y, f"{name}.bn1"), f"{name}.relu")
-    y = net.conv(y, f"{name}.conv2", inner, 3, stride=second, padding=1, groups=groups)
-    y = net.relu(net.batch_norm(y, f"{name}.bn2"), f"{name}.relu_1")
-    y = net.conv(y, f"{name}.conv3", width * EXPANSION, 1)
-    y = net.batch_norm(y, f"{name}.bn3", gain=RESIDUAL_GAIN)
+    y = net.layer(x, (f"{name}.conv1", f"{name}.bn1", f"{name}.relu"), inner, 1, stride=first)
+    names = (f"{name}.conv2", f"{name}.bn2", f"{name}.relu_1")
+    y = net.layer(y, names, inner, 3, stride=second, groups=groups)
+    y = net.conv_norm(y, f"{name}.conv3", f"{name}.bn3", width * EXPANSION, 1, gain=RESIDUAL_GAIN)
     return net.relu(net.add(y, _shortcut(net, x, y, name, stride), name), f"{name}.relu_2")
 
 
 def _shortcut(net: NetworkBuilder, x: Value, y: Value, name: str, stride: int) -> Value:
     if stride == 1 and x.channels == y.channels:
         return x
-    x = net.conv(x, f"{name}.downsample.0", y.channels, 1, stride=stride)
-    return net.batch_norm(x, f"{name}.downsample.1")
+    name = f"{name}.downsample"
+    return net.conv_norm(x, f"{name}.0", f"{name}.1", y.channels, 1, stride=stride)
+
+
+resnet18 = partial(_resnet, block=_basic_block, counts=(2, 2, 2, 2))
+resnet34 = partial(_resnet, block=_basic_block, counts=(3, 4, 6, 3))
+resnet50 = partial(_resnet, block=bottleneck, counts=(3, 4, 6, 3))
+resnet101 = partial(_resnet, block=bottleneck, counts=(3, 4, 23, 3))
+resnet152 = partial(_resnet, block=bottleneck, counts=(3, 8, 36, 3))
+resnext50_32x4d = partial(
+    _resnet, block=partial(bottleneck, groups=32, widening=2), counts=(3, 4, 6, 3)
+)

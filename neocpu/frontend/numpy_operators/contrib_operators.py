@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 from onnx.reference.op_run import OpRun
 
@@ -47,6 +45,3 @@ class EmbedLayerNormalization(OpRun):  # type: ignore[misc]
         y = _normalised(total, gain, shift, epsilon)
         counts = np.zeros(len(words), np.int32) if mask is None else mask.sum(axis=1)
         return (y, counts.astype(np.int32), total)[: max(1, len(self.onnx_node.output))]
-
-
-OPERATORS: Final[tuple[type[OpRun], ...]] = (EmbedLayerNormalization,)

@@ -29,12 +29,7 @@ COLUMN_BYTES = 32 << 20
 class Window:
     """The geometry of a convolution or pooling window over the spatial dimensions of ``x``.
 
-    Parameters
-    ----------
-    spatial, kernel : sequence of int
-        The extents of the input and of the window in each spatial dimension.
-    attrs : dict
-        The node's attributes: ``strides``, ``dilations``, ``pads``, ``auto_pad``, ``ceil_mode``.
+    ``attrs`` are the node's: ``strides``, ``dilations``, ``pads``, ``auto_pad``, ``ceil_mode``.
     """
 
     def __init__(
@@ -259,7 +254,6 @@ class LpPool(OpRun):  # type: ignore[misc]
 
 
 def _reduce(operation: Callable[..., Array], window: Window, padded: Array) -> Array:
-    """Combine the elements of all windows, position by position."""
     result: Array | None = None
     for _, seen in window.taps(padded):
         result = seen.copy() if result is None else operation(result, seen, out=result)

@@ -2,19 +2,21 @@
 
 ONNX makes an index out of bounds an error. These operators, like compiled code, read the nearest
 element instead, or write nothing; `neocpu.schedules.operators.indexing.lookup` gives the reasons.
+Concat and Expand are here too: onnx's own visit all elements several times.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from onnx.reference.op_run import OpRun
 
 from neocpu.foundation.arrays import Array
-from neocpu.frontend.numpy_operators.moving_operators import Columns
+from neocpu.frontend.numpy_operators.pieces import IN_CACHE, in_pieces
 
 _REDUCTIONS: Mapping[str, np.ufunc] = {
     "add": np.add,
@@ -70,8 +72,9 @@ class ScatterElements(OpRun):  # type: ignore[misc]
     ) -> tuple[Array]:
         counted = _counted(indices, x.shape[axis])
         inside = (counted >= 0) & (counted < x.shape[axis])
-        places = tuple(place[inside] for place in _element_places(counted, axis))
-        return (_scattered(x, places, updates[inside], reduction),)
+        places = np.indices(indices.shape)
+        places[axis] = counted
+        return (_scattered(x, tuple(places[:, inside]), updates[inside], reduction),)
 
 
 class Scatter(ScatterElements):
@@ -139,13 +142,6 @@ def _row_places(columns: Sequence[Array], extents: Sequence[int]) -> tuple[Array
     return np.broadcast_to(places, shape).reshape(-1), np.broadcast_to(inside, shape).reshape(-1)
 
 
-def _element_places(indices: Array, axis: int) -> tuple[Array, ...]:
-    """Return the positions that indices select, as a coordinate array per axis."""
-    places = np.indices(indices.shape)
-    places[axis] = indices
-    return tuple(places)
-
-
 def _scattered(x: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> Array:
     result = x.copy()
     operation = _REDUCTIONS.get(reduction)
@@ -154,3 +150,53 @@ def _scattered(x: Array, places: tuple[Array, ...], updates: Array, reduction: s
     else:
         operation.at(result, places, updates)
     return result
+
+
+LARGE: Final = 8 * IN_CACHE
+"""Elements of a tensor from which work in pieces pays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of an array, as separate views, which may repeat elements.
+
+    Indices that write a tensor into another are several times as large as the tensor.
+    """
+
+    columns: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, tensors: Sequence[Array]) -> Columns:
+        """Return the columns of tensors along the last axis, one after the other."""
+        return cls(tuple(tensor[..., i] for tensor in tensors for i in range(tensor.shape[-1])))
+
+
+class Concat(OpRun):  # type: ignore[misc]
+    """Concatenation of tensors, in pieces of rows if they are large.
+
+    Concatenating coordinates writes each cache line in several steps.
+    """
+
+    def _run(self, *tensors: Array, axis: int = 0) -> tuple[Array]:
+        first = tensors[0]
+        before = first.shape[: axis % first.ndim]
+        if sum(tensor.size for tensor in tensors) < LARGE or max(before, default=1) == 1:
+            return (np.concatenate(tensors, axis),)
+        shape = list(first.shape)
+        shape[axis] = sum(tensor.shape[axis] for tensor in tensors)
+        result = np.empty(shape, first.dtype)
+        along = before.index(max(before))
+
+        def move(part: slice) -> None:
+            rows = (*(slice(None),) * along, part)
+            np.concatenate([tensor[rows] for tensor in tensors], axis, out=result[rows])
+
+        in_pieces(shape[along], result.size // shape[along], move)
+        return (result,)
+
+
+class Expand(OpRun):  # type: ignore[misc]
+    """A view that repeats elements; onnx multiplies with a tensor of ones."""
+
+    def _run(self, x: Array, shape: Array) -> tuple[Array]:
+        return (np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape.tolist()))),)

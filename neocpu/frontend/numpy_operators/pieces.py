@@ -17,14 +17,8 @@ SHARED = 16
 def in_pieces(count: int, elements: int, work: Callable[[slice], None]) -> None:
     """Call ``work`` with slices of ``range(count)``, in any order, on all CPUs if there are many.
 
-    Parameters
-    ----------
-    count : int
-        The number of rows, channels or other independent parts.
-    elements : int
-        The elements of each part.
-    work : callable
-        A function that computes a slice of the parts; numpy releases the interpreter lock in it.
+    Each of the ``count`` rows or channels has ``elements`` elements. Numpy releases the interpreter
+    lock in ``work``.
     """
     step = max(1, IN_CACHE // max(1, elements))
     pieces = [slice(start, start + step) for start in range(0, count, step)]

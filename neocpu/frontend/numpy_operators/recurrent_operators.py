@@ -43,18 +43,8 @@ _BACKWARD: Mapping[str, tuple[bool, ...]] = {
 class _Layer:
     """One direction of a layer, for all sequences of a batch.
 
-    Attributes
-    ----------
-    recurrent : array
-        ``(gates * hidden, hidden)``.
-    input_bias, state_bias : array
-        ``(gates * hidden,)``.
-    peepholes : array
-        ``(3, hidden)``.
-    functions : sequence of callable
-        The functions f, g and h of ONNX.
-    attrs : mapping
-        The attributes of the node.
+    Recurrent weights are ``(gates * hidden, hidden)``, biases ``(gates * hidden,)``, peepholes
+    ``(3, hidden)``. The functions are ONNX's f, g and h.
     """
 
     recurrent: Array

@@ -15,76 +15,27 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from neocpu.frontend.numpy_operators import contrib_operators as contrib
-from neocpu.frontend.numpy_operators import fast_operators as ops
+from neocpu.frontend.numpy_operators import detection_operators as detection
+from neocpu.frontend.numpy_operators import fast_operators as fast
 from neocpu.frontend.numpy_operators import integer_operators as integer
 from neocpu.frontend.numpy_operators import lookup_operators as lookup
 from neocpu.frontend.numpy_operators import missing_operators as missing
-from neocpu.frontend.numpy_operators import moving_operators as moving
 from neocpu.frontend.numpy_operators import recurrent_operators as recurrent
-from neocpu.frontend.numpy_operators import reduce_operators as reduce
 from neocpu.frontend.numpy_operators import resize_operators as resize
-from neocpu.frontend.numpy_operators import window_operators as windows
-from neocpu.frontend.numpy_operators.detection_operators import NonMaxSuppression, RoiAlign
+
+_MODULES: Final = (contrib, detection, fast, integer, lookup, missing, recurrent, resize)
 
 OPERATORS: Final[tuple[type[OpRun], ...]] = (
-    ops.AveragePool,
-    ops.BatchNormalization,
-    ops.Conv,
-    ops.ConvTranspose,
-    ops.Erf,
-    ops.Hardmax,
-    ops.LRN,
-    ops.LogSoftmax,
-    ops.LpPool,
-    ops.MaxPool,
-    NonMaxSuppression,
-    RoiAlign,
-    ops.Softmax,
-    *contrib.OPERATORS,
-    integer.Cast,
-    integer.CastLike,
-    integer.Pow,
-    lookup.Gather,
-    lookup.GatherElements,
-    lookup.GatherND,
-    lookup.MaxUnpool,
-    lookup.Scatter,
-    lookup.ScatterElements,
-    lookup.ScatterND,
-    missing.CumSum,
-    missing.DequantizeLinear,
-    missing.Einsum,
-    missing.Flatten,
-    missing.GlobalAveragePool,
-    missing.GlobalLpPool,
-    missing.GlobalMaxPool,
-    missing.GridSample,
-    missing.GroupNormalization,
-    missing.LpNormalization,
-    missing.Mean,
-    missing.MeanVarianceNormalization,
-    missing.OneHot,
-    missing.Pad,
-    missing.Softsign,
-    moving.Concat,
-    moving.Expand,
-    recurrent.GRU,
-    recurrent.LSTM,
-    recurrent.RNN,
-    reduce.ReduceL1,
-    reduce.ReduceL2,
-    reduce.ReduceLogSum,
-    reduce.ReduceLogSumExp,
-    reduce.ReduceMean,
-    reduce.ReduceProd,
-    reduce.ReduceSum,
-    reduce.ReduceSumSquare,
-    resize.Resize,
-    resize.Upsample,
-    windows.Col2Im,
-    windows.DeformConv,
-    windows.MaxRoiPool,
+    *integer.REDUCTIONS,
+    *(
+        found
+        for module in _MODULES
+        for name, found in vars(module).items()
+        if isinstance(found, type) and found.__module__ == module.__name__
+        if issubclass(found, OpRun) and not name.startswith("_")
+    ),
 )
+"""All public classes of these modules."""
 
 
 def evaluator_of(model: onnx.ModelProto) -> ReferenceEvaluator:

@@ -12,14 +12,7 @@ from neocpu.frontend.onnx_graph.subgraphs import all_names, graphs_of
 class FreshNames:
     """A source of new names: each returned name is taken from then on.
 
-    Parameters
-    ----------
-    taken : iterable of str
-        The names in the graph.
-    between : str
-        The text between a name that is taken and the number appended to it.
-    first : int
-        The first number to append.
+    ``between`` separates a name that is taken and the number appended to it, ``first`` at first.
     """
 
     def __init__(self, taken: Iterable[str], *, between: str = "_", first: int = 2) -> None:
@@ -55,11 +48,7 @@ def rename(graph: onnx.GraphProto, name: str, other: str, *, made: bool = True) 
     """Rename a value in place, wherever it is read, also in inner graphs.
 
     A value of that name that an inner graph defines, such as a loop's parameter, is another one.
-
-    Parameters
-    ----------
-    made : bool
-        Whether to rename it also where a node or the graph makes it.
+    ``made`` renames it also where a node or the graph makes it.
     """
     for node in graph.node:
         _replace(node.input, name, other)

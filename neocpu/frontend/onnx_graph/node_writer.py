@@ -16,15 +16,8 @@ from onnx import helper, numpy_helper
 class NodeWriter:
     """New nodes and constants; the caller adds them to a graph.
 
-    Attributes
-    ----------
-    prefix : str
-        The prefix of the names of new tensors; no other name begins with it.
-    nodes, tensors : list
-        The nodes in order, and the constants.
-    origin : str
-        The name of the node that they replace, which messages use. If it is empty, each node gets
-        the name of its first output.
+    No name there begins with ``prefix``. Messages call the nodes ``origin``, the node that they
+    replace; without one, each has the name of its first output.
     """
 
     prefix: str

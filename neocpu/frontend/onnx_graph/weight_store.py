@@ -55,12 +55,8 @@ class WeightStore:
     def take(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """Return a copy of a model whose large weights are in this store.
 
-        Malformed tensors stay in the model, where they are checked later.
-
-        Raises
-        ------
-        ArtifactError
-            The disk of temporary files is full.
+        Malformed tensors stay in the model, where they are checked later. If the disk of temporary
+        files is full, that is an `ArtifactError`.
         """
         light = without_initializers(model)
         moved: list[onnx.TensorProto] = []

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import onnx
+import onnx.inliner
+import onnx.version_converter
 
 # More bytes than any shape, axes, scales or pads tensor that a conversion rule has to read.
 KEEP_BYTES = 1024
@@ -78,9 +80,45 @@ def without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _assign(target: onnx.ModelProto | onnx.GraphProto, name: str, value: object) -> None:
-    """Copy the value of one protobuf field, whatever its kind."""
     field = getattr(target, name)
     if hasattr(field, "MergeFrom"):
         field.MergeFrom(value)
     else:
         setattr(target, name, value)
+
+
+def check_model(model: onnx.ModelProto) -> None:
+    """Run onnx's checker; shapes of inputs and outputs may be unknown."""
+    light = strip_weights(model).model
+    for value in (*light.graph.input, *light.graph.output):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
+    onnx.checker.check_model(light)
+
+
+def infer_shapes(
+    model: onnx.ModelProto, *, data_prop: bool = False, strict: bool = False
+) -> onnx.ModelProto:
+    """Return a model without its weights, with the shapes that onnx infers.
+
+    ``data_prop`` also computes values that decide shapes; contradictions are errors if ``strict``.
+    Onnx's C++ code raises InferenceError, ValueError, IndexError or RuntimeError.
+    """
+    light = strip_weights(model).model
+    return onnx.shape_inference.infer_shapes(light, strict_mode=strict, data_prop=data_prop)
+
+
+def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with its functions inlined."""
+    light = strip_weights(model)
+    inlined = onnx.inliner.inline_local_functions(light.model, convert_version=True)
+    light.restore(inlined)
+    return inlined
+
+
+def convert_version(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
+    """Return a model in another version of the standard operator set."""
+    light = strip_weights(model)
+    converted = onnx.version_converter.convert_version(light.model, target)
+    light.restore(converted)
+    return converted

@@ -1,15 +1,20 @@
-"""The mapping between a picture's pixels and a model's input."""
+"""The mapping between a picture's pixels and a model's input, one axis after the other.
+
+Both libraries that resize pictures are linear in the pixels: Pillow's ``BILINEAR`` sums all pixels
+that an output covers, OpenCV's ``INTER_LINEAR`` the two next to its centre. They round to bytes,
+Pillow after each axis; here nothing is rounded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from neocpu.frontend.processing.processing import PictureInput, Resize
-from neocpu.frontend.processing.resampling import Matrix, resampling_matrix
 
 Sides: TypeAlias = tuple[int, int]
 """The height and width."""
@@ -17,19 +22,10 @@ Sides: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a picture, resized.
+    """One side of a picture, resized, in pixels.
 
-    Attributes
-    ----------
-    extent : int
-        The picture's extent.
-    resized : int
-        The extent that it is scaled to.
-    output : int
-        The extent of the model's input.
-    offset : int
-        The position in the resized picture at which the input begins; a negative one is padding.
-    sampling : str
+    The ``output`` of the model begins at ``offset`` in the ``resized`` picture; a negative one is
+    padding.
     """
 
     extent: int
@@ -98,10 +94,6 @@ def geometry_of(picture: PictureInput, size: tuple[int, int], resize: Resize | N
     return Geometry(*sides)
 
 
-def _stretched(given: Sides, size: Sides) -> Sides:
-    return size
-
-
 def _letterboxed(given: Sides, size: Sides) -> Sides:
     ratio = min(size[0] / given[0], size[1] / given[1])
     return max(1, round(given[0] * ratio)), max(1, round(given[1] * ratio))
@@ -115,7 +107,49 @@ def _covering(given: Sides, size: Sides) -> Sides:
 
 
 _RESIZED: Final[Mapping[str, Callable[[Sides, Sides], Sides]]] = {
-    "stretch": _stretched,
+    "stretch": lambda given, size: size,
     "letterbox": _letterboxed,
     "crop": _covering,
 }
+
+
+Matrix = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """Output i is the sum over t of ``weights[i, t] * data[first[i] + t]``; int32 and float32."""
+
+    first: NDArray[np.int32]
+    weights: Matrix
+
+
+def resampling_matrix(
+    extent: int, output: int, sampling: str, first: int = 0, length: int | None = None
+) -> Matrix:
+    """Return the float32 matrix (output, extent) that resizes ``extent`` pixels to ``output``.
+
+    If ``length`` is set, it has that many rows only, from ``first`` on. ``pillow`` antialiases when
+    shrinking, ``opencv`` does not.
+    """
+    scale = extent / output
+    reach = max(scale, 1.0) if sampling == "pillow" else 1.0
+    centres = (np.arange(first, output if length is None else first + length) + 0.5) * scale
+    if sampling == "opencv":  # edge pixels extend outside
+        centres = np.clip(centres, 0.5, extent - 0.5)
+    places = np.arange(extent) + 0.5
+    weights = np.clip(1 - np.abs(places[None, :] - centres[:, None]) / reach, 0, None)
+    normalised: Any = weights / weights.sum(axis=1, keepdims=True)
+    return np.asarray(normalised, np.float32)
+
+
+def taps_of(matrix: Matrix) -> Taps:
+    """Return the nonzero elements of a matrix; each row has some, next to each other."""
+    filled = matrix != 0
+    outputs, extent = matrix.shape
+    first = filled.argmax(axis=1)
+    last = extent - filled[:, ::-1].argmax(axis=1)
+    count = int((last - first).max())
+    first = np.minimum(first, extent - count)
+    columns = first[:, None] + np.arange(count)
+    return Taps(first.astype(np.int32), matrix[np.arange(outputs)[:, None], columns])

@@ -29,16 +29,8 @@ _EVERY_COLOUR: Final = (1, 3)
 class PictureInput:
     """A model's input that takes pictures of bytes.
 
-    Attributes
-    ----------
-    name : str
-        The name of the model's input, and of the artifact's.
-    layout : str
-        ``nhwc`` or ``nchw``.
-    colours : str or None
-        ``rgb``, ``bgr`` or ``gray``; by default by the model's number of colours, red first.
-    height, width : int
-        The size of the pictures.
+    Its layout is ``nhwc`` or ``nchw``; colours are ``rgb``, ``bgr`` or ``gray``, by default by the
+    model's number of colours, red first.
     """
 
     name: str
@@ -49,12 +41,7 @@ class PictureInput:
 
     @classmethod
     def parse(cls, text: str) -> PictureInput:
-        """Parse ``NAME=u8:nhwc:rgb:480x640``; the words may come in any order.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Parse ``NAME=u8:nhwc:rgb:480x640``; the words may come in any order."""
         name, equals, words = text.rpartition("=")
         if not equals or not name:
             raise UsageError(f"--input {text} is not of the form {_INPUT}")
@@ -80,16 +67,10 @@ class PictureInput:
 class Resize:
     """The way in which a picture becomes the size of the model's input.
 
-    Attributes
-    ----------
-    height, width : int
-        The size of the model's input.
-    fit : str
-        ``stretch``: both sides are scaled; ``crop``: the middle part with the model's aspect ratio
-        is taken; ``letterbox``: the whole picture is in the middle, on grey.
-    sampling : str
-        ``pillow``: antialiased when shrinking, as Pillow's BILINEAR, with which classifiers are
-        trained; ``opencv``: as OpenCV's INTER_LINEAR, with which YOLOs are trained.
+    ``stretch`` scales both sides; ``crop`` takes the middle part with the model's aspect
+    ratio; ``letterbox`` puts the whole picture in the middle, on grey. The sampling ``pillow``
+    antialiases when shrinking, as Pillow's BILINEAR, with which classifiers are trained; ``opencv``
+    is as OpenCV's INTER_LINEAR, with which YOLOs are trained.
     """
 
     height: int
@@ -99,12 +80,7 @@ class Resize:
 
     @classmethod
     def parse(cls, text: str) -> Resize:
-        """Parse ``224x224:letterbox``, optionally followed by ``:opencv`` or ``:pillow``.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Parse ``224x224:letterbox``, optionally followed by ``:opencv`` or ``:pillow``."""
         size, *words = text.split(":")
         if not 1 <= len(words) <= 2 or re.fullmatch(r"\d+x\d+", size) is None:
             raise UsageError(f"--resize {text} is not of the form {_RESIZE}")
@@ -120,27 +96,14 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """The thresholds that select a YOLO's boxes.
-
-    Attributes
-    ----------
-    score : float
-        The score that a box must exceed.
-    overlap : float
-        The IoU of two boxes of a class above which the lower-scoring one is dropped.
-    """
+    """The score that a YOLO's box must exceed, and the IoU above which a worse one is dropped."""
 
     score: float
     overlap: float
 
     @classmethod
     def parse(cls, text: str) -> Suppression:
-        """Parse ``yolo:0.25:0.45``.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Parse ``yolo:0.25:0.45``."""
         family, *numbers = text.split(":")
         try:
             score, overlap = map(float, numbers)
@@ -283,7 +246,6 @@ NO_PROCESSING: Final = Processing()
 
 
 def _category(word: str) -> str | None:
-    """Return the category of a word of ``--input``."""
     if re.fullmatch(r"\d+x\d+", word):
         return "size"
     known = {"dtype": (_BYTES,), "layout": LAYOUTS, "colours": COLOURS}

@@ -19,15 +19,7 @@ from neocpu.ir.custom_operators.registry import find_operator
 def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     """Return the unknown outputs of custom operators, and of ours, whose inputs are known.
 
-    Parameters
-    ----------
-    inferred : onnx.ModelProto
-        The model with all shapes that ONNX can infer.
-
-    Raises
-    ------
-    UnsupportedError
-        A custom operator fails.
+    The model has all shapes that ONNX can infer. An operator that fails is an `UnsupportedError`.
     """
     graph = inferred.graph
     ours: list[onnx.ValueInfoProto] = []

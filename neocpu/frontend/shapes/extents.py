@@ -33,15 +33,10 @@ _Shapes = Mapping[str, tuple[int, ...]]
 
 
 def refuse_inputs(graph: onnx.GraphProto) -> None:
-    """Raise if an input is too large, before anything is inferred from it.
+    """Raise an `UnsupportedError` if an input is too large, before anything is inferred from it.
 
-    Raises
-    ------
-    UnsupportedError
-        An input is too large; the message names it. If an input could be a shape, inference writes
-        as many dimensions as it has elements.
-    ModelError
-        An input is also an output, which declares another shape.
+    If an input could be a shape, inference writes as many dimensions as it has elements. An input
+    that is also an output of another shape is a `ModelError`.
     """
     shapes = known_shapes(graph)
     _refuse_sizes(shapes, {value.name: "the model has input" for value in graph.input})
@@ -78,13 +73,6 @@ def refuse_extents(graph: onnx.GraphProto) -> None:
     """Raise if a window is empty or larger than its image, or a tensor empty or too large.
 
     Shape inference fails on such windows, or rounds towards zero and makes them one pixel.
-
-    Raises
-    ------
-    UnsupportedError
-        There is such a window or tensor; the message names the node.
-    ModelError
-        A kernel does not have the extents of its weights.
     """
     shapes = known_shapes(graph)
     refuse_axes(graph)
@@ -134,13 +122,7 @@ def _refuse_counts(node: onnx.NodeProto) -> None:
 
 
 def refuse_kernels(graph: onnx.GraphProto) -> None:
-    """Raise if ``kernel_shape`` contradicts the weights; shape inference believes the former.
-
-    Raises
-    ------
-    ModelError
-        There is such a node; the message names it.
-    """
+    """Raise a `ModelError` if ``kernel_shape``, which inference believes, contradicts weights."""
     shapes = known_shapes(graph)
     for node in graph.node:
         weights = shapes.get((*node.input, "", "")[1], ())[2:]
@@ -156,13 +138,7 @@ def refuse_kernels(graph: onnx.GraphProto) -> None:
 
 
 def refuse_axes(graph: onnx.GraphProto) -> None:
-    """Raise if a node works along an axis that its input lacks, or twice along the same axis.
-
-    Raises
-    ------
-    UnsupportedError
-        There is such a node; the message names it.
-    """
+    """Raise if a node works along an axis that its input lacks, or twice along the same axis."""
     shapes = known_shapes(graph)
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:

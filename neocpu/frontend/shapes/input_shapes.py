@@ -40,17 +40,11 @@ def parse_given(text: str) -> tuple[str, Given] | None:
 
 @dataclass(frozen=True, slots=True)
 class InputShapes:
-    """Shapes of some inputs, and the batch of the others.
+    """Complete shapes of some inputs, and the batch of the others.
 
-    Attributes
-    ----------
-    by_name : mapping of str to tuple of int
-        The complete shapes.
-    batch : int or None
-        The first extent of every other input whose first dimension is dynamic or 1; None keeps it
-        as in the model.
-    values : mapping of str to float or tuple of float
-        The values of inputs that become constants: one for all elements, or one for each.
+    The batch is the first extent of every other input whose first dimension is dynamic or 1; None
+    keeps the model's. Inputs with values become constants: one number for all elements, or one for
+    each.
     """
 
     by_name: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -59,14 +53,7 @@ class InputShapes:
 
     @classmethod
     def parse(cls, shapes: Mapping[str, Given] | None, batch: int | None = None) -> InputShapes:
-        """Check the arguments of the Python interface; a number is a value.
-
-        Raises
-        ------
-        UsageError
-            The shapes are a set, a shape is not a sequence of integers, or the batch is not a
-            positive integer.
-        """
+        """Check the arguments of the Python interface, where a number is a value."""
         if shapes is not None and not isinstance(shapes, Mapping):
             kind = type(shapes).__name__
             raise UsageError(
@@ -74,9 +61,14 @@ class InputShapes:
                 "neocpu.compile alone takes a sequence of them, a set"
             )
         given = (shapes or {}).items()
-        values = {name: _value(value) for name, value in given if _is_value(value)}
+        values: dict[str, Value] = {
+            name: each if isinstance(each, int | float) else tuple(map(float, each))
+            for name, each in given
+            if _is_value(each)
+        }
         by_name = {name: _extents(name, shape) for name, shape in given if name not in values}
-        if batch is not None and (not isinstance(batch, SupportsIndex) or not _positive(batch)):
+        is_count = isinstance(batch, SupportsIndex) and not isinstance(batch, bool)
+        if batch is not None and not (is_count and operator.index(batch) >= 1):
             raise UsageError(f"the batch must be a whole number, 1 or more, got {batch!r}")
         for extent in (*itertools.chain(*by_name.values()), *([] if batch is None else [batch])):
             if operator.index(extent) > MAX_EXTENT:
@@ -87,17 +79,7 @@ class InputShapes:
         return bool(self.by_name) or bool(self.values) or self.batch is not None
 
     def require_batch(self, name: str) -> None:
-        """Raise if the batch contradicts the shape of an input, and no other input takes it.
-
-        Parameters
-        ----------
-        name : str
-            The name of an input in ``by_name``.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Raise if the batch contradicts the shape of an input, and no other input takes it."""
         shape = self.by_name[name]
         if self.batch is not None and shape[:1] != (self.batch,):
             raise UsageError(
@@ -118,10 +100,6 @@ def _is_value(given: Any) -> bool:
     return numbers and all(isinstance(each, float) for each in given)
 
 
-def _value(given: Any) -> Value:
-    return given if isinstance(given, int | float) else tuple(map(float, given))
-
-
 def value_text(value: Value) -> str:
     """Return a value in the form that ``--shape`` takes."""
     elements = value if isinstance(value, tuple) else (value,)
@@ -135,7 +113,3 @@ def _extents(name: str, shape: Any) -> tuple[int, ...]:
         raise UsageError(
             f"the shape of input '{name}' must be a sequence of whole numbers, got {shape!r}"
         ) from None
-
-
-def _positive(number: SupportsIndex) -> bool:
-    return not isinstance(number, bool) and operator.index(number) >= 1

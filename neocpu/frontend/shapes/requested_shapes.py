@@ -27,12 +27,8 @@ def parse_set(text: str) -> tuple[str, tuple[Given, ...]] | None:
 
     Braces list the extents of a dimension; several dimensions combine in all ways. A range stands
     for its ends and the powers of two between them. A text that `parse_given` takes is a set of
-    one. The result is None if the text has another form.
-
-    Raises
-    ------
-    UsageError
-        A set is empty or too large.
+    one. The result is None if the text has another form; an empty or too large set is a
+    `UsageError`.
     """
     if match := re.fullmatch(rf"(.+):({_EXTENT}(?:,{_EXTENT})*)", text):
         extents = [_choices(each, text) for each in re.findall(_EXTENT, match[2])]
@@ -69,17 +65,13 @@ def join_sets(given: Sequence[tuple[str, tuple[Given, ...]]]) -> list[dict[str, 
     All options for one name make one list. Numbers from braces or ranges combine in all ways, as do
     the extents of one shape. These combinations, shapes of several inputs, and repeated names are
     lists of the same length: signature i takes element i of each. A name with a single element has
-    it in all signatures.
-
-    Raises
-    ------
-    UsageError
-        Lists have different lengths, or there are too many combinations.
+    it in all signatures. Other lengths, or too many combinations, are a `UsageError`.
     """
     lists: dict[str, list[Given]] = {}
     for name, choices in given:
         lists.setdefault(name, []).extend(choices)
-    combined = {name: lists[name] for name, choices in given if _are_extents(choices)}
+    numbers = [n for n, each in given if len(each) > 1 and all(isinstance(e, int) for e in each)]
+    combined = {name: lists[name] for name in numbers}
     _check_count(math.prod(map(len, combined.values())))
     combinations = [
         dict(zip(combined, each, strict=True)) for each in itertools.product(*combined.values())
@@ -103,19 +95,8 @@ def join_sets(given: Sequence[tuple[str, tuple[Given, ...]]]) -> list[dict[str, 
     return [{name: each[name] for name in lists} for each in signatures]
 
 
-def _are_extents(choices: Sequence[Given]) -> bool:
-    """Return whether an option lists numbers."""
-    return len(choices) > 1 and all(isinstance(each, int) for each in choices)
-
-
 def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:
-    """Return the signatures of a set, or the only one.
-
-    Raises
-    ------
-    UsageError
-        There is no signature, there are too many, or one is there twice.
-    """
+    """Return the signatures of a set, or the only one; a bad set is a `UsageError`."""
     if shapes is None or isinstance(shapes, Mapping):
         return [shapes or {}]
     signatures = list(shapes) if isinstance(shapes, Iterable) else [shapes]
@@ -130,7 +111,8 @@ def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:
                 f"224)}}, or a sequence of such for a set, got {shapes!r}"
             )
         if (parsed := InputShapes.parse(each)) in known:
-            raise UsageError(f"--shape {_text(each)} is given twice: give each signature once")
+            text = " ".join(_given_text(name, given) for name, given in each.items())
+            raise UsageError(f"--shape {text} is given twice: give each signature once")
         known.append(parsed)
     return signatures
 
@@ -138,10 +120,6 @@ def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:
 def _check_count(count: int) -> None:
     if count > MAX_SIGNATURES:
         raise UsageError(f"a set of {count} shapes: an artifact has at most {MAX_SIGNATURES}")
-
-
-def _text(signature: Mapping[str, Given]) -> str:
-    return " ".join(_given_text(name, given) for name, given in signature.items())
 
 
 def _given_text(name: str, given: Given) -> str:

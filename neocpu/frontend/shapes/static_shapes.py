@@ -25,10 +25,7 @@ def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 def fix_values(graph: onnx.GraphProto, values: Mapping[str, Value]) -> None:
     """Turn inputs into constants, in place; their dynamic dimensions become 1.
 
-    Raises
-    ------
-    UsageError
-        There is no such input, or its element type or shape does not allow the value.
+    A name, element type or shape that does not fit the value is a `UsageError`.
     """
     inputs = {value.name: value for value in real_inputs(graph)}
     arrays = {}
@@ -83,27 +80,11 @@ def freeze_shapes(graph: onnx.GraphProto, shapes: InputShapes) -> Mapping[str, i
     """Write the requested shapes into a graph's inputs, in place.
 
     A dimension of 0 or -1 is dynamic, as in ONNX Runtime. ``--batch`` is written where the first
-    dimension is dynamic. A first dimension of 1 stays, because the graph may depend on it.
+    dimension is dynamic. A first dimension of 1 stays, because the graph may depend on it: the
+    result has these inputs, with the requested one.
 
-    Parameters
-    ----------
-    graph : onnx.GraphProto
-        The graph to change.
-    shapes : InputShapes
-        The requested shapes; they must agree with dimensions that the model fixes.
-
-    Returns
-    -------
-    mapping of str to int
-        The inputs whose first dimension is 1 in the model, with the requested one.
-
-    Raises
-    ------
-    UsageError
-        ``shapes`` names an unknown input, has another rank, a dimension below 1, contradicts
-        a fixed dimension, or has a batch that no input takes.
-    ModelError, UnsupportedError
-        An input is not a tensor of numbers.
+    Shapes that do not fit the model are a `UsageError`; an input that is no tensor of numbers is a
+    `ModelError` or an `UnsupportedError`.
     """
     inputs = real_inputs(graph)
     known = [value.name for value in inputs]

@@ -1,56 +1,39 @@
-"""Inputs of a model that decide shapes, so that a plan depends on their values."""
+"""Inputs of a model that decide shapes, so that a plan depends on their values or is refused."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import onnx
 
+from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
 from neocpu.frontend.onnx_graph.subgraphs import all_nodes, graphs_of
+from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.shapes.static_shapes import real_inputs
-from neocpu.frontend.unsupported import STANDARD_DOMAINS
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
+_PLACES: Final = {
+    (1,): """
+        AffineGrid CenterCropPad CumProd CumSum Expand Reshape SequenceAt SequenceErase
+        Split SplitToSequence Squeeze Tile TopK Trilu Unsqueeze Upsample ReduceL1 ReduceL2
+        ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+        ReduceSumSquare
+    """,
+    (1, 2): "Clip Col2Im DequantizeLinear Dropout OneHot QuantizeLinear",
+    (0,): "ConstantOfShape If BlackmanWindow HammingWindow HannWindow",
+    (0, 1): "Loop",
+    (2,): "MaxUnpool SequenceInsert",
+    (2, 3, 4): "NonMaxSuppression",
+    (1, 2, 3): "Pad Resize",
+    (1, 2, 3, 4, 5, 6, 7, 8): "QLinearConv",
+    (1, 2, 4, 5, 6, 7): "QLinearMatMul",
+    (0, 1, 2): "Range",
+    (1, 2, 3, 4): "Slice",
+}
 STRUCTURAL: Final[Mapping[str, tuple[int, ...]]] = {
-    "AffineGrid": (1,),
-    "CenterCropPad": (1,),
-    "Clip": (1, 2),
-    "Col2Im": (1, 2),
-    "ConstantOfShape": (0,),
-    "CumProd": (1,),
-    "CumSum": (1,),
-    "DequantizeLinear": (1, 2),
-    "Dropout": (1, 2),
-    "Expand": (1,),
-    "If": (0,),
-    "Loop": (0, 1),
-    "MaxUnpool": (2,),
-    "NonMaxSuppression": (2, 3, 4),
-    "OneHot": (1, 2),
-    "Pad": (1, 2, 3),
-    "QLinearConv": (1, 2, 3, 4, 5, 6, 7, 8),
-    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
-    "QuantizeLinear": (1, 2),
-    "Range": (0, 1, 2),
-    "Reshape": (1,),
-    "Resize": (1, 2, 3),
-    "SequenceAt": (1,),
-    "SequenceErase": (1,),
-    "SequenceInsert": (2,),
-    "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "SplitToSequence": (1,),
-    "Squeeze": (1,),
-    "Tile": (1,),
-    "TopK": (1,),
-    "Trilu": (1,),
-    "Unsqueeze": (1,),
-    "Upsample": (1,),
-    **{
-        f"Reduce{name}": (1,)
-        for name in "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
-    },
-    **{f"{name}Window": (0,) for name in ("Blackman", "Hamming", "Hann")},
+    op_type: places for places, names in _PLACES.items() for op_type in names.split()
 }
 """The positions of parameters among each operator's inputs; the other inputs are data."""
 
@@ -92,3 +75,40 @@ def operands(node: onnx.NodeProto) -> Iterator[str]:
     for place in places:
         if place < len(node.input):
             yield node.input[place]
+
+
+_BY_DATA: Final = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
+"""Operators whose number of results depends on the values of their data."""
+
+
+_MOST: Final = 17
+"""Elements from which a suggestion would be too long to write out."""
+
+
+def why_unknown(graph: onnx.GraphProto, output: str) -> str:
+    """Return the reason why the shape of an output is unknown; the graph has all known shapes."""
+    shapes, constants = known_shapes(graph), constant_tensors(graph)
+    for node in graph.node:
+        if all(name in shapes for name in node.output if name):
+            continue
+        read = [name for name in operands(node) if name and name not in constants]
+        standard = node.domain in STANDARD_DOMAINS and node.op_type not in _BY_DATA
+        fits = all(name in shapes for name in node.input if name)
+        if standard and fits and not read and not graphs_of(node):
+            return (
+                f"ONNX infers no shape of what {describe(node)} makes: its attributes and constants"
+                " do not fit its inputs, or are of a form that is not supported"
+            )
+        by = f" by '{read[0]}'" if read else ""
+        reason = (
+            f"the shape of output '{output}' depends on the data ({describe(node)} decides it{by})"
+        )
+        deciding = sorted(inputs_behind(graph, read[:1]))
+        if deciding and all(math.prod(shapes.get(name, (_MOST,))) < _MOST for name in deciding):
+            options = " ".join(
+                f"--shape {name}={','.join(['N'] * math.prod(shapes[name]))}" for name in deciding
+            )
+            plural = "values" if len(deciding) > 1 else "value"
+            return f"{reason}; fix the {plural} of what decides it with {options}"
+        return f"{reason}; only static shapes are supported"
+    return f"the shape of output '{output}' depends on the data; only static shapes are supported"

@@ -38,7 +38,7 @@ from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import Scheme
 
 if TYPE_CHECKING:
-    from neocpu.verification.reference.verdict import Verdict
+    from neocpu.verification.reference.comparison import Verdict
 
 MICRO = 1e6
 

@@ -7,8 +7,7 @@ from typing import Final
 
 from neocpu.foundation.console.terminal import echo, print_fields, print_table
 from neocpu.foundation.units import plural
-from neocpu.verification.divergence.report import ComparedTensor, Divergence
-from neocpu.verification.divergence.tensor_errors import Part, Where
+from neocpu.verification.divergence.report import ComparedTensor, Divergence, Part, Where
 
 _NODES: Final = 3
 """Number of an operator's nodes that a line of the table names."""

@@ -23,7 +23,6 @@ from neocpu.frontend.model_identity import difference
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 from neocpu.plan.model_values import ModelValue
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.verification.divergence.counted_rows import rows_in_order
 from neocpu.verification.divergence.operators import Operators, made_after
 from neocpu.verification.divergence.reference_tensors import (
     NodesBetween,
@@ -31,17 +30,20 @@ from neocpu.verification.divergence.reference_tensors import (
     load_like,
     tensor_names,
 )
-from neocpu.verification.divergence.report import ComparedTensor, Divergence
-from neocpu.verification.divergence.tensor_errors import (
+from neocpu.verification.divergence.report import (
     DIRECT,
     SENSITIVITY,
+    ComparedTensor,
+    Divergence,
     bound_of,
     norm_error,
     where_of,
 )
 from neocpu.verification.divergence.watched_model import SeenRun, WatchedModel
+from neocpu.verification.reference.comparison import REFERENCE, ROUNDING
 from neocpu.verification.reference.oracles import Truth
-from neocpu.verification.reference.verdict import REFERENCE, ROUNDING
+from neocpu.verification.reference.row_matching import pair_rows
+from neocpu.verification.reference.tolerance import tolerances
 
 NUDGE: Final = 2.0**-22
 """Largest relative change of a number that stands for a different rounding: two units in the last
@@ -54,15 +56,7 @@ _ROUNDING: Final = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinear", "Round
 
 @dataclass(frozen=True, slots=True)
 class ComparisonInputs:
-    """Inputs that artifacts are run on.
-
-    Attributes
-    ----------
-    arrays : mapping of str to array, or None
-        Arrays by name; None for random ones.
-    seed : int
-        Seed of random arrays.
-    """
+    """Inputs that artifacts are run on: arrays by name, or None for random ones of a seed."""
 
     arrays: Arrays | None = None
     seed: int = 0
@@ -89,25 +83,10 @@ def compare_with_model(
 ) -> Divergence:
     """Compare an artifact's tensors with those of the model that it was compiled from.
 
-    Parameters
-    ----------
-    model : path or str
-        Path of the model, or the name of a built-in network.
-    shapes : InputShapes
-        Values that ``compile`` was given for inputs, and shapes that select a plan of a set.
-    force : bool
-        Whether to compare although the artifact was compiled from another model, whose tensors have
-        the same names.
-    on_progress : callable
-        Function that is called before a reference that takes long.
-
-    Raises
-    ------
-    UsageError
-        The artifact is compiled from another model, or inputs do not fit.
-    AccuracyError
-        Nothing can run the model.
-    ArtifactError, TargetError, ModelError, UnsupportedError
+    ``model`` is a path, or the name of a built-in network. Shapes select a plan of a set, and have
+    the values that ``compile`` was given for inputs. ``force`` compares although the artifact was
+    compiled from another model, which otherwise is a `UsageError`. Nothing being able to run the
+    model is an `AccuracyError`. ``on_progress`` is called before a reference that takes long.
     """
     with WatchedModel(artifact, threads, shapes.by_name) as watched:
         loaded = load_like(model, watched.path, watched.header, shapes)
@@ -135,18 +114,7 @@ def compare_artifacts(
 ) -> Divergence:
     """Compare an artifact's tensors with those of another one of the same model.
 
-    Parameters
-    ----------
-    shapes : InputShapes
-        Shapes that select a plan of each set.
-    force : bool
-        Whether to compare although they are compiled from different models.
-
-    Raises
-    ------
-    UsageError
-        They are compiled from different models, or inputs do not fit.
-    ArtifactError, TargetError
+    Shapes select a plan of each set; ``force`` compares although they are of different models.
     """
     chosen = shapes.by_name
     with (
@@ -172,7 +140,6 @@ def compare_artifacts(
 
 
 def _identities(header: ArtifactHeader) -> tuple[str, ...]:
-    """Return the identities of the model; none if this version cannot read the plan."""
     plan = header.known_plan
     return () if plan is None else plan.models
 
@@ -197,16 +164,7 @@ def _require_same_tensors(right: WatchedModel, watched: WatchedModel) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Truth:
-    """The expected tensors that an artifact is compared with.
-
-    Attributes
-    ----------
-    expected : mapping of str to array
-    count : int
-        Number of tensors that the source has.
-    bounds : mapping of str to float
-        Bounds on the errors of the expected tensors themselves.
-    """
+    """The expected tensors, bounds on their own errors, and the number that the source has."""
 
     name: str
     source: str
@@ -225,13 +183,7 @@ class _Truth:
 
 
 def _common(watched: WatchedModel, truth: _Truth) -> list[ModelValue]:
-    """Return the tensors that both sides have, all common outputs included.
-
-    Raises
-    ------
-    UsageError
-        There are none.
-    """
+    """Return the tensors that both sides have, all common outputs included, or raise."""
     header, counted = watched.header, _counted(watched.header)
     seen = [value for value in watched.values if value.name not in counted]
     names = {value.name for value in seen}
@@ -258,7 +210,6 @@ def _common(watched: WatchedModel, truth: _Truth) -> list[ModelValue]:
 
 
 def _counted(header: ArtifactHeader) -> frozenset[str]:
-    """Return the outputs whose number of valid rows is decided by the run."""
     return frozenset(spec.name for spec in header.outputs if spec.bounded)
 
 
@@ -370,3 +321,21 @@ def _nudged(arrays: Arrays, rng: np.random.Generator) -> dict[str, Array]:
         else array
         for name, array in arrays.items()
     }
+
+
+def rows_in_order(actual: Arrays, expected: Arrays, groups: Sequence[Sequence[str]]) -> Arrays:
+    """Return outputs of selected rows, in the expected order of these rows.
+
+    Scores may be so close that rounding exchanges two rows, or that only one side selects a row.
+    Such rows count as right, as `neocpu.verification.reference.row_matching.pair_rows` allows.
+    Outputs of a group describe the same selection; those whose rows do not match keep their order.
+    """
+    ordered = dict(actual)
+    for group in filter(None, groups):
+        mine, theirs = ({name: side[name] for name in group} for side in (actual, expected))
+        pairs = pair_rows(mine, theirs, {name: tolerances(right) for name, right in theirs.items()})
+        for name, right in theirs.items() if pairs is not None else ():
+            assert pairs is not None
+            ordered[name] = right.astype(mine[name].dtype)
+            ordered[name][pairs[1]] = mine[name][pairs[0]]
+    return ordered

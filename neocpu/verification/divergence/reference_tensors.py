@@ -24,10 +24,9 @@ from neocpu.frontend.shapes.static_shapes import dims_text, real_inputs
 from neocpu.frontend.source import read_model
 from neocpu.quantiser.observation import with_outputs
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.verification.reference.oracles import Truth, find_truth
-from neocpu.verification.reference.predicted_time import predicted_seconds
+from neocpu.verification.reference.comparison import REFERENCE
+from neocpu.verification.reference.oracles import Truth, find_truth, predicted_seconds
 from neocpu.verification.reference.runner import image_count
-from neocpu.verification.reference.verdict import REFERENCE
 
 _STARTS: Final = (b"\x7fELF", MAGIC)
 """First bytes of an artifact's file."""
@@ -53,23 +52,10 @@ def is_artifact(path: str | os.PathLike[str]) -> bool:
 def load_like(
     model: str | os.PathLike[str], path: str, header: ArtifactHeader, shapes: InputShapes
 ) -> LoadedModel:
-    """Load a model for the inputs that an artifact takes.
+    """Load a model, a path or a built-in network's name, for the inputs that an artifact takes.
 
-    Parameters
-    ----------
-    model : path or str
-        Path of the model, or the name of a built-in network.
-    path : str
-        Path of the artifact, for messages.
-    shapes : InputShapes
-        Shapes and values of inputs that the caller gave. The artifact has no inputs with values.
-
-    Raises
-    ------
-    UsageError
-        The artifact is compiled from another model.
-    ModelError, UnsupportedError
-        Errors of `neocpu.compile` about the model.
+    ``shapes`` has shapes and values of inputs that the caller gave; the artifact has no inputs with
+    values. An artifact that is compiled from another model is a `UsageError`.
     """
     processing = _processing_of(path, header)
     # Only the artifact has the size of pictures. Their number is a matter of the model too.
@@ -99,13 +85,6 @@ def load_like(
 
 
 def _processing_of(path: str, header: ArtifactHeader) -> Processing:
-    """Return the processing before and after an artifact's model.
-
-    Raises
-    ------
-    ArtifactError
-        This version does not understand the artifact's description of it.
-    """
     try:
         plan = header.plan
         given: Any = plan.processing_options
@@ -126,7 +105,6 @@ def _require_inputs(
     header: ArtifactHeader,
     shapes: InputShapes,
 ) -> None:
-    """Check that the model has the artifact's inputs, and that its shapes allow theirs."""
     own = {v.name: v for v in real_inputs(proto.graph) if v.name not in shapes.values}
     for name in {spec.name for spec in header.inputs}.symmetric_difference(own):
         whose = os.fspath(model) if name in own else path
@@ -168,19 +146,9 @@ def expected_tensors(
     inputs: Mapping[str, Array],
     on_progress: ProgressCallback = silent,
 ) -> Truth:
-    """Return the values of a model's tensors, by the most exact oracle that can run it.
+    """Return the values of tensors and outputs, by the most exact oracle that can run the model.
 
-    Parameters
-    ----------
-    names : collection of str
-        Names of tensors, in addition to the model's outputs.
-    on_progress : callable
-        Function that is called before a computation that takes long.
-
-    Raises
-    ------
-    AccuracyError
-        Nothing can run the model.
+    ``on_progress`` is called before a computation that takes long. No oracle is an `AccuracyError`.
     """
     outputs = [spec.name for spec in loaded.outputs]
     seen = with_outputs(loaded.original, outputs, sorted(names))
@@ -192,15 +160,9 @@ def expected_tensors(
 
 
 class NodesBetween:
-    """The nodes of a model that lie between some of its tensors.
+    """The nodes of a graph that lie between the ``seen`` tensors.
 
-    Parameters
-    ----------
-    graph : GraphProto
-    seen : collection of str
-        The tensors.
-    computed : collection of str
-        Tensors whose makers are named: the result of `tensor_names`.
+    The makers of the ``computed`` ones, the result of `tensor_names`, are named.
     """
 
     def __init__(

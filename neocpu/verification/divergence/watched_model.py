@@ -42,15 +42,9 @@ arena first."""
 
 @dataclass(frozen=True, slots=True)
 class SeenRun:
-    """A run of an artifact.
+    """Outputs of a run, and tensors as they were made, in the model's shapes and layouts, by name.
 
-    Attributes
-    ----------
-    tensors : mapping of str to array
-        Tensors as they were made, in the model's shapes and layouts. Integers that stand for real
-        numbers are real numbers here.
-    outputs : mapping of str to array
-        Outputs by name.
+    Integers that stand for real numbers are real numbers here.
     """
 
     tensors: Mapping[str, Array]
@@ -60,34 +54,14 @@ class SeenRun:
 class WatchedModel(Closing):
     """A debugger of an artifact.
 
-    It makes the calls of a run in the library's place. After each call, it reads the tensors of
-    the model that are complete from the arena, and can put other values there for the calls that
-    follow.
+    It makes the calls of a run in the library's place. After each call, it reads the tensors of the
+    model that are complete from the arena, and can put other values there for the calls that
+    follow. Shapes of some inputs select a plan of a set of shapes; without any, it is the first.
+    The header is of that plan alone. An artifact that does not say where the model's tensors are is
+    an `ArtifactError`.
 
-    Parameters
-    ----------
-    path : path
-    threads : int, optional
-    shapes : mapping of str to tuple of int
-        Shapes of some inputs, which select a plan of a set of shapes; without any, it is the first.
-
-    Attributes
-    ----------
-    path : str
-    header : ArtifactHeader
-        Header of the selected plan alone.
-    values : tuple of ModelValue
-        The tensors of the model that are recorded, in order; none within a loop.
-    alternatives : list of tuple of int
-        Alternatives to each call: the call itself and those of the other branch. A run makes one
-        of them.
-
-    Raises
-    ------
-    ArtifactError
-        The file cannot be loaded, or does not say where the model's tensors are.
-    TargetError, UsageError
-        `neocpu.load` refuses the artifact or the arguments.
+    The recorded ``values`` are in order, and none is within a loop. ``alternatives`` to each call
+    are the call itself and those of the other branch: a run makes one of them.
     """
 
     def __init__(
@@ -137,18 +111,8 @@ class WatchedModel(Closing):
     def run(self, inputs: Mapping[str, Array], given: Mapping[str, Array] = NOTHING) -> SeenRun:
         """Run the artifact once.
 
-        Parameters
-        ----------
-        inputs : mapping of str to array
-            Inputs by name.
-        given : mapping of str to array
-            Replacements of tensors by name. They are put in place once the tensors are recorded,
-            so that later calls read them. A replacement with fewer rows replaces the first ones.
-
-        Raises
-        ------
-        UsageError
-            The inputs are not the model's.
+        Tensors are replaced by ``given`` ones once they are recorded, so that later calls read
+        them. A replacement with fewer rows replaces the first ones.
         """
         signature = self._session.signatures.all[self._number]
         _, arrays = check_named(SignatureSet([signature]), inputs)
@@ -282,7 +246,6 @@ def _misaligned(spec: TensorSpec) -> Array:
 
 
 def _memory(value: ModelValue, arena: int) -> Array:
-    """Return the stored tensor in place, without a copy."""
     kind = np.dtype(np.uint16) if value.dtype == BFLOAT16 else np.dtype(value.dtype)
     memory: Any = (ctypes.c_char * (value.end - value.offset)).from_address(arena + value.offset)
     return np.ndarray(value.stored_shape, kind, memory)
@@ -298,7 +261,6 @@ def _with_first_rows(array: Array, first: Array) -> Array:
 
 
 def _decoded(value: ModelValue, stored: Array) -> Array:
-    """Return a stored tensor in the model's form."""
     if value.block > 1:
         stored = DataLayout(value.block).unpack(stored, value.shape[1])
     if value.order:
@@ -311,7 +273,6 @@ def _decoded(value: ModelValue, stored: Array) -> Array:
 
 
 def _encoded(value: ModelValue, array: Array) -> Array:
-    """Return the stored form of a tensor in the model's form."""
     if value.order:
         array = np.take(array, value.order, axis=1)
     if value.scale:

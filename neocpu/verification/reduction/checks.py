@@ -40,15 +40,9 @@ _NO_COMMAND: Final = (126, 127)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A test of whether a model fails.
+    """A test of whether a model fails, and a command that shows it, with `MODEL` and `INPUTS`.
 
-    Attributes
-    ----------
-    find : callable
-        Function that takes a `Case` and a limit in seconds. It returns the failure in one line, or
-        None.
-    line : str
-        A command that shows the failure to people, with `MODEL` and `INPUTS` in it.
+    ``find`` takes a `Case` and a limit in seconds; it returns the failure in one line, or None.
     """
 
     find: Find
@@ -62,18 +56,8 @@ class Check:
 def parse_check(text: str, write: Write) -> Check:
     """Return a built-in check by its name, or one that runs a command, which passes if it exits 0.
 
-    Parameters
-    ----------
-    text : str
-        A key of `CHECKS`, or a command for the shell. The model's path is appended to a command
-        without `MODEL`.
-    write : callable
-        Function that writes an archive of inputs.
-
-    Raises
-    ------
-    UsageError
-        The text is empty, or the shell cannot read it.
+    The model's path is appended to a shell command without `MODEL`; ``write`` writes an archive of
+    inputs. A text that the shell cannot read is a `UsageError`.
     """
     if text in CHECKS:
         return CHECKS[text]
@@ -132,13 +116,7 @@ def _ending(code: int | None, seconds: float) -> str | None:
 
 
 def _run(command: Sequence[str], seconds: float) -> tuple[int | None, bytes]:
-    """Run a command and its children; return the exit code (None on a time-out) and the output.
-
-    Raises
-    ------
-    NeoCPUError
-        The process cannot be started.
-    """
+    """Run a command and its children; return the exit code (None on a time-out) and the output."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     try:
         with started(command, stdin=subprocess.DEVNULL, **pipes) as child:

@@ -1,16 +1,16 @@
-"""Making a failing model smaller as long as it fails in the same way."""
+"""Making a failing model smaller as long as it fails in the same way, by delta debugging."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
 from neocpu.verification.reduction.checks import Check, same_kind
-from neocpu.verification.reduction.shrink import Part, shrink
 from neocpu.verification.reduction.whole_graph import Case, WholeGraph
 
 FIRST_SECONDS = 1800.0
@@ -23,20 +23,10 @@ SLACK = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
-    """The smallest part that was found to fail.
+    """The smallest part that was found to fail, its failure, and the nodes of the whole model.
 
-    Attributes
-    ----------
-    case : Case
-    nodes : int
-        The number of nodes of the whole model.
-    failure : str
-        The failure of the part.
-    checks : int
-        Number of parts that were checked, the whole model included.
-    seconds : float
-    is_smallest : bool
-        Whether the search finished: no single node can be left out.
+    ``checks`` counts the whole model, too. The part ``is_smallest`` if the search finished: no
+    single node can be left out.
     """
 
     case: Case
@@ -61,21 +51,11 @@ def reduce_model(
     on_smaller: Callable[[Case], None] = lambda case: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Reduction:
-    """Return a small part of a model that fails in the same way as the whole.
+    """Return a small part of a model, of that name, that fails in the same way as the whole.
 
-    Parameters
-    ----------
-    name : str
-        The name of the part's graph.
-    budget : float
-        Seconds after which the smallest part so far is returned. A running check is finished first.
-    on_smaller : callable
-        Function that is called with every part that fails, smaller ones after larger ones.
-
-    Raises
-    ------
-    UsageError
-        The model passes the check, or cannot be cut.
+    After ``budget`` seconds, the smallest part so far is returned; a running check is finished
+    first. ``on_smaller`` is called with every part that fails, smaller ones after larger ones. A
+    model that passes, or cannot be cut, is a `UsageError`.
     """
     start = clock()
     nodes = len(whole.model.graph.node)
@@ -125,3 +105,77 @@ def reduce_model(
         seconds=clock() - start,
         is_smallest=finished,
     )
+
+
+Part: TypeAlias = tuple[int, ...]
+Fails: TypeAlias = Callable[[Part], bool]
+
+
+def shrink(whole: Sequence[int], fails: Fails) -> Iterator[Part]:
+    """Yield smaller and smaller parts of a sequence that fails; each of them fails.
+
+    The search takes halves as long as one fails, because each costs half as much as the previous
+    one. Then it cuts both ends by bisection, and then pieces in between, which get smaller. No
+    single element can be left out of the last part, but perhaps several at once. An error that
+    ``fails`` raises ends the search.
+    """
+    kept = tuple(whole)
+    while (half := _failing_half(kept, fails)) is not None:
+        kept = half
+        yield kept
+    for bisect in (_without_end, _without_start):
+        part = bisect(kept, fails)
+        if len(part) < len(kept):
+            kept = part
+            yield kept
+    yield from _without_pieces(kept, fails)
+
+
+def _failing_half(kept: Part, fails: Fails) -> Part | None:
+    """Return the first, last or middle half if it fails; None if none does."""
+    size = (len(kept) + 1) // 2
+    if size == len(kept):
+        return None
+    starts = dict.fromkeys((0, len(kept) - size, (len(kept) - size) // 2))
+    halves = (kept[start : start + size] for start in starts)
+    return next((half for half in halves if fails(half)), None)
+
+
+def _without_end(kept: Part, fails: Fails) -> Part:
+    """Return a shortest beginning that fails, assuming that all longer ones fail too."""
+    passing, failing = 0, len(kept)
+    while failing - passing > 1:
+        middle = (passing + failing) // 2
+        if fails(kept[:middle]):
+            failing = middle
+        else:
+            passing = middle
+    return kept[:failing]
+
+
+def _without_start(kept: Part, fails: Fails) -> Part:
+    """Return a shortest end that fails, assuming that all longer ones fail too."""
+    failing, passing = 0, len(kept)
+    while passing - failing > 1:
+        middle = (passing + failing) // 2
+        if fails(kept[middle:]):
+            failing = middle
+        else:
+            passing = middle
+    return kept[failing:]
+
+
+def _without_pieces(kept: Part, fails: Fails) -> Iterator[Part]:
+    """Leave out pieces of half the length, of a quarter, and so on, until none can be left out."""
+    size = len(kept) // 2
+    while size:
+        at, before = 0, kept
+        while at < len(kept):
+            rest = kept[:at] + kept[at + size :]
+            if rest and fails(rest):
+                kept = rest
+                yield kept
+            else:
+                at += size
+        # An element that was necessary may no longer be, once others are left out.
+        size = size // 2 if size > 1 or kept == before else 1

@@ -12,8 +12,8 @@ from onnx import helper
 
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.control_flow.bodies import free_names
-from neocpu.frontend.onnx_graph.onnx_tools import check_model, infer_shapes
 from neocpu.frontend.onnx_graph.subgraphs import all_nodes
+from neocpu.frontend.onnx_graph.weightless_model import check_model, infer_shapes
 from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.shapes.static_shapes import fix_inputs, real_inputs, tensor_spec
 from neocpu.frontend.shapes.structural_inputs import structural_inputs
@@ -45,13 +45,8 @@ class Case:
 class WholeGraph:
     """A model with static inputs, which `part` can cut anywhere.
 
-    Attributes
-    ----------
-    model : onnx.ModelProto
-    types : mapping of str to onnx.ValueInfoProto
-        Tensors whose type and shape are known.
-    values : mapping of str to array
-        Values of tensors in a run; empty if nothing can run the model.
+    It has the tensors whose types and shapes are known, and their values in a run, if anything can
+    run it.
     """
 
     model: onnx.ModelProto
@@ -60,13 +55,7 @@ class WholeGraph:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, inputs: Arrays) -> WholeGraph:
-        """Infer the types of a model's tensors, and run it for their values, if anything can.
-
-        Parameters
-        ----------
-        inputs : mapping of str to array
-            All inputs of the model.
-        """
+        """Infer the types of a model's tensors, and run it for their values, if anything can."""
         types = {value.name: value for value in inferred_types(model)}
         values = {**_run(model, inputs), **inputs}
         for name, array in values.items():
@@ -78,20 +67,9 @@ class WholeGraph:
         """Return some of the nodes as a model: tensors that they read from others are its inputs.
 
         A tensor that decides a shape is a constant instead, with its value in the run. Outputs are
-        the tensors that none of the nodes reads, and the outputs of the whole model.
-
-        Parameters
-        ----------
-        kept : sequence of int
-            Positions of nodes, ascending.
-        name : str
-            The name of the graph.
-
-        Returns
-        -------
-        Case or None
-            None if these nodes make no model: it has no output, is not valid, or the type of an
-            input is unknown.
+        the tensors that none of the nodes reads, and the outputs of the whole model. ``kept`` has
+        positions of nodes, ascending. The result is None if these make no model: it has no output,
+        is not valid, or the type of an input is unknown.
         """
         graph = self.model.graph
         nodes = [_tidy(graph.node[position]) for position in kept]
@@ -175,7 +153,6 @@ def inferred_types(model: onnx.ModelProto) -> Iterable[onnx.ValueInfoProto]:
 
 
 def _run(model: onnx.ModelProto, inputs: Arrays) -> dict[str, Array]:
-    """Return the values of all tensors of a graph in a run; empty if nothing can run it."""
     made = (name for node in model.graph.node for name in node.output if name)
     seen = with_outputs(model, [value.name for value in model.graph.output], made)
     for run in (run_reference, lambda *given: run_onnxruntime(*given, optimised=False)):

@@ -1,14 +1,16 @@
-"""The comparison of outputs with those of the reference."""
+"""The comparison of outputs with those of the reference, and the verdict on a run."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from neocpu.foundation.arrays import Array
+from neocpu.schedules.vocabulary.accuracy import Accuracy
 from neocpu.verification.reference.row_matching import pair_rows, row_count
 from neocpu.verification.reference.tolerance import UNDERFLOW, may_overflow, tolerances, within
 
@@ -17,26 +19,13 @@ from neocpu.verification.reference.tolerance import UNDERFLOW, may_overflow, tol
 class Comparison:
     """The errors of actual outputs against the expected ones.
 
-    Attributes
-    ----------
-    max_abs_error : float
-        Largest ``|actual - expected|`` of all outputs; infinite where NaN, infinities or shapes
-        differ.
-    max_rel_error : float
-        Largest ``max|actual - expected| / max|expected|`` of an output.
-    norm_error : float
-        Largest norm-wise relative error: ``‖actual - expected‖ / ‖expected‖`` of an output, in the
-        2-norm.
-    worst_output : str
-        Name of the output with the largest norm-wise error, or of one that misses the tolerance.
-    ok : bool
-        Whether every element of every output is within the tolerance, except in `unmatched_rows`.
-    moved_rows, unmatched_rows : int
-        Number of selected rows in another place, and of rows that only one side has. Errors are
-        those of the rows that both have.
-    why : str
-        Reason why the worst output is wrong that numbers do not express, such as ``has shape 2x3,
-        not 2x4``; empty if numbers do.
+    ``max_abs_error`` is the largest ``|actual - expected|`` of all outputs, and infinite where NaN,
+    infinities or shapes differ. ``max_rel_error`` is the largest ``max|actual - expected| /
+    max|expected|`` of an output, and ``norm_error`` the largest ``‖actual - expected‖ /
+    ‖expected‖`` in the 2-norm. The worst output has that, or misses the tolerance; ``why`` is a
+    reason that numbers do not express, such as ``has shape 2x3, not 2x4``. They are ``ok`` if every
+    element is within the tolerance, except in ``unmatched_rows``, which only one side has. Errors
+    are those of the rows that both have, ``moved_rows`` in another place.
     """
 
     max_abs_error: float
@@ -63,27 +52,16 @@ def compare(
     count. Nor does one unit in the last place of float16 or bfloat16, because the rounding of
     float32 may decide between two such neighbours.
 
-    Outputs of rows that a NonMaxSuppression selected are first compared in the same way. That fails
-    if rounding decides between two scores, or between a score or an overlap and a threshold. The
-    rows are then matched as sets, and at most `row_matching.UNMATCHED_ROWS` may lack a partner.
+    Outputs of rows that a NonMaxSuppression selected, in ``row_groups`` of one selection, are first
+    compared in the same way. That fails if rounding decides between two scores, or between a score
+    or an overlap and a threshold. The rows are then matched as sets, and at most
+    `row_matching.UNMATCHED_ROWS` may lack a partner.
 
-    Parameters
-    ----------
-    actual, expected : mapping of str to array
-        ``actual`` has at least the names of ``expected``.
-    rounded : sequence of mapping of str to array
-        The same outputs, computed in float32. Elements may err more where these runs err. They may
-        have the value that one of the runs has there. They may be infinite or NaN where a run is
-        infinite or a part of the sum may be, and anything where a run is NaN.
-        Selected rows are compared without these runs. If a run selects other rows, any rows are
-        accepted, and the error is infinite.
-    row_groups : sequence of sequence of str
-        Outputs whose rows describe the same selection, by name.
-
-    Returns
-    -------
-    Comparison
-        The errors over all outputs.
+    ``rounded`` has the same outputs, computed in float32. Elements may err more where these runs
+    err. They may have the value that one of the runs has there. They may be infinite or NaN where a
+    run is infinite or a part of the sum may be, and anything where a run is NaN. Selected rows are
+    compared without these runs. If a run selects other rows, any rows are accepted, and the error
+    is infinite.
     """
     selected = {name for group in row_groups for name in group}
     results = {
@@ -97,9 +75,9 @@ def compare(
         mine, theirs = ({name: side[name] for name in group} for side in (actual, expected))
         matched = _match(mine, theirs)
         if matched is not None:
-            results.update(matched.errors)
-            moved += matched.moved
-            unmatched += matched.unmatched
+            errors, places, rest = matched
+            results.update(errors)
+            moved, unmatched = moved + places, unmatched + rest
         else:
             explained = any(not _selects(run, theirs) for run in rounded)
             results.update(dict.fromkeys(group, replace(_MISMATCH, ok=explained)))
@@ -136,17 +114,13 @@ _EXACT = _Errors(0.0, 0.0, 0.0, ok=True)
 _MISMATCH = _Errors(math.inf, math.inf, math.inf, ok=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Matched:
-    """The errors of the rows that both sides have, by output, and the numbers of other rows."""
+def _match(
+    actual: Mapping[str, Array], expected: Mapping[str, Array]
+) -> tuple[dict[str, _Errors], int, int] | None:
+    """Return errors of rows matched as sets, and the numbers of moved and of unmatched rows.
 
-    errors: dict[str, _Errors]
-    moved: int
-    unmatched: int
-
-
-def _match(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> _Matched | None:
-    """Match rows as sets; None if too many have no partner."""
+    None if too many rows have no partner.
+    """
     pairs = pair_rows(actual, expected, {name: tolerances(e) for name, e in expected.items()})
     if pairs is None:
         return None
@@ -154,11 +128,10 @@ def _match(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> _Match
     errors = {}
     for name, value in expected.items():
         errors[name] = replace(_errors(actual[name][mine], value[theirs], []), ok=True)
-    return _Matched(errors, int((mine != theirs).sum()), row_count(actual, expected) - len(mine))
+    return errors, int((mine != theirs).sum()), row_count(actual, expected) - len(mine)
 
 
 def _selects(run: Mapping[str, Array], expected: Mapping[str, Array]) -> bool:
-    """Whether a run has the expected rows, in any order."""
     equal = all(_errors(run[name], value, []).ok for name, value in expected.items())
     return equal or _match({name: run[name] for name in expected}, expected) is not None
 
@@ -217,3 +190,51 @@ def _distance(actual: Array, expected: Array, counted: Array, *, ok: bool) -> _E
     beyond = np.maximum(error - UNDERFLOW, 0.0)
     norm = float(np.linalg.norm(beyond / scale) / np.linalg.norm(e / scale))
     return _Errors(largest, largest / scale, norm, ok)
+
+
+REFERENCE: Final = "numpy in float64"
+"""Source of the truth wherever it can run a model."""
+
+FLOAT32_FACTOR: Final = 4.0
+"""Largest error of an artifact, as a multiple of that of numpy in float32, if no plan keeps the
+promise.
+
+Both sum the same products, numpy in blocks and ours in parts or one by one. `vocabulary.accuracy`
+says that this makes a factor of one to five in a single long sum. Over a network, the two measure
+about the same.
+"""
+
+ROUNDING: Final = 1e-2
+"""Norm-wise error above which the cause is not rounding, but a wrong kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of comparing a run with the truth, and whether the run is as exact as promised.
+
+    ``float32_error`` is the norm-wise error of numpy in float32; None if it was not needed. The
+    reason says why the oracle is not the reference.
+    """
+
+    found: Comparison
+    kept: bool
+    float32_error: float | None = None
+    oracle: str = REFERENCE
+    reason: str = ""
+
+    def is_rounding(self, accuracy: Accuracy) -> bool:
+        """Whether a broken promise looks like rounding: all of an output errs, and not by much."""
+        return accuracy.bound < self.found.norm_error <= ROUNDING
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the outputs are right: as exact as promised, or as exact as float32."""
+        return self.kept or self.as_exact_as_float32
+
+    @property
+    def as_exact_as_float32(self) -> bool:
+        """Whether the outputs are as exact as numpy in float32, except for the order of sums."""
+        error = self.float32_error
+        return error is not None and (
+            self.found.ok and self.found.norm_error <= FLOAT32_FACTOR * error
+        )

@@ -37,22 +37,12 @@ def match_rows(
     tolerance: Mapping[str, Array],
     unmatched: float = UNMATCHED_ROWS,
 ) -> tuple[Array, Array]:
-    """Pair the rows of several outputs that describe the same detections.
+    """Return the rows of ``actual``, and those of ``expected`` that they are paired with.
 
-    Rows in the same place are compared first. The search for partners is expensive, and ends once a
-    larger share of the rows than ``unmatched`` lacks one.
-
-    Parameters
-    ----------
-    actual, expected : mapping of str to array
-        Arrays by output name. First axes are equally long on each side; trailing shapes agree.
-    tolerance : mapping of str to array
-        Largest differences from the elements of ``expected``; integers must be equal.
-
-    Returns
-    -------
-    array, array
-        Rows of ``actual``, and the rows of ``expected`` that they are paired with.
+    The outputs describe the same detections, by row. Rows in the same place are compared first. The
+    search for partners is expensive, and ends once a larger share of the rows than ``unmatched``
+    lacks one. ``tolerance`` has the largest differences from the elements of ``expected``; integers
+    must be equal.
     """
     right = partial(_right, actual, expected, tolerance)
     exact = [name for name, array in expected.items() if array.dtype.kind != "f"]
@@ -64,7 +54,8 @@ def match_rows(
     pairs = [(row, row) for row in placed.tolist()]
     missing = unmatched * max(counts)
     for key, rows in mine.items():
-        pieces = _pieces(theirs.get(key, []))
+        others = theirs.get(key, [])
+        pieces = [np.array(others[i : i + PIECE], int) for i in range(0, len(others), PIECE)]
         for row in rows:
             partner = _take(pieces, partial(right, np.array([row])))
             if partner is not None:
@@ -88,14 +79,13 @@ def pair_rows(
     rows = row_count(actual, expected)
     if rows - len(mine) > UNMATCHED_ROWS * rows:
         return None
-    left, other = (_rest(side, paired) for side, paired in ((actual, mine), (expected, theirs)))
+    left, other = (
+        np.setdiff1d(np.arange(len(next(iter(side.values())))), paired)
+        for side, paired in ((actual, mine), (expected, theirs))
+    )
     if any(_one_wrong(actual, expected, tolerance, row, other) for row in left):
         return None
     return mine, theirs
-
-
-def _rest(side: Mapping[str, Array], paired: Array) -> Array:
-    return np.setdiff1d(np.arange(len(next(iter(side.values())))), paired)
 
 
 def _one_wrong(
@@ -118,7 +108,6 @@ def row_count(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> int
 def _buckets(
     side: Mapping[str, Array], exact: Sequence[str], rows: Array
 ) -> dict[bytes, list[int]]:
-    """Group rows by the values that have to be equal."""
     buckets: dict[bytes, list[int]] = defaultdict(list)
     for row in rows.tolist():
         buckets[b"".join(side[name][row].tobytes() for name in exact)].append(row)
@@ -140,10 +129,6 @@ def _right(
         one = mine == theirs if exact else within(mine, theirs, tolerance[name][others])
         right.append(one.reshape(len(others), math.prod(array.shape[1:])))
     return np.concatenate(right, axis=1)
-
-
-def _pieces(rows: Sequence[int]) -> list[Array]:
-    return [np.array(rows[i : i + PIECE], np.int64) for i in range(0, len(rows), PIECE)]
 
 
 def _take(pieces: list[Array], right: Callable[[Array], Array]) -> int | None:

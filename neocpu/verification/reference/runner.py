@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,8 +12,12 @@ from onnx.reference.op_run import OpRun
 
 from neocpu.foundation.arrays import Array
 from neocpu.frontend.numpy_operators.table import OPERATORS
+from neocpu.frontend.onnx_graph.subgraphs import model_nodes
 from neocpu.frontend.shapes.static_shapes import real_inputs, static_dims
-from neocpu.verification.reference.custom_operators import custom_operators_of
+from neocpu.frontend.unsupported import node_name
+from neocpu.ir.custom_operators.custom_operator import CustomOperator
+from neocpu.ir.custom_operators.lowering import attributes_of
+from neocpu.ir.custom_operators.registry import find_operator
 from neocpu.verification.reference.evaluator import Noise, evaluate
 
 
@@ -23,25 +28,12 @@ def run_reference(
     double: bool = False,
     noise: Noise | None = None,
 ) -> dict[str, Array]:
-    """Run ``model`` with numpy.
+    """Run a model of opset 7 or later with numpy; return its outputs by name, in graph order.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        Model of opset 7 or later, with its external data loaded.
-    inputs : mapping of str to array
-        Every graph input that has no initializer, by name, in the model's dtypes and shapes. Some
-        may have N images where the model takes one; it is then run for each of them.
-    double : bool
-        Whether to compute in float64 whatever the model computes in float32, as a truth that
-        rounding is measured against.
-    noise : Noise, optional
-        Random changes in float32 that stand for a different rounding.
-
-    Returns
-    -------
-    dict of str to array
-        The graph outputs by name, in graph order; those of N images are concatenated.
+    Inputs have the model's types and shapes; some may have N images where the model takes one. It
+    is then run for each of them, and outputs are concatenated. ``double`` computes in float64
+    whatever the model computes in float32, as a truth that rounding is measured against; ``noise``
+    stands for a different rounding.
     """
     operators: list[type[OpRun]] = [*OPERATORS, *custom_operators_of(model)]
     run = partial(evaluate, model, operators=operators, double=double, noise=noise)
@@ -54,13 +46,7 @@ def run_each_image(
     inputs: Mapping[str, Array],
     run: Callable[[Mapping[str, Array]], dict[str, Array]],
 ) -> dict[str, Array]:
-    """Run a model of one image for each image of the inputs.
-
-    Parameters
-    ----------
-    run : callable
-        Function that takes inputs of the model's shapes, and returns its outputs by name.
-    """
+    """Run a model of one image for each image of the inputs."""
     several = _images(model, inputs)
     if not several:
         return run(inputs)
@@ -77,6 +63,21 @@ def image_count(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> int:
 
 
 def _images(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the inputs that have several images where the model takes one."""
     of_one = [v.name for v in real_inputs(model.graph) if (static_dims(v) or ())[:1] == (1,)]
     return {name: inputs[name] for name in of_one if len(inputs[name]) > 1}
+
+
+def custom_operators_of(model: onnx.ModelProto) -> list[type[OpRun]]:
+    """Return classes for onnx's evaluator that run the custom operators of a model."""
+    names = {(node.domain, node.op_type) for node in model_nodes(model)}
+    found = (find_operator(*each) for each in sorted(names))
+    return [_evaluated(operator) for operator in found if operator is not None]
+
+
+def _evaluated(operator: CustomOperator) -> type[OpRun]:
+    def run(self: OpRun, *inputs: Array | None, **attributes: Any) -> tuple[Array, ...]:
+        node = self.onnx_node
+        return operator.reference_outputs(node_name(node), inputs, attributes_of(node))
+
+    # The evaluator finds a class by its name.
+    return type(operator.name, (OpRun,), {"op_domain": operator.domain, "_run": run})

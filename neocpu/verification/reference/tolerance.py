@@ -51,12 +51,7 @@ for zero, and a sum may lose one for each of its products.
 def tolerances(expected: Array, rounded: Sequence[Array] = ()) -> Array:
     """Return the largest error of each element; 0 where ``expected`` is not finite.
 
-    Parameters
-    ----------
-    expected : array
-        Expected floating-point values.
-    rounded : sequence of array
-        The same values, computed in float32: larger errors are allowed where these err.
+    ``rounded`` has the same values, computed in float32: larger errors are allowed where these err.
     """
     values = finite(expected.astype(np.float64))
     bound = RELATIVE * (np.abs(values) + scales(values)) + UNDERFLOW
@@ -76,10 +71,7 @@ def _errors_around(run: Array, expected: Array) -> Array:
 def may_overflow(expected: Array) -> Array:
     """Return the elements whose sums may overflow float32 in some order of their products.
 
-    Parameters
-    ----------
-    expected : array
-        Values of the sums without overflow.
+    ``expected`` has the values of the sums without overflow.
     """
     values = finite(expected.astype(np.float64))
     reach = np.abs(values) + PARTIAL * scales(values)

@@ -21,10 +21,9 @@ import onnx
 from neocpu.foundation.arrays import Array
 from neocpu.frontend.onnx_graph.subgraphs import model_nodes
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy
-from neocpu.verification.reference.comparison import Comparison, compare
+from neocpu.verification.reference.comparison import REFERENCE, Comparison, Verdict, compare
 from neocpu.verification.reference.evaluator import Noise
 from neocpu.verification.reference.oracles import Truth, find_quick_truth, find_truth
-from neocpu.verification.reference.verdict import REFERENCE, Verdict
 
 Arrays: TypeAlias = Mapping[str, Array]
 
@@ -66,20 +65,9 @@ class _Run:
 class Verifier:
     """A judge of runs of one model on the same inputs.
 
-    It keeps the outputs of the reference, so that judging another artifact costs nothing.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-    inputs : mapping of str to array
-    accuracy : Accuracy
-        Promise that the outputs are judged by.
-    row_groups : sequence of sequence of str
-        Outputs whose rows describe the same selection, by name.
-    shapes : mapping of str to tuple of int
-        Known shapes of the model's tensors, by which the time of the reference is predicted.
-    clock : callable
-        Function that returns seconds since any fixed time.
+    It keeps the outputs of the reference, so that judging another artifact costs nothing. Outputs
+    of a row group describe the same selection. The shapes of the model's tensors, as far as known,
+    predict the time of the reference.
     """
 
     def __init__(
@@ -111,16 +99,9 @@ class Verifier:
         If the range of float32 makes the difference and not its rounding (an intermediate value
         overflows), the reference in float32 is the truth.
 
-        Parameters
-        ----------
-        patience : float
-            Seconds that the truth may take. If it takes longer, outputs are first compared with a
-            quicker oracle. It may accept outputs within the bound, but refuse none.
-
-        Raises
-        ------
-        AccuracyError
-            Nothing can run the model.
+        The truth may take ``patience`` seconds. If it takes longer, outputs are first compared with
+        a quicker oracle. It may accept outputs within the bound, but refuse none. Nothing being
+        able to run the model is an `AccuracyError`.
         """
         self._patience = patience
         quick = self._quick_truth()
@@ -169,9 +150,12 @@ class Verifier:
         """Compare with the truth, allowing for the errors of runs in float32."""
         truth, outputs = self._truth.outputs, [run.outputs for run in runs]
         found = compare(actual, truth, rounded=outputs, row_groups=self._row_groups)
-        if not self._keeps(found) and any(
-            not _same_range(outputs[0][name], truth[name]) for name in truth
-        ):
+        singles = [(outputs[0][name], right) for name, right in truth.items()]
+        overflowed = any(
+            single.shape == right.shape and (np.isfinite(single) != np.isfinite(right)).any()
+            for single, right in singles
+        )
+        if not self._keeps(found) and overflowed:
             other = compare(actual, outputs[0], rounded=outputs, row_groups=self._row_groups)
             found = other if self._keeps(other) else found
         verdict = Verdict(found, self._keeps(found), max(run.error for run in runs))
@@ -229,8 +213,3 @@ class Verifier:
             return None
         found = compare(outputs, self._truth.outputs, row_groups=self._row_groups)
         return _Run(outputs, found.norm_error)
-
-
-def _same_range(single: Array, truth: Array) -> bool:
-    """Whether float32 overflowed nowhere that float64 did not."""
-    return single.shape != truth.shape or np.array_equal(np.isfinite(single), np.isfinite(truth))

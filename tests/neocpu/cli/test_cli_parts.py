@@ -30,7 +30,7 @@ from neocpu.plan.text.plan_text import error_text, missed_text, scheme_text
 from neocpu.plan.text.tuning_summary import weights_hint
 from neocpu.runtime.header_text import kept_bound
 from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT, Accuracy
-from neocpu.verification.reference.verdict import FLOAT32_FACTOR
+from neocpu.verification.reference.comparison import FLOAT32_FACTOR
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,7 @@ from neocpu.schedules.vocabulary.accuracy import (
 )
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-from neocpu.verification.reference.comparison import Comparison
-from neocpu.verification.reference.verdict import Verdict
+from neocpu.verification.reference.comparison import Comparison, Verdict
 from neocpu.verification.reference.verification import Verifier
 
 

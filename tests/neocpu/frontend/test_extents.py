@@ -3,21 +3,15 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
 from neocpu.frontend.load import load_model
+from tests.neocpu.frontend.onnx_models import onnx_model
 
 
 def model(nodes, shape, **constants):
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * len(shape))],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return onnx_model(nodes, {"x": shape}, {"y": [None] * len(shape)}, constants, opset=17)
 
 
 def conv(**attributes):

@@ -14,6 +14,7 @@ import neocpu
 from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
+from tests.neocpu.frontend.onnx_models import onnx_model
 
 KINDS = sorted(set(helper.get_all_tensor_dtypes()) - {TensorProto.STRING})
 
@@ -23,10 +24,10 @@ def model(tensor: onnx.TensorProto, *, as_node: bool = False) -> onnx.ModelProto
     nodes = [helper.make_node("Cast", ["w"], ["y"], to=TensorProto.FLOAT)]
     if as_node:
         nodes.insert(0, helper.make_node("Constant", [], ["w"], value=tensor))
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
-    graph = helper.make_graph(nodes, "odd", [x], [y], [] if as_node else [tensor])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=12)
+    weights = {} if as_node else {"w": tensor}
+    made = onnx_model(nodes, {"x": [1]}, {"y": ["n"]}, weights, opset=25)
+    made.ir_version = 12
+    return made
 
 
 def refusal(proto: onnx.ModelProto) -> str:
@@ -80,19 +81,13 @@ def test_scales_with_another_number_of_elements(op):
     """Scales are read before the model is checked as a whole."""
     scale = numpy_helper.from_array(np.ones(1, np.float32), "s")
     scale.dims[:] = [0]
-    zero = numpy_helper.from_array(np.zeros((), np.uint8), "z")
     quantised = ["x", "s", "z"]
     inputs = quantised if op == "DequantizeLinear" else [*quantised, "w", "s", "z", "s", "z"]
-    weights = numpy_helper.from_array(np.zeros((2, 3, 1, 1), np.uint8), "w")
     kind = TensorProto.FLOAT if op == "DequantizeLinear" else TensorProto.UINT8
-    graph = helper.make_graph(
-        [helper.make_node(op, inputs, ["y"])],
-        "odd",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 3, 4, 4])],
-        [helper.make_tensor_value_info("y", kind, [None] * 4)],
-        [scale, zero, weights],
-    )
-    odd = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    x = TensorProto.UINT8, [1, 3, 4, 4]
+    constants = {"s": scale, "z": np.uint8(0), "w": np.zeros((2, 3, 1, 1), np.uint8)}
+    nodes = [helper.make_node(op, inputs, ["y"])]
+    odd = onnx_model(nodes, {"x": x}, {"y": (kind, [None] * 4)}, constants, opset=17)
     assert "tensor 's' holds 4 bytes, its shape and type need 0" in refusal(odd)
 
 
@@ -140,19 +135,10 @@ def test_an_old_softmax_with_an_axis_after_the_last_is_refused(operator):
         load_model(proto)
 
 
-def test_the_errors_are_the_models():
-    with pytest.raises(ModelError):
-        load_model(model(TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3])))
-
-
-def one_node(op: str, inputs: list[str], dtypes: dict[str, int], shapes: dict[str, list[int]], **a):
+def one_node(op: str, inputs_of: list[str], dtypes: dict[str, int], shapes: dict, **a):
     """Return a model of one node, all of whose inputs are graph inputs."""
-    values = [helper.make_tensor_value_info(n, kind, shapes[n]) for n, kind in dtypes.items()]
-    node = helper.make_node(op, inputs, ["y"], **a)
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    y.type.tensor_type.shape.SetInParent()
-    graph = helper.make_graph([node], "odd", values, [y])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    inputs = {name: (kind, shapes[name]) for name, kind in dtypes.items()}
+    return onnx_model([helper.make_node(op, inputs_of, ["y"], **a)], inputs, {"y": []})
 
 
 @pytest.mark.parametrize(
@@ -291,15 +277,12 @@ def test_operators_of_other_domains_with_standard_names_are_refused(inputs):
     """The inputs and attributes of such operators are unknown."""
     names = {schema.name for schema in onnx.defs.get_all_schemas()}
     attributes = ("pads", "auto_pad", "dilations", "strides", "kernel_shape", "axis", "value", "to")
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 3, 4])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2, 3, 4])
+    ends = {"x": [1, 2, 3, 4]}, {"y": [1, 2, 3, 4]}
     opsets = itertools.cycle([6, 10, 12, 18, 21])  # the standard operators, which are not used
     givens = itertools.cycle([{}, dict.fromkeys(attributes, 3)])
     for name in sorted(names):
-        sets = [helper.make_opsetid("", next(opsets)), helper.make_opsetid("foo", 1)]
         node = helper.make_node(name, inputs, ["y"], domain="foo", **next(givens))
-        graph = helper.make_graph([node], "odd", [x], [y])
-        proto = helper.make_model(graph, opset_imports=sets, ir_version=8)
+        proto = onnx_model([node], *ends, opset=next(opsets), domains=["foo"])
         with pytest.raises(NeoCPUError, match=f"foo::{name}|functions"):
             import_relax(load_model(proto))
 
@@ -326,9 +309,7 @@ def test_names_that_mean_something_to_the_compiler(name):
             helper.make_node("Tanh", [names[0]], [names[1]]),
             helper.make_node("Neg", [names[1]], [names[2]]),
         ]
-        x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in names[::2])
-        graph = helper.make_graph(nodes, "odd", [x], [y])
-        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        proto = onnx_model(nodes, {names[0]: [3]}, {names[2]: [3]}, opset=17)
         with neocpu.compile(proto, threads=1, only_databases=True) as compiled:
             assert compiled.verification is not None
 
@@ -342,30 +323,22 @@ def test_a_weight_named_by_a_space():
 
 def test_an_output_declared_with_another_type_than_its_constant_is_refused():
     """A constant replaces Shape before types are compared."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 2])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
-    graph = helper.make_graph([helper.make_node("Shape", ["x"], ["y"])], "shape", [x], [y])
+    shape = helper.make_node("Shape", ["x"], ["y"])
     said = "output 'y' is declared as float32, and is computed as int64: correct its type"
     with pytest.raises(ModelError, match=said):
-        load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+        load_model(onnx_model([shape], {"x": [3, 2]}, {"y": [2]}))
 
 
 def test_a_model_without_outputs():
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 2])
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "nothing", [x], [])
     with pytest.raises(ModelError, match="has no output: add what it should compute"):
-        load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+        load_model(onnx_model([helper.make_node("Relu", ["x"], ["y"])], {"x": [3, 2]}, {}))
 
 
 @pytest.mark.parametrize("loss", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
 def test_reductions_of_losses_that_there_are_not(loss):
     """The operators are functions, and ONNX expands any reduction to some body."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 2])
-    target = helper.make_tensor_value_info("t", TensorProto.INT64, [3])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     node = helper.make_node(loss, ["x", "t"], ["y"], reduction="wrap")
-    graph = helper.make_graph([node], "loss", [x, target], [y])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model = onnx_model([node], {"x": [3, 2], "t": (TensorProto.INT64, [3])}, {"y": None})
     with pytest.raises(ModelError, match="the reduction 'wrap', which is none of none, sum, mean"):
         load_model(model)
 

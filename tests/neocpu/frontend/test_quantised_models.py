@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.load import load_model
 from tests.neocpu.frontend.differential import make_model, random, run_imported
+from tests.neocpu.frontend.onnx_models import onnx_model
 from tests.neocpu.frontend.quantised import RNG, STEP, WEIGHTS, assert_within_a_step, node
 
 SCALES = RNG.uniform(0.002, 0.01, 7).astype(np.float32)
@@ -95,19 +96,8 @@ def contributed(
     nodes: list[onnx.NodeProto], x: np.ndarray, arrays: dict, rank: int
 ) -> onnx.ModelProto:
     """Return a model with ONNX Runtime's own operators, whose shapes onnx does not infer."""
-    graph = helper.make_graph(
-        nodes,
-        "test",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
-        [_output("y", rank)],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()],
-    )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
-
-
-def _output(name: str, rank: int) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, [f"d{i}" for i in range(rank)])
+    ends = {"x": x.shape}, {"y": [f"d{i}" for i in range(rank)]}
+    return onnx_model(nodes, *ends, arrays, opset=17, domains=["com.microsoft"])
 
 
 @pytest.mark.parametrize("opset", [10, 13, 21])

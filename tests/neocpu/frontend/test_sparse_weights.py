@@ -12,6 +12,7 @@ from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
 from neocpu.frontend import sparse_weights
 from neocpu.frontend.load import load_model
 from neocpu.frontend.source import read_model
+from tests.neocpu.frontend.onnx_models import onnx_model
 
 SHAPE = (4, 3, 3, 3)
 PLACES = [0, 5, 70, 107]
@@ -34,19 +35,15 @@ def model(weights: onnx.SparseTensorProto, place: str = "initializer") -> onnx.M
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
     if place != "initializer":
         nodes.insert(0, helper.make_node("Constant", [], ["w"], sparse_value=weights))
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", [1, 3, 8, 8]), ("y", [1, 4, 6, 6]))
-    ]
-    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    ends = {"x": [1, 3, 8, 8]}, {"y": [1, 4, 6, 6]}
+    made = onnx_model(nodes, *ends)
     if place == "initializer":
-        graph.sparse_initializer.append(weights)
+        made.graph.sparse_initializer.append(weights)
     if place == "branch":
-        inner = helper.make_graph(nodes, "b", [], values[1:])
-        chosen = numpy_helper.from_array(np.array(True), "chosen")
+        inner = helper.make_graph(nodes, "b", [], made.graph.output)
         choose = helper.make_node("If", ["chosen"], ["y"], then_branch=inner, else_branch=inner)
-        graph = helper.make_graph([choose], "g", values[:1], values[1:], [chosen])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        made = onnx_model([choose], *ends, {"chosen": np.array(True)})
+    return made
 
 
 @pytest.mark.parametrize("place", ["initializer", "constant", "branch"])

@@ -7,22 +7,21 @@ import ast
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from neocpu.foundation.errors import ModelError, UsageError
 from neocpu.frontend import models
 from neocpu.frontend.load import load_model
 from neocpu.frontend.shapes.input_shapes import InputShapes
+from tests.neocpu.frontend.onnx_models import onnx_model
 
 
 def u_net(levels: int, dims: list[int | str] | None = None) -> onnx.ModelProto:
     """Halve an image some times, double it again, and join both ways at every size."""
-    nodes, inits = [], [numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "double")]
+    nodes, weights = [], {"double": np.array([1, 1, 2, 2], np.float32)}
 
     def conv(source: str, channels: int, result: str) -> None:
-        inits.append(
-            numpy_helper.from_array(np.ones((4, channels, 3, 3), np.float32), f"{result}w")
-        )
+        weights[f"{result}w"] = np.ones((4, channels, 3, 3), np.float32)
         nodes.append(helper.make_node("Conv", [source, f"{result}w"], [result], pads=[1, 1, 1, 1]))
 
     value = "x"
@@ -42,14 +41,8 @@ def u_net(levels: int, dims: list[int | str] | None = None) -> onnx.ModelProto:
         )
         value = f"out{level}"
         conv(both, 8, value)
-    graph = helper.make_graph(
-        nodes,
-        "u",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims or ["n", 3, "h", "w"])],
-        [helper.make_tensor_value_info(value, TensorProto.FLOAT, list("NCHW"))],
-        inits,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9)
+    dims = dims or ["n", 3, "h", "w"]
+    return onnx_model(nodes, {"x": dims}, {value: list("NCHW")}, weights, opset=13)
 
 
 def refusal(model: onnx.ModelProto, *shape: int) -> str:
@@ -77,18 +70,9 @@ def test_the_multiple_is_the_smallest_that_always_fits(levels, extra):
 
 
 def test_no_multiple_is_suggested_if_none_helps():
-    nodes = [helper.make_node("Add", ["x", "c"], ["y"], "sum")]
-    model = helper.make_model(
-        helper.make_graph(
-            nodes,
-            "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, "h", "w"])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, list("NCHW"))],
-            [numpy_helper.from_array(np.ones((3, 5, 7), np.float32), "c")],
-        ),
-        opset_imports=[helper.make_opsetid("", 13)],
-        ir_version=9,
-    )
+    nodes = "[sum] y = Add(x, c)"
+    ends = {"x": ["n", 3, "h", "w"]}, {"y": list("NCHW")}
+    model = onnx_model(nodes, *ends, {"c": np.ones((3, 5, 7), np.float32)})
     message = refusal(model, 1, 3, 8, 8)
     assert message.startswith("Add 'sum' cannot take 'x' of shape 1x3x8x8")
     assert message.endswith("give the model another shape (shapes=)")
@@ -100,15 +84,9 @@ def test_a_model_that_contradicts_itself():
 
 
 def test_a_dynamic_batch_whose_graph_is_for_one_image():
-    nodes = [helper.make_node("Concat", ["x", "c"], ["y"], "token", axis=1)]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 5])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, list("nab"))],
-        [numpy_helper.from_array(np.ones((1, 1, 5), np.float32), "c")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9)
+    nodes = "[token] y = Concat<axis = 1>(x, c)"
+    constants = {"c": np.ones((1, 1, 5), np.float32)}
+    model = onnx_model(nodes, {"x": ["n", 3, 5]}, {"y": list("nab")}, constants)
     assert load_model(model, InputShapes(batch=1)).outputs[0].shape == (1, 4, 5)
     words = "batch=4: Concat 'token' cannot take 'x' of shape 4x3x5.*written into the graph"
     with pytest.raises(UsageError, match=words):
@@ -117,18 +95,9 @@ def test_a_dynamic_batch_whose_graph_is_for_one_image():
 
 def test_a_shape_that_is_written_into_the_graph():
     """ONNX infers such a shape for any input."""
-    nodes = [
-        helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
-        helper.make_node("Reshape", ["p", "s"], ["y"], "flat"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, "h", "w"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, list("ab"))],
-        [numpy_helper.from_array(np.array([1, 3 * 112 * 112], np.int64), "s")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9)
+    nodes = "p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x) [flat] y = Reshape(p, s)"
+    ends = {"x": ["n", 3, "h", "w"]}, {"y": list("ab")}
+    model = onnx_model(nodes, *ends, {"s": np.array([1, 3 * 112 * 112])})
     assert load_model(model, {"x": (1, 3, 224, 224)}).outputs[0].shape == (1, 37632)
     what = "Reshape 'flat' cannot make 1x37632 of 'p' of shape"
     assert (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from neocpu.frontend.load import load_model
 from neocpu.frontend.onnx_graph.weight_store import (
@@ -14,24 +14,19 @@ from neocpu.frontend.onnx_graph.weight_store import (
     is_stored,
     whole,
 )
+from tests.neocpu.frontend.onnx_models import onnx_model
 
 
 def model() -> onnx.ModelProto:
     random = np.random.default_rng(0)
     weights = random.normal(size=(LEAST_BYTES // 64, 64)).astype(np.float32)
     bias = random.normal(size=64).astype(np.float32)
-    ends = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, width])
-        for name, width in (("x", len(weights)), ("y", 64))
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Add", ["p", "b"], ["y"]),
     ]
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "b"], ["y"])],
-        "layer",
-        ends[:1],
-        ends[1:],
-        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(bias, "b")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    ends = {"x": [2, len(weights)]}, {"y": [2, 64]}
+    return onnx_model(nodes, *ends, {"w": weights, "b": bias})
 
 
 def test_large_weights_are_in_the_store_alone() -> None:

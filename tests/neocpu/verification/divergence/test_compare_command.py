@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from page_sections import parts_in
 from planted_network import Planter, network
 from small_plans import small_plan
@@ -23,10 +23,10 @@ from neocpu.runtime.module import load
 from neocpu.verification.divergence import compare, reference_tensors
 from neocpu.verification.divergence.compare import ComparisonInputs, compare_with_model
 from neocpu.verification.divergence.operators import Operators
-from neocpu.verification.divergence.report import ComparedTensor, Divergence
-from neocpu.verification.divergence.tensor_errors import norm_error, where_of
+from neocpu.verification.divergence.report import ComparedTensor, Divergence, norm_error, where_of
 from neocpu.verification.divergence.watched_model import WatchedModel
 from neocpu.verification.reference import onnxruntime_oracle, oracles
+from tests.neocpu.frontend.onnx_models import onnx_model, text_model
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("net", "other"):
         path = str(folder / f"{name}.onnx")
         if name == "other":
-            shape = ["batch", 3, 20, 20]
-            values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in "xz"]
-            graph = helper.make_graph(
-                [helper.make_node("Exp", ["x"], ["z"])], "other", values[:1], values[1:]
-            )
-            opset = [helper.make_opsetid("", 18)]
-            onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), path)
+            shape, exp = ["batch", 3, 20, 20], helper.make_node("Exp", ["x"], ["z"])
+            onnx.save(onnx_model([exp], {"x": shape}, {"z": shape}), path)
         options = ["--threads", "1", "--quiet", "-o", str(folder / f"{name}.so")]
         options += ["--shape", "x:{1,2},3,20,20"] if name == "other" else []
         assert main(["compile", path, *options]) == 0
@@ -61,6 +56,20 @@ def compared(
     code = main(["compare", *map(str, paths)])
     out, err = capfd.readouterr()
     return code, out, err
+
+
+def made(folder: Path, model: onnx.ModelProto, name: str = "net") -> tuple[Path, Path]:
+    """Return the paths of a model and of an artifact of it."""
+    paths = folder / f"{name}.onnx", folder / f"{name}.so"
+    onnx.save(model, paths[0])
+    options = ["--no-verify", "--quiet", "--threads", "1", "-o", str(paths[1])]
+    assert main(["compile", str(paths[0]), *options]) == 0
+    return paths
+
+
+def compared_tensor(name: str, **errors: float) -> ComparedTensor:
+    made_by = {"operator": "op", "kernel": "op", "precision": "fp32", "nodes": ()}
+    return ComparedTensor(name=name, shape=(2,), **made_by, **errors)
 
 
 def test_text(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -180,11 +189,8 @@ def test_a_model_of_other_weights_has_to_be_forced(
     (node,) = (each for each in faster.graph.node if each.output[0] == "block")
     node.op_type = "HardSwish"
     (folder / "again").mkdir()
-    onnx.save(trained, folder / "again" / "net.onnx")
     onnx.save(faster, folder / "faster.onnx")
-    again = str(folder / "again" / "net.so")
-    options = ["--threads", "1", "--no-verify", "--quiet", "-o", again]
-    assert main(["compile", str(folder / "again" / "net.onnx"), *options]) == 0
+    made(folder / "again", trained)
     for other, what in (
         (folder / "again" / "net.onnx", "other weights"),
         (folder / "again" / "net.so", "other weights"),
@@ -213,37 +219,19 @@ def test_an_artifact_that_does_not_name_its_model_is_compared(
 
 
 def test_a_model_without_kernels(tmp_path: Path) -> None:
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", [2, 3]), ("y", [3, 2]))
-    ]
-    graph = helper.make_graph(
-        [helper.make_node("Reshape", ["x", "shape"], ["y"])],
-        "view",
-        values[:1],
-        values[1:],
-        [onnx.numpy_helper.from_array(np.array([3, 2]), "shape")],
-    )
-    opset = [helper.make_opsetid("", 18)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "v.onnx")
-    options = ["--quiet", "-o", str(tmp_path / "v.so")]
-    assert main(["compile", str(tmp_path / "v.onnx"), *options]) == 0
-    report = compare_with_model(tmp_path / "v.onnx", tmp_path / "v.so", ComparisonInputs())
+    view = helper.make_node("Reshape", ["x", "shape"], ["y"])
+    constants = {"shape": np.array([3, 2])}
+    paths = made(tmp_path, onnx_model([view], {"x": [2, 3]}, {"y": [3, 2]}, constants))
+    report = compare_with_model(*paths, ComparisonInputs())
     assert [(each.name, each.own_error) for each in report.tensors] == [("y", 0.0)]
 
 
 def test_a_network_without_calls(tmp_path: Path) -> None:
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy"]
     copy = helper.make_node("Identity", ["x"], ["y"])
-    graph = helper.make_graph([copy], "copy", values[:1], values[1:])
-    opset = [helper.make_opsetid("", 18)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "copy.onnx")
-    path = tmp_path / "copy.so"
-    assert main(["compile", str(tmp_path / "copy.onnx"), "-o", str(path), "--quiet"]) == 0
-    report = compare_with_model(tmp_path / "copy.onnx", path, ComparisonInputs())
-    assert [(tensor.name, tensor.operator, tensor.error) for tensor in report.tensors] == [
-        ("y", "copy", 0.0)
-    ]
+    paths = made(tmp_path, onnx_model([copy], {"x": [2, 3]}, {"y": [2, 3]}))
+    report = compare_with_model(*paths, ComparisonInputs())
+    (tensor,) = report.tensors
+    assert (tensor.name, tensor.operator, tensor.error) == ("y", "copy", 0.0)
 
 
 def test_a_watched_run_computes_the_same(folder: Path) -> None:
@@ -351,17 +339,7 @@ def test_only_significant_tensors_of_many_are_listed(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     def tensor(number: int, error: float, own: float) -> ComparedTensor:
-        return ComparedTensor(
-            name=f"t{number}",
-            shape=(2,),
-            operator="op",
-            kernel="op",
-            precision="fp32",
-            nodes=(),
-            error=error,
-            own_error=own,
-            bound=1e-5,
-        )
+        return compared_tensor(f"t{number}", error=error, own_error=own, bound=1e-5)
 
     errors = [1e-7 * 1.1 ** (number // 40) for number in range(200)]
     tensors = [tensor(*each, 2e-6) for each in enumerate(errors)]
@@ -385,35 +363,21 @@ def test_only_significant_tensors_of_many_are_listed(
 
 
 def test_what_either_branch_makes_a_part_of_is_seen(tmp_path: Path) -> None:
-    rng, nodes = np.random.default_rng(0), []
+    branches = "".join(
+        f"{then}{other} = If(positive) <"
+        f"then_branch = t () => (float[4, 16] {then}_y) {{ {then}_y = MatMul(x, {then}) }}, "
+        f"else_branch = e () => (float[4, 16] {other}_y) {{ {other}_y = MatMul(x, {other}) }}> "
+        for then, other in ("ab", "cd")
+    )
+    text = f"""(float[4, 16] x) => (float[8, 16] y) {{
+        total = ReduceSum<keepdims = 0>(x) positive = Greater(total, zero) {branches}
+        both = Concat<axis = 0>(ab, cd) y = Softmax(both) }}"""
+    rng = np.random.default_rng(0)
     weights = {name: rng.standard_normal((16, 16)).astype(np.float32) for name in "abcd"}
-    nodes.append(helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0))
-    nodes.append(helper.make_node("Greater", ["total", "zero"], ["positive"]))
-    for part in ("ab", "cd"):
-        branches = {}
-        for name, branch in zip(part, ("then", "else"), strict=True):
-            value = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, [4, 16])
-            product = helper.make_node("MatMul", ["x", name], [f"{name}_y"])
-            branches[f"{branch}_branch"] = helper.make_graph([product], branch, [], [value])
-        nodes.append(
-            helper.make_node("If", ["positive"], [part], name=f"choose_{part}", **branches)
-        )
-    nodes.append(helper.make_node("Concat", ["ab", "cd"], ["both"], axis=0))
-    nodes.append(helper.make_node("Softmax", ["both"], ["y"]))
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, 16])
-        for name, rows in (("x", 4), ("y", 8))
-    ]
-    opset = [helper.make_opsetid("", 18)]
     for file in ("right", "wrong"):
         arrays = {"zero": np.float32(0), **weights}
         arrays |= {"d": 2 * weights["d"]} if file == "wrong" else {}
-        tensors = [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items()]
-        graph = helper.make_graph(nodes, "branches", values[:1], values[1:], tensors)
-        model = helper.make_model(graph, opset_imports=opset, ir_version=10)
-        onnx.save(model, tmp_path / f"{file}.onnx")
-        options = ["--no-verify", "--quiet", "--threads", "1", "-o", str(tmp_path / f"{file}.so")]
-        assert main(["compile", str(tmp_path / f"{file}.onnx"), *options]) == 0
+        made(tmp_path, text_model(text, **arrays), file)
     for sign, bad in ((1, []), (-1, ["both"])):
         inputs = ComparisonInputs({"x": sign * np.ones((4, 16), np.float32)})
         for file in ("right", "wrong"):
@@ -438,19 +402,8 @@ def test_unseen_operators_before_a_wrong_tensor_are_named_too() -> None:
     assert operators.before(last, {4}) == ("c", "d", "b", "a")
     assert operators.before(last, {4, 1}) == ("c", "d")
     assert operators.before(last, {4, 2, 3}) == ()
-    wrong = ComparedTensor(
-        name="y",
-        shape=(4,),
-        operator="e",
-        kernel="e",
-        precision="fp32",
-        nodes=(),
-        error=1.0,
-        own_error=1.0,
-        bound=0.1,
-        where=None,
-        before=("c", "d"),
-    )
+    wrong = compared_tensor("y", error=1.0, own_error=1.0, bound=0.1)
+    wrong = replace(wrong, operator="e", before=("c", "d"))
     assert str(wrong).startswith("operator e, or c or d before it, makes 'y' wrong: ")
     assert wrong.to_json()["before"] == ["c", "d"]
     assert "e, or a or b or c or d or 3 others before" in str(replace(wrong, before=(*"abcdfgh",)))
@@ -468,23 +421,10 @@ def test_a_result_of_a_kernel_with_two_is_traced_to_it() -> None:
 
 
 def test_both_outputs_of_a_kernel_name_it(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("TopK", ["x", "three"], ["values", "places"]),
-        helper.make_node("Softmax", ["x"], ["y"]),
-    ]
-    values = [
-        helper.make_tensor_value_info(name, kind, [2, columns])
-        for name, kind, columns in (
-            *(("x", TensorProto.FLOAT, 16), ("values", TensorProto.FLOAT, 3)),
-            *(("places", TensorProto.INT64, 3), ("y", TensorProto.FLOAT, 16)),
-        )
-    ]
-    three = onnx.numpy_helper.from_array(np.array([3]), "three")
-    graph = helper.make_graph(nodes, "ranked", values[:1], values[1:], [three])
-    opset = [helper.make_opsetid("", 18)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "net.onnx")
-    paths = [str(tmp_path / name) for name in ("net.onnx", "net.so")]
-    assert main(["compile", paths[0], "-o", paths[1], "--quiet", "--threads", "1"]) == 0
+    outputs = "float[2, 3] values, int64[2, 3] places, float[2, 16] y"
+    nodes = "values, places = TopK(x, three) y = Softmax(x)"
+    text = f"(float[2, 16] x) => ({outputs}) {{ {nodes} }}"
+    paths = made(tmp_path, text_model(text, three=np.array([3])))
     found = compare_with_model(*paths, ComparisonInputs())
     makers = {tensor.name: tensor.kernel for tensor in found.tensors}
     assert makers["values"] == makers["places"] != makers["y"]

@@ -12,8 +12,8 @@ from neocpu.verification.divergence.compare import (
     ComparisonInputs,
     compare_artifacts,
     compare_with_model,
+    rows_in_order,
 )
-from neocpu.verification.divergence.counted_rows import rows_in_order
 from tests.neocpu.test_detection import NAMES, detector
 
 RNG = np.random.default_rng(0)

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from tvm import te
 
 from neocpu import CustomOperator, register_operator
@@ -15,6 +15,7 @@ from neocpu.verification.reduction import checks
 from neocpu.verification.reduction.checks import CHECKS, parse_check, same_kind
 from neocpu.verification.reduction.reduce_model import reduce_model
 from neocpu.verification.reduction.whole_graph import Case, WholeGraph
+from tests.neocpu.frontend.onnx_models import onnx_model
 
 
 def case_of(*operators, domain=""):
@@ -24,10 +25,7 @@ def case_of(*operators, domain=""):
         helper.make_node(op, [names[i]], [names[i + 1]], domain=domain if op == "Odd" else "")
         for i, op in enumerate(operators)
     ]
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in "xy"]
-    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:])
-    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("test.odd", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    model = onnx_model(nodes, {"x": [2, 3]}, {"y": [2, 3]}, domains=["test.odd"])
     return Case(model, {"x": np.linspace(-1, 1, 6, dtype="float32").reshape(2, 3)})
 
 

@@ -10,20 +10,9 @@ from onnx.reference import ReferenceEvaluator
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend import models
 from neocpu.frontend.shapes.static_shapes import real_inputs, tensor_spec
-from neocpu.verification.reduction.random_weights import lift_constants, randomise_weights
+from neocpu.verification.reduction.static_model import lift_constants, randomise_weights
 from neocpu.verification.reduction.whole_graph import WholeGraph
-
-
-def graph_of(nodes, inputs, outputs, constants=None):
-    """Return a model of nodes, of float inputs and outputs by name and shape."""
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in outputs.items()],
-        [numpy_helper.from_array(a, n) for n, a in (constants or {}).items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+from tests.neocpu.frontend.onnx_models import onnx_model, text_model
 
 
 def whole_of(model):
@@ -52,13 +41,9 @@ def test_parts_compute_the_same_as_in_the_whole_graph(kept):
 
 
 def test_values_that_decide_shapes_become_constants():
-    nodes = [
-        helper.make_node("Shape", ["x"], ["shape"]),
-        helper.make_node("Concat", ["shape", "one"], ["longer"], axis=0),
-        helper.make_node("Relu", ["x"], ["positive"]),
-        helper.make_node("Reshape", ["positive", "longer"], ["y"]),
-    ]
-    model = graph_of(nodes, {"x": [2, 3]}, {"y": [2, 3, 1]}, {"one": np.array([1])})
+    text = """shape = Shape(x) longer = Concat<axis = 0>(shape, one) positive = Relu(x)
+        y = Reshape(positive, longer)"""
+    model = text_model(f"(float[2, 3] x) => (float[2, 3, 1] y) {{ {text} }}", one=np.array([1]))
     case = whole_of(model).part([3], "part")
     assert [value.name for value in case.model.graph.input] == ["positive"]
     (shape,) = case.model.graph.initializer
@@ -67,17 +52,12 @@ def test_values_that_decide_shapes_become_constants():
 
 
 def test_bodies_keep_the_outer_values_they_read():
-    def branch(name, op):
-        out = helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])
-        return helper.make_graph([helper.make_node(op, ["h"], [name])], name, [], [out])
-
-    nodes = [
-        helper.make_node("Relu", ["x"], ["h"]),
-        helper.make_node(
-            "If", ["c"], ["y"], then_branch=branch("a", "Neg"), else_branch=branch("b", "Exp")
-        ),
-    ]
-    model = graph_of(nodes, {"x": [2]}, {"y": [2]}, {"c": np.array(True)})
+    model = text_model(
+        """(float[2] x) => (float[2] y) {
+            h = Relu(x) y = If(c) <then_branch = t () => (float[2] a) { a = Neg(h) },
+                else_branch = e () => (float[2] b) { b = Exp(h) }> }""",
+        c=np.array(True),
+    )
     whole = whole_of(model)
     case = whole.part([1], "part")
     assert [value.name for value in case.model.graph.input] == ["h"]
@@ -91,7 +71,7 @@ def test_parts_that_are_no_models():
         helper.make_node("Relu", ["z"], ["last"]),
         helper.make_node("Relu", ["x"], ["dead"]),
     ]
-    model = graph_of(nodes, {"x": [1, 1, 4]}, {"last": [1, 1, 3]})
+    model = onnx_model(nodes, {"x": [1, 1, 4]}, {"last": [1, 1, 3]})
     model.opset_import.append(helper.make_opsetid("some.where", 1))
     whole = whole_of(model)
     assert whole.part([2], "part") is None  # the type of "z" is unknown
@@ -116,7 +96,7 @@ def test_a_reduced_model_reveals_nothing_about_its_author():
         _node_with_author("Own", ["x"], ["h"], domain="own"),
         _node_with_author("If", ["c"], ["y"], then_branch=branch, else_branch=branch),
     ]
-    model = graph_of(nodes, {"x": [2]}, {"h": [2], "y": [2]}, {"c": np.array(True)})
+    model = onnx_model(nodes, {"x": [2]}, {"h": [2], "y": [2]}, {"c": np.array(True)})
     own = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
     body = [_node_with_author("Relu", ["x"], ["y"])]
     model.functions.append(helper.make_function("own", "Own", ["x"], ["y"], body, own))
@@ -141,7 +121,7 @@ def test_random_weights():
         "index": np.arange(40),
     }
     identity = [helper.make_node("Identity", ["x"], ["y"])]
-    model = graph_of(identity, {"x": [2]}, {"y": [2]}, weights)
+    model = onnx_model(identity, {"x": [2]}, {"y": [2]}, weights)
     tensor = numpy_helper.from_array(weights["w"], "")
     model.graph.node.append(helper.make_node("Constant", [], ["lifted"], value=tensor))
     lift_constants(model)
@@ -165,7 +145,7 @@ def test_random_weights_that_are_no_initializers():
         helper.make_node("Constant", [], ["floats"], value_floats=weights.ravel().tolist()),
         helper.make_node("Weigh", ["x"], ["y"], domain="own"),
     ]
-    model = graph_of(nodes, {"x": [2]}, {"y": [2]})
+    model = onnx_model(nodes, {"x": [2]}, {"y": [2]})
     own = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
     body = [helper.make_node("Constant", [], ["w"], value=held)]
     body.append(helper.make_node("Add", ["x", "w"], ["y"]))

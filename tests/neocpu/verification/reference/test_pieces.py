@@ -5,12 +5,14 @@ import warnings
 
 import numpy as np
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from neocpu.frontend.numpy_operators import pieces
 from neocpu.frontend.numpy_operators.pieces import SHARED, in_pieces
 from neocpu.verification.reference.evaluator import _flushed
 from neocpu.verification.reference.runner import run_reference
+from tests.neocpu.frontend.differential import make_model
+from tests.neocpu.frontend.onnx_models import nodes_of
 
 RNG = np.random.default_rng(0)
 
@@ -53,19 +55,9 @@ def test_overflows_are_treated_there_as_here(monkeypatch):
 
 
 def run(op, *inputs, opset=17, **attrs):
-    names = [f"x{i}" for i in range(len(inputs))]
-    values = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
-        for n, x in zip(names, inputs, strict=True)
-    ]
-    graph = helper.make_graph(
-        [helper.make_node(op, names, ["y"], **attrs)],
-        "one",
-        values,
-        [helper.make_empty_tensor_value_info("y")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    return run_reference(model, dict(zip(names, inputs, strict=True)), double=True)["y"]
+    feeds = {f"x{i}": x for i, x in enumerate(inputs)}
+    model = make_model([helper.make_node(op, list(feeds), ["y"], **attrs)], feeds, opset=opset)
+    return run_reference(model, feeds, double=True)["y"]
 
 
 @pytest.mark.usefixtures("small")
@@ -126,25 +118,14 @@ class TestScatter:
         columns = [np.array([[[-1]]]), np.array([[[0], [2]]]), np.array([[[1, 3, -4]]])]
         columns = [np.expand_dims(column, -1) for column in columns]
         names = ["a", "b", "c"]
-        nodes = [
-            *(helper.make_node("Expand", [n, "shape"], [f"{n}s"]) for n in names),
-            helper.make_node("Concat", ["as", "bs", "cs"], ["places"], axis=-1),
-            helper.make_node("ScatterND", ["x", "places", "updates"], ["y"]),
-        ]
+        nodes = nodes_of(
+            "as = Expand(a, shape) bs = Expand(b, shape) cs = Expand(c, shape) "
+            "places = Concat<axis = -1>(as, bs, cs) y = ScatterND(x, places, updates)"
+        )
         constants = {"shape": np.array([1, 2, 3, 1]), **dict(zip(names, columns, strict=True))}
         outputs = ["y", "places"] if as_output else ["y"]
-        graph = helper.make_graph(
-            nodes,
-            "columns",
-            [
-                helper.make_tensor_value_info("x", 1, x.shape),
-                helper.make_tensor_value_info("updates", 1, updates.shape),
-            ],
-            [helper.make_empty_tensor_value_info(name) for name in outputs],
-            [numpy_helper.from_array(value, name) for name, value in constants.items()],
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        found = run_reference(model, {"x": x, "updates": updates})
+        feeds = {"x": x, "updates": updates}
+        found = run_reference(make_model(nodes, feeds, constants, outputs, opset=17), feeds)
         expected = x.copy()
         expected[1][np.ix_([0, 2], [1, 3, 0])] = updates[0]
         np.testing.assert_array_equal(found["y"], expected)
@@ -169,7 +150,7 @@ class TestScatter:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 def test_tensors_one_after_the_other(monkeypatch, axis):
-    monkeypatch.setattr("neocpu.frontend.numpy_operators.moving_operators.LARGE", 9)
+    monkeypatch.setattr("neocpu.frontend.numpy_operators.lookup_operators.LARGE", 9)
     shapes = [[1, 17, 5] for _ in range(3)]
     for shape, extent in zip(shapes, (2, 1, 4), strict=True):
         shape[axis] = extent

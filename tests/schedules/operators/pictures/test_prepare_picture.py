@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from kernel_harness import run
 
-from neocpu.frontend.processing.resampling import resampling_matrix, taps_of
+from neocpu.frontend.processing.geometry import resampling_matrix, taps_of
 from neocpu.schedules.operators.pictures.prepare_picture import (
     PictureWorkload,
     lanes_of,
