@@ -35,10 +35,7 @@ _NO_ANONYMOUS_FILES: Final = (errno.EISDIR, errno.EOPNOTSUPP, errno.ENOENT, errn
 def sync_folder(folder: Path) -> None:
     """Sync the list of files in ``folder``, so that a new or renamed one survives a crash.
 
-    Raises
-    ------
-    OSError
-        The folder is missing or the disk fails.
+    Raises OSError: the folder is missing or the disk fails.
     """
     stream = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -62,10 +59,7 @@ def special_kind(mode: int) -> str | None:
 def regular_status(path: str | os.PathLike[str]) -> os.stat_result:
     """Return the status of an ordinary file. Reading a special one might never end.
 
-    Raises
-    ------
-    OSError
-        The file is special, or missing.
+    Raises OSError: the file is special, or missing.
     """
     return _require_regular(os.stat(path))
 
@@ -87,16 +81,8 @@ def _open_readable(path: str, flags: int) -> int:
 def read_file(path: str | os.PathLike[str], limit: int, *, pipes: bool = False) -> bytes:
     """Read all of an ordinary file, of at most ``limit`` bytes.
 
-    Parameters
-    ----------
-    pipes : bool
-        Whether a pipe without a name is read too: standard input, or a shell's substitution of a
-        command.
-
-    Raises
-    ------
-    OSError
-        The file is of another kind, missing, unreadable, or longer.
+    `pipes`: whether a pipe without a name is read too: standard input, or a shell's substitution of
+    a command. Raises OSError: the file is of another kind, missing, unreadable, or longer.
     """
     path = Path(path)
     piped = pipes and _is_pipe(path)
@@ -126,19 +112,9 @@ def check_destination(
 ) -> None:
     """Check that a file can be written at ``path``, before spending minutes on its content.
 
-    Parameters
-    ----------
-    path : path, str or None
-        The destination; None if nothing will be written.
-    option : str
-        The option that chooses the path on the command line, for messages.
-    others : iterable of path, str or None
-        The files that `refuse_overwriting` protects.
-
-    Raises
-    ------
-    UsageError, ArtifactError
-        `replacing` or `refuse_overwriting` would raise it.
+    `path`: the destination; None if nothing will be written. `option`: the option that chooses the
+    path on the command line, for messages. `others`: the files that `refuse_overwriting` protects.
+    Raises UsageError and ArtifactError: `replacing` or `refuse_overwriting` would raise it.
     """
     if path is None:
         return
@@ -164,18 +140,9 @@ def refuse_overwriting(
 
     The files beside a model that hold its weights are protected too.
 
-    Parameters
-    ----------
-    option : str
-        The option that chooses the path on the command line, for messages.
-    others : iterable of path, str or None
-        The files to protect. A str may also be the name of a network; it counts if there is a file
-        of that name.
-
-    Raises
-    ------
-    UsageError
-        Writing to ``path`` would overwrite one of them.
+    `option`: the option that chooses the path on the command line, for messages. `others`: the
+    files to protect. A str may also be the name of a network; it counts if there is a file of that
+    name. Raises UsageError: writing to ``path`` would overwrite one of them.
     """
     for other in (each for each in others if each is not None):
         if isinstance(other, str) and not os.path.exists(other):
@@ -206,28 +173,13 @@ def replacing(
     two exceptions: SIGKILL comes between the two calls that name it and put it in place, or the
     file system needs names for all files. Then a file with a name like `UNFINISHED` is left.
 
-    Parameters
-    ----------
-    path : Path
-        The destination. A device or a pipe is written to directly; on failure it keeps what was
-        written so far.
-    size : int
-        Bytes that will be written, for the message if they do not fit.
-    executable : bool
-        Whether the file is code.
-    lasting : bool
-        Whether to sync it. A file that this process deletes again need not reach the disk.
-    option : str
-        The option that chooses the path on the command line, for messages.
-
-    Raises
-    ------
-    UsageError
-        The folder is missing or not writable, or ``path`` is a folder, a disk or a socket.
-    ArtifactError
-        The disk is full or fails.
-    BrokenPipeError
-        The reader of a pipe goes away.
+    `path`: the destination. A device or a pipe is written to directly; on failure it keeps what was
+    written so far. `size`: bytes that will be written, for the message if they do not fit.
+    `executable`: whether the file is code. `lasting`: whether to sync it. A file that this process
+    deletes again need not reach the disk. `option`: the option that chooses the path on the command
+    line, for messages. Raises UsageError: the folder is missing or not writable, or ``path`` is a
+    folder, a disk or a socket. Raises ArtifactError: the disk is full or fails. Raises
+    BrokenPipeError: the reader of a pipe goes away.
     """
     try:
         if _is_stream(path):
@@ -253,10 +205,7 @@ def write_in_huge_pages(file: BinaryIO, parts: Iterable[bytes | memoryview]) -> 
     with one address translation instead of 512 for pages of 4 KiB: a call of ResNet-50 takes 7 %
     less time.
 
-    Parameters
-    ----------
-    parts : iterable of bytes or memoryview
-        The file's bytes, in order.
+    `parts`: the file's bytes, in order.
     """
     page = bytearray(HUGE_PAGE)
     filled = 0
@@ -274,23 +223,10 @@ def write_in_huge_pages(file: BinaryIO, parts: Iterable[bytes | memoryview]) -> 
 def move(source: Path, path: Path, option: str = "-o") -> bool:
     """Sync a file and move it to ``path`` as `replacing` does, if that needs no copy of it.
 
-    Parameters
-    ----------
-    source : Path
-        A file of this process only. It is gone afterwards.
-    option : str
-        The option that chooses the path on the command line, for messages.
-
-    Returns
-    -------
-    bool
-        Whether it was moved. It is not if ``path`` is on another disk, a device, a pipe, or in a
-        folder that gives files another group than this process has.
-
-    Raises
-    ------
-    UsageError, ArtifactError
-        `replacing` would raise it.
+    `source`: a file of this process only. It is gone afterwards. `option`: the option that chooses
+    the path on the command line, for messages. Whether it was moved. It is not if ``path`` is on
+    another disk, a device, a pipe, or in a folder that gives files another group than this process
+    has. Raises UsageError and ArtifactError: `replacing` would raise it.
     """
     try:
         if _is_stream(path):
@@ -321,19 +257,9 @@ def replacement(
     user's, or the folder owner's where nobody else may write. Any other file may be a trap: then
     the new file belongs to this user, with a mode from the umask.
 
-    Parameters
-    ----------
-    path : Path
-        The destination. If it is a link, the link itself is replaced.
-    mode : int
-        Permissions of a new file, before the umask applies.
-    inherits : bool
-        Whether a replaced file passes its mode, owner and group on.
-
-    Raises
-    ------
-    OSError
-        The file cannot be made or put there. Nothing is changed then.
+    `path`: the destination. If it is a link, the link itself is replaced. `mode`: permissions of a
+    new file, before the umask applies. `inherits`: whether a replaced file passes its mode, owner
+    and group on. Raises OSError: the file cannot be made or put there. Nothing is changed then.
     """
     fd, name = _create(path.parent, mode)
     try:
@@ -394,10 +320,7 @@ def _is_pipe(path: Path) -> bool:
 def _is_stream(path: Path) -> bool:
     """Whether ``path`` is a device or pipe, which is written to and not replaced.
 
-    Raises
-    ------
-    OSError
-        It can be neither written to nor replaced.
+    Raises OSError: it can be neither written to nor replaced.
     """
     try:
         mode = os.stat(path).st_mode
@@ -413,10 +336,7 @@ def _is_stream(path: Path) -> bool:
 def _open_stream(path: Path) -> int:
     """Open a device or a pipe for writing, and wait `PIPE_PATIENCE` at most for a reader.
 
-    Raises
-    ------
-    OSError
-        Nobody reads the pipe, or it has become a file meanwhile.
+    Raises OSError: nobody reads the pipe, or it has become a file meanwhile.
     """
     end = time.monotonic() + PIPE_PATIENCE
     while True:
@@ -439,11 +359,9 @@ def _open_stream(path: Path) -> int:
 def link_target(path: Path) -> Path:
     """Return the target of a link, which need not exist, or else ``path`` itself.
 
-    Raises
-    ------
-    OSError
-        Another user may have planted the link, by Linux's rule (``fs.protected_symlinks``): it lies
-        in a folder like ``/tmp``, and belongs neither to this user nor to the folder's owner.
+    Raises OSError: another user may have planted the link, by Linux's rule
+    (``fs.protected_symlinks``): it lies in a folder like ``/tmp``, and belongs neither to this user
+    nor to the folder's owner.
     """
     if not path.is_symlink():
         return path

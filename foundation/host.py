@@ -19,15 +19,8 @@ MAX_THREADS: Final = 1024
 class Cache:
     """A cache as one CPU sees it.
 
-    Attributes
-    ----------
-    level : int
-    kind : str
-        ``Data``, ``Instruction`` or ``Unified``.
-    size : int
-        Bytes, in full even if other CPUs share them.
-    sharers : int
-        CPUs that share it; 0 if the system does not say.
+    `kind`: ``Data``, ``Instruction`` or ``Unified``. `size`: bytes, in full even if other CPUs
+    share them. `sharers`: CPUs that share it; 0 if the system does not say.
     """
 
     level: int
@@ -67,10 +60,7 @@ def peak_memory(process: int | str = "self") -> int:
 
     This is not getrusage's figure, which includes the memory of the process's parent.
 
-    Raises
-    ------
-    OSError
-        There is no such process.
+    Raises OSError: there is no such process.
     """
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
@@ -86,10 +76,8 @@ def usable_cpus(
     That is its affinity, further limited by the CPU quota of its control groups (versions 1 and
     2). A fractional quota is rounded down: threads beyond it spin, and get the group throttled.
 
-    Parameters
-    ----------
-    cgroups, membership : Path
-        The folder of all control groups, and the list of the groups this process is in.
+    `cgroups` and `membership`: the folder of all control groups, and the list of the groups this
+    process is in.
     """
     cpus = len(os.sched_getaffinity(0))
     quotas = _on_cgroup_path(cgroups, membership, "cpu", _folder_quota)

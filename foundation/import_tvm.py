@@ -23,10 +23,7 @@ def import_tvm() -> None:
     is imported, importing these packages fails as if they were not installed. In other people's
     programs, another thread might import one at that moment.
 
-    Raises
-    ------
-    DependencyError
-        TVM, or a package that it needs, has the wrong version.
+    Raises DependencyError: TVM, or a package that it needs, has the wrong version.
     """
     refuse_other_versions()
     os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")

@@ -24,10 +24,8 @@ def pinned() -> Iterator[tuple[str, str]]:
 def refuse_other_versions() -> None:
     """Check versions before anything is imported, which takes 5 ms.
 
-    Raises
-    ------
-    DependencyError
-        A package is installed in another version. The message names it and the fix.
+    Raises DependencyError: a package is installed in another version. The message names it and the
+    fix.
     """
     for package, wanted in pinned():
         try:

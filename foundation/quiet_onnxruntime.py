@@ -12,10 +12,7 @@ SWITCH: Final = "ORT_DISABLE_TELEMETRY"
 def import_onnxruntime() -> Any:
     """Import ONNX Runtime with its telemetry off, unless the user has set the variable.
 
-    Raises
-    ------
-    ImportError
-        ONNX Runtime is not installed.
+    Raises ImportError: ONNX Runtime is not installed.
     """
     os.environ.setdefault(SWITCH, "1")
     import onnxruntime

@@ -26,16 +26,9 @@ _GENCODE: Final = re.compile(
 class Misfit:
     """A package that another one needs in a version that is not installed.
 
-    Attributes
-    ----------
-    by : str
-        The name and version of the package that needs it.
-    package : str
-        The name of the package.
-    wanted : str
-        The versions that fit, such as ``>=6.31.1``; empty if any does.
-    found : str or None
-        The version that is installed; None if there is none.
+    `by`: the name and version of the package that needs it. `package`: the name of the package.
+    `wanted`: the versions that fit, such as ``>=6.31.1``; empty if any does. `found`: the version
+    that is installed; None if there is none.
     """
 
     by: str
@@ -74,10 +67,7 @@ def find_misfits() -> list[Misfit]:
 def explain(error: BaseException) -> str | None:
     """Return how packages that do not fit each other caused an error, and the fix.
 
-    Returns
-    -------
-    str or None
-        One line; None if all packages fit and the error is no failed import of another package.
+    One line; None if all packages fit and the error is no failed import of another package.
     """
     module = _imported(error)
     if module is None and isinstance(error, MemoryError | OSError):

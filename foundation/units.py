@@ -35,10 +35,7 @@ def size(count: int) -> str:
 def parse_duration(text: str) -> float:
     """Return the seconds of ``90``, ``2ms``, ``60s``, ``10m`` or ``1h``.
 
-    Raises
-    ------
-    ValueError
-        ``text`` is none of these.
+    Raises ValueError: ``text`` is none of these.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _SECONDS:
@@ -52,10 +49,7 @@ def parse_duration(text: str) -> float:
 def parse_size(text: str) -> int:
     """Return the bytes of ``812``, ``120MB``, ``1.5 GB`` or ``64MiB``.
 
-    Raises
-    ------
-    ValueError
-        ``text`` is none of these.
+    Raises ValueError: ``text`` is none of these.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]*)", text.strip().lower())
     if match is None or (unit := match[2] if match[2] != "b" else "") not in _BYTES:

@@ -76,34 +76,14 @@ from neocpu.schedules.vocabulary.workload import Workload
 class Pipeline:
     """The steps of a compilation, with the settings that they share.
 
-    Attributes
-    ----------
-    target : CpuTarget
-        CPU to compile for.
-    threads : int
-        Threads of a call.
-    options : PlanOptions
-        Options of the layout search.
-    templates : frozenset of str or None
-        Convolution templates to choose among; None for all.
-    records : callable
-        A function that returns the measurements of a workload.
-    accuracy : Accuracy
-        Promise for the outputs.
-    clock : PhaseClock
-        Times and reports the phases.
-    dump : Dump
-        Writes the intermediate forms of the model to files, if that is requested.
-    generations : OneAtATime
-        The code generation that this pipeline shares with others.
-    calibration : CalibrationReport or None
-        Decisions that calibration data led to, if there was any.
-    disabled_rules : frozenset of str
-        Graph rules that are not applied.
-    streams : int or None
-        Number of concurrent calls that plans are made for; None to minimise the time of one call.
-    in_set : bool
-        Whether the model is compiled for other shapes too.
+    `target`: CPU to compile for. `threads`: threads of a call. `options`: options of the layout
+    search. `templates`: convolution templates to choose among; None for all. `records`: a function
+    that returns the measurements of a workload. `accuracy`: promise for the outputs. `clock`: times
+    and reports the phases. `dump`: writes the intermediate forms of the model to files, if that is
+    requested. `generations`: the code generation that this pipeline shares with others.
+    `calibration`: decisions that calibration data led to, if there was any. `disabled_rules`: graph
+    rules that are not applied. `streams`: number of concurrent calls that plans are made for; None
+    to minimise the time of one call. `in_set`: whether the model is compiled for other shapes too.
     """
 
     target: CpuTarget
@@ -123,14 +103,9 @@ class Pipeline:
     def read(self, load: Callable[[], LoadedModel], *, keep: bool, uses: int = 1) -> Simplified:
         """Import and simplify a model.
 
-        Parameters
-        ----------
-        load : callable
-            A function that reads and checks the model.
-        keep : bool
-            Whether to keep the original model, for the reference to run.
-        uses : int
-            The number of plans that will be made for the model.
+        `load`: a function that reads and checks the model. `keep`: whether to keep the original
+        model, for the reference to run. `uses`: the number of plans that will be made for the
+        model.
         """
         with self.clock.phase("import"):
             imported = on_deep_stack(self._import, load, keep)
@@ -166,21 +141,11 @@ class Pipeline:
     ) -> Planned | None:
         """Rewrite a model by the first plan that was not tried yet.
 
-        Parameters
-        ----------
-        admissions : sequence of Admission
-            The admissions to make plans with, in order.
-        tried : collection of PlanKey
-            The keys of the plans that were tried before.
-        agreed : LayoutPlan, optional
-            The plan that `plan_jointly` chose with the first admission. It replaces a search.
-        compares : bool
-            Whether to report the costs of lower levels of optimisation and the gain of bfloat16.
-
-        Returns
-        -------
-        Planned or None
-            The rewritten model; None if every admission leads to a plan that was tried.
+        `admissions`: the admissions to make plans with, in order. `tried`: the keys of the plans
+        that were tried before. `agreed`: the plan that `plan_jointly` chose with the first
+        admission. It replaces a search. `compares`: whether to report the costs of lower levels of
+        optimisation and the gain of bfloat16. The rewritten model; None if every admission leads to
+        a plan that was tried.
         """
         mod, network, digests = model.source.take()
         with self.clock.phase("search"):

@@ -84,12 +84,8 @@ def requirements() -> Mapping[str, list[str]]:
 def build(platform: str, dist: Path, stage: Path, compiler: str | None = None) -> Path:
     """Write the wheel for a platform or machine into ``dist`` and return its path.
 
-    Parameters
-    ----------
-    platform, compiler : str
-        The arguments of `compile_library`.
-    stage : Path
-        A folder for the wheel's contents, which is emptied first.
+    `platform` and `compiler`: the arguments of `compile_library`. `stage`: a folder for the wheel's
+    contents, which is emptied first.
     """
     shutil.rmtree(stage, ignore_errors=True)
     package = stage / "src"

@@ -26,31 +26,16 @@ GROUP: Final = 8
 class Machine:
     """A machine with many cores. Cores that share a cache are used before those of the next cache.
 
-    Attributes
-    ----------
-    cpu : str
-        LLVM's name of its CPU.
-    cores : int
-        Number of cores in all its sockets. A core runs one thread.
-    flops : float
-        Float32 operations per second of a core in vector multiply-adds, which count as two each, at
-        the clock with all cores busy.
-    l2, l3 : int
-        Bytes of a core's L2 and of one L3.
-    l3_cores : int
-        Cores that share an L3.
-    l3_core, l3_all : float
-        Bytes per second from L3 for a core, and for all cores that share one.
-    memory_core, memory_l3, memory_all : float
-        Bytes per second from memory for a core, for all cores that share an L3, and for the whole
-        machine. With several sockets, it is the memory of one: weights lie where they were first
-        touched.
-    fork, fork_core : float
-        Seconds to enter and leave a parallel loop, and the additional seconds for each core that
-        waits for another core's cache line.
-    peer_core : float
-        Bytes per second for a core that reads or overwrites data in the L2 of another core with the
-        same L3.
+    `cpu`: LLVM's name of its CPU. `cores`: number of cores in all its sockets. A core runs one
+    thread. `flops`: float32 operations per second of a core in vector multiply-adds, which count as
+    two each, at the clock with all cores busy. `l2` and `l3`: bytes of a core's L2 and of one L3.
+    `l3_cores`: cores that share an L3. `l3_core` and `l3_all`: bytes per second from L3 for a core,
+    and for all cores that share one. `memory_core`, `memory_l3` and `memory_all`: bytes per second
+    from memory for a core, for all cores that share an L3, and for the whole machine. With several
+    sockets, it is the memory of one: weights lie where they were first touched. `fork` and
+    `fork_core`: seconds to enter and leave a parallel loop, and the additional seconds for each
+    core that waits for another core's cache line. `peer_core`: bytes per second for a core that
+    reads or overwrites data in the L2 of another core with the same L3.
     """
 
     cpu: str
@@ -154,10 +139,7 @@ MACHINES: Final[dict[str, Machine]] = {
 def find_machine(name: str) -> Machine:
     """Return a machine by its name, or from a JSON file that describes it.
 
-    Raises
-    ------
-    UsageError
-        No machine has that name, or the file is missing or does not describe one.
+    Raises UsageError: no machine has that name, or the file is missing or does not describe one.
     """
     if name in MACHINES:
         return MACHINES[name]

@@ -65,21 +65,9 @@ def compile_each(
     The model is imported once, and the reference runs once for each promised accuracy. While the
     code for one CPU is generated, the next plan is made.
 
-    Parameters
-    ----------
-    progress_of : callable
-        A function that returns the progress callback of a member, by its number.
-    calibration : CalibrationReport, optional
-        Decisions that calibration data led to, for the plans' reports.
-
-    Yields
-    ------
-    CompiledModule
-        The artifact for each member, in order.
-
-    Raises
-    ------
-    ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
+    `progress_of`: a function that returns the progress callback of a member, by its number.
+    `calibration`: decisions that calibration data led to, for the plans' reports. The artifact for
+    each member, in order.
     """
     # Code from the cache has no intermediate forms, so that nothing could be dumped.
     cache = None if os.environ.get(DUMP_VARIABLE) else open_object_cache()
@@ -105,18 +93,9 @@ def compile_each(
 class _Begun:
     """A compilation for one CPU and signature whose code is being generated.
 
-    Attributes
-    ----------
-    signature : int
-        The number of the signature.
-    pipeline : Pipeline
-        The steps, with the settings for the CPU and the signature.
-    generating : Generating
-        The planned model.
-    tuned : TuneReport or None
-        The result of tuning for this CPU, if any.
-    unchecked : str or None
-        The reason why the artifact is not verified; None if it is.
+    `pipeline`: the steps, with the settings for the CPU and the signature. `generating`: the
+    planned model. `tuned`: the result of tuning for this CPU, if any. `unchecked`: the reason why
+    the artifact is not verified; None if it is.
     """
 
     signature: int
@@ -205,11 +184,8 @@ def _load(
 ) -> LoadedModel:
     """Load a model that is to be computed in these precisions.
 
-    Raises
-    ------
-    UsageError
-        The precision is ``int8``, but the model is not quantised. Without an error, the caller
-        would get float32 and not notice.
+    Raises UsageError: the precision is ``int8``, but the model is not quantised. Without an error,
+    the caller would get float32 and not notice.
     """
     loaded = load_for_import(model, shapes, processing, WeightStore())
     if Precision.INT8 in precisions and not is_quantised(loaded.reference):
@@ -257,12 +233,7 @@ def _unchecked(cpu: CpuTarget) -> str | None:
 
 
 def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> Decisions:
-    """Return the decisions about a model, without generating code.
-
-    Raises
-    ------
-    ModelError, UnsupportedError, UsageError, DatabaseError
-    """
+    """Return the decisions about a model, without generating code."""
     store = open_store(options.databases, only=options.only_databases)
     with OneAtATime() as generations:
         pipeline = _pipeline(cpu, options, store, PhaseClock(silent), generations)
@@ -281,12 +252,7 @@ def tune_jointly(
     options: CompileOptions,
     on_progress: ProgressCallback,
 ) -> TuneReport | None:
-    """Measure the workloads of several forms of one model; None if there is no budget.
-
-    Raises
-    ------
-    ModelError, UnsupportedError, TargetError, DatabaseError
-    """
+    """Measure the workloads of several forms of one model; None if there is no budget."""
     if options.budget.seconds == 0:
         return None
     store = open_store(options.databases, only=options.only_databases, writing=True)

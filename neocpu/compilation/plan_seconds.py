@@ -22,15 +22,7 @@ SECONDS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Plans that differ only in their number of rows.
-
-    Attributes
-    ----------
-    inputs : sequence of TensorSpec
-        The inputs, with any number of rows.
-    plans : mapping
-        The plans' numbers, by their rows.
-    """
+    """Plans that differ only in their number of rows."""
 
     inputs: Sequence[TensorSpec]
     plans: Mapping[int, int]

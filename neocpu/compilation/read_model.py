@@ -36,10 +36,7 @@ def load_for_import(
 ) -> LoadedModel:
     """Read, check and simplify a model, or build one by its name.
 
-    Parameters
-    ----------
-    weights : WeightStore, optional
-        The store that large weights move to; by default they stay in the model's messages.
+    `weights`: the store that large weights move to; by default they stay in the model's messages.
     """
     if isinstance(model, str) and models.is_name(model):
         built = models.build_with_shapes(model, shapes)

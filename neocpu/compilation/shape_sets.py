@@ -29,10 +29,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 def check_set(models: Sequence[LoadedModel]) -> None:
     """Check that the signatures of a set differ in the shapes of their inputs, and only in shapes.
 
-    Raises
-    ------
-    UsageError
-        Two signatures have the same input shapes, or differ in names or types.
+    Raises UsageError: two signatures have the same input shapes, or differ in names or types.
     """
     first = models[0]
     for number, model in enumerate(models):
@@ -66,23 +63,11 @@ def join_set(
     If any part was verified, the joined module is run on the same inputs as each part, and must
     return the same bits.
 
-    Parameters
-    ----------
-    parts : sequence of CompiledModule
-        The modules, whose models passed `check_set`. A single one is returned as it is.
-    target : CpuTarget
-        The CPU that they are compiled for.
-    generations : OneAtATime
-        The code generation, for kernels that pack weights.
-    max_weights : int or None
-        The limit on the packed weights of all parts in sum, in bytes.
-    report : callable
-        A function that is called with the progress of timing plans.
-
-    Raises
-    ------
-    UsageError, ArtifactError
-        See `write_shape_set`.
+    `parts`: the modules, whose models passed `check_set`. A single one is returned as it is.
+    `target`: the CPU that they are compiled for. `generations`: the code generation, for kernels
+    that pack weights. `max_weights`: the limit on the packed weights of all parts in sum, in bytes.
+    `report`: a function that is called with the progress of timing plans. Raises UsageError and
+    ArtifactError: see `write_shape_set`.
     """
     if len(parts) == 1:
         return parts[0]

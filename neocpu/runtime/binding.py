@@ -170,10 +170,7 @@ _OTHERS: Final[dict[str, tuple[Any, ...]]] = {
 def library() -> Any:
     """Return the loaded library, whose functions raise their errors as exceptions.
 
-    Raises
-    ------
-    TargetError
-        The library is missing, or is for another machine.
+    Raises TargetError: the library is missing, or is for another machine.
     """
     try:
         loaded = ctypes.CDLL(os.fspath(LIBRARY))
@@ -205,10 +202,7 @@ def made_by(function: Callable[..., Any], *arguments: Any) -> int:
 def encoded_path(path: str | os.PathLike[str]) -> bytes:
     """Return the path of an artifact as C takes it.
 
-    Raises
-    ------
-    ArtifactError
-        The path has a null byte, which would end it in C.
+    Raises ArtifactError: the path has a null byte, which would end it in C.
     """
     encoded = os.fsencode(path)
     if b"\0" in encoded:

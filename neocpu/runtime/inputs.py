@@ -27,16 +27,8 @@ def check_positional(
 ) -> tuple[Signature, list[AnyArray]]:
     """Check the arrays of a call: one for each input, or a single list or tuple of them.
 
-    Returns
-    -------
-    Signature
-        The signature that they are inputs of, which may be a batch without a plan.
-    list of array
-
-    Raises
-    ------
-    UsageError
-        Their number, or the dtype or shape of one, is not the model's.
+    The signature that they are inputs of, which may be a batch without a plan. Raises UsageError:
+    their number, or the dtype or shape of one, is not the model's.
     """
     specs = signatures.all[0].inputs
     one = values[0] if len(values) == 1 else None
@@ -68,12 +60,8 @@ def check_named(
 ) -> tuple[Signature, list[AnyArray]]:
     """Check arrays given by input name, and return them in graph order, as `check_positional`.
 
-    Raises
-    ------
-    UsageError
-        A name is unknown or missing, or a dtype or shape is not the model's.
-    ArgumentTypeError
-        ``values`` is no mapping.
+    Raises UsageError: a name is unknown or missing, or a dtype or shape is not the model's. Raises
+    ArgumentTypeError: ``values`` is no mapping.
     """
     specs = signatures.all[0].inputs
     if not isinstance(values, Mapping):
@@ -102,15 +90,8 @@ def check_names(
 ) -> None:
     """Check that ``values`` has a value for each specification, and no other.
 
-    Parameters
-    ----------
-    kind, where : str
-        The kind of tensor (``input`` or ``output``), and the beginning of messages.
-
-    Raises
-    ------
-    UsageError
-        A name is unknown or missing.
+    `kind` and `where`: the kind of tensor (``input`` or ``output``), and the beginning of messages.
+    Raises UsageError: a name is unknown or missing.
     """
     names = [spec.name for spec in specs]
     for name in values:
@@ -129,12 +110,8 @@ def check_input(spec: TensorSpec, value: Any) -> AnyArray:
     Nothing is cast: a wrong dtype is more often a forgotten normalisation than intended. Arrays of
     other libraries (DLPack) and buffers are not copied.
 
-    Raises
-    ------
-    UsageError
-        The shape or dtype is not the input's.
-    ArgumentTypeError
-        ``value`` is not an array.
+    Raises UsageError: the shape or dtype is not the input's. Raises ArgumentTypeError: ``value`` is
+    not an array.
     """
     array = _array_of(spec, value)
     check_kind(spec, array.dtype, array.shape)
@@ -150,10 +127,7 @@ def check_kind(spec: TensorSpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -
 
     bfloat16 may be passed as uint16 with the same bits.
 
-    Raises
-    ------
-    UsageError
-        The dtype or shape is not the input's.
+    Raises UsageError: the dtype or shape is not the input's.
     """
     _check_dtype(spec, dtype)
     if shape != spec.shape:

@@ -35,10 +35,7 @@ _DESCR: Final = re.compile(r"[<>=|]?[a-zA-Z?]\d{0,4}")
 class NpyHeader:
     """The properties of an array in a file.
 
-    Attributes
-    ----------
-    fortran : bool
-        Whether the first index runs fastest.
+    `fortran`: whether the first index runs fastest.
     """
 
     dtype: np.dtype[Any]
@@ -54,23 +51,10 @@ class NpyHeader:
 def read_npy(stream: IO[bytes], spec: TensorSpec) -> np.ndarray[Any, Any]:
     """Read an array of an input's dtype and shape; nothing after its last byte is read.
 
-    Parameters
-    ----------
-    stream : file
-        A file open for reading bytes; it need not be seekable.
-    spec : TensorSpec
-
-    Returns
-    -------
-    array
-        An array of the input's dtype, in either byte order, with the file's order of axes.
-
-    Raises
-    ------
-    ValueError
-        The data are not ``.npy``, or are cut short. The message continues a sentence.
-    UsageError
-        The dtype or shape is not the input's.
+    `stream`: a file open for reading bytes; it need not be seekable. An array of the input's dtype,
+    in either byte order, with the file's order of axes. Raises ValueError: the data are not
+    ``.npy``, or are cut short. The message continues a sentence. Raises UsageError: the dtype or
+    shape is not the input's.
     """
     header = read_npy_header(stream)
     check_kind(spec, header.dtype, header.shape)
@@ -80,17 +64,9 @@ def read_npy(stream: IO[bytes], spec: TensorSpec) -> np.ndarray[Any, Any]:
 def read_npy_data(stream: IO[bytes], header: NpyHeader) -> np.ndarray[Any, Any]:
     """Read the array after its header.
 
-    Parameters
-    ----------
-    stream : file
-    header : NpyHeader
-        The header that was read. For an array in C order, it may be changed to fewer rows to read
-        the first ones only.
-
-    Raises
-    ------
-    ValueError
-        The data are cut short. The message continues a sentence.
+    `header`: the header that was read. For an array in C order, it may be changed to fewer rows to
+    read the first ones only. Raises ValueError: the data are cut short. The message continues a
+    sentence.
     """
     dtype, shape = header.dtype, header.shape
     array = aligned_empty(shape[::-1] if header.fortran else shape, dtype)
@@ -104,10 +80,8 @@ def read_npy_data(stream: IO[bytes], header: NpyHeader) -> np.ndarray[Any, Any]:
 def read_npy_header(stream: IO[bytes]) -> NpyHeader:
     """Read the header of an array, and none of its data.
 
-    Raises
-    ------
-    ValueError
-        The data are not ``.npy``, or hold no numbers. The message continues a sentence.
+    Raises ValueError: the data are not ``.npy``, or hold no numbers. The message continues a
+    sentence.
     """
     if stream.read(len(MAGIC)) != MAGIC:
         raise ValueError("not a .npy or .npz file")

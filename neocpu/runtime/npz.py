@@ -15,12 +15,8 @@ _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 def open_archive(file: BinaryIO) -> zipfile.ZipFile:
     """Open an archive for reading.
 
-    Raises
-    ------
-    ValueError, zipfile.BadZipFile
-        The file is no archive, or names more files than any model has inputs.
-    OSError
-        The disk fails.
+    Raises ValueError and zipfile.BadZipFile: the file is no archive, or names more files than any
+    model has inputs. Raises OSError: the disk fails.
     """
     if not zipfile.is_zipfile(file):
         raise ValueError("not a .npy or .npz file")
@@ -32,10 +28,8 @@ def open_archive(file: BinaryIO) -> zipfile.ZipFile:
 def open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     """Open a file of an archive. Only the part that is read is unpacked.
 
-    Raises
-    ------
-    ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile
-        The file cannot be read.
+    Raises ValueError, RuntimeError, NotImplementedError and zipfile.BadZipFile: the file cannot be
+    read.
     """
     if archive.getinfo(name).compress_type not in _METHODS:
         raise ValueError("it is compressed in another way than numpy does")

@@ -18,10 +18,7 @@ from neocpu.runtime.inputs import check_names, describe
 def check_positional_out(specs: Sequence[TensorSpec], out: Any) -> list[AnyArray]:
     """Check one array, or a list or tuple of arrays in graph order.
 
-    Raises
-    ------
-    UsageError
-        Their number is not the model's, or results cannot be written to one.
+    Raises UsageError: their number is not the model's, or results cannot be written to one.
     """
     sequence = list(out) if isinstance(out, list | tuple) else [out]
     if len(sequence) != len(specs):
@@ -36,12 +33,8 @@ def check_positional_out(specs: Sequence[TensorSpec], out: Any) -> list[AnyArray
 def check_named_out(specs: Sequence[TensorSpec], out: Mapping[str, Any]) -> list[AnyArray]:
     """Check arrays given by output name, and return them in graph order.
 
-    Raises
-    ------
-    UsageError
-        A name is unknown or missing, or results cannot be written to an array.
-    ArgumentTypeError
-        ``out`` is no mapping.
+    Raises UsageError: a name is unknown or missing, or results cannot be written to an array.
+    Raises ArgumentTypeError: ``out`` is no mapping.
     """
     if not isinstance(out, Mapping):
         raise ArgumentTypeError("out= must be a mapping from the name of each output to an array")
@@ -52,12 +45,8 @@ def check_named_out(specs: Sequence[TensorSpec], out: Mapping[str, Any]) -> list
 def check_output(spec: TensorSpec, array: Any) -> AnyArray:
     """Return ``array`` if it can take an output; it may have any strides, alignment, byte order.
 
-    Raises
-    ------
-    UsageError
-        Its shape or dtype is not the output's, or it is read-only.
-    ArgumentTypeError
-        It is no numpy array.
+    Raises UsageError: its shape or dtype is not the output's, or it is read-only. Raises
+    ArgumentTypeError: it is no numpy array.
     """
     if not isinstance(array, np.ndarray):
         raise ArgumentTypeError(

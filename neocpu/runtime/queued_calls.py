@@ -20,16 +20,7 @@ Job = Callable[[], object]
 class QueuedCalls:
     """A queue of calls. Threads that make them start with the first call.
 
-    Parameters
-    ----------
-    name : str
-        The name of the threads.
-    threads : int
-        The number of threads. Calls begin in order, and as many run at once.
-
-    In a child of the process that made the queue there are no such threads: nothing can be
-    submitted, and there is nothing to wait for. Locks are not touched there, because another thread
-    may have locked them when the process forked.
+    `threads`: the number of threads. Calls begin in order, and as many run at once.
     """
 
     __slots__ = ("_alive", "_count", "_jobs", "_lock", "_name", "_process", "_stopped", "_threads")
@@ -47,10 +38,7 @@ class QueuedCalls:
     def submit(self, call: Callable[[], T]) -> Future[T] | None:
         """Queue a call. A cancelled call is dropped at once, because its inputs may be large.
 
-        Returns
-        -------
-        concurrent.futures.Future or None
-            None if the queue is ended, or in another process.
+        None if the queue is ended, or in another process.
         """
         from concurrent.futures import Future  # here, because that takes 5 ms
 

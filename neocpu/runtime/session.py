@@ -45,15 +45,8 @@ def open_session(
 ) -> Session:
     """Load a model, to run on a pool.
 
-    Parameters
-    ----------
-    source, verify, hugepages
-        Parameters of `neocpu.load`.
-
-    Raises
-    ------
-    ArtifactError, TargetError, UsageError
-        Errors of `neocpu.load`.
+    `source`, `verify` and `hugepages`: parameters of `neocpu.load`. Raises ArtifactError,
+    TargetError and UsageError: errors of `neocpu.load`.
     """
     core = library()
     used = pool.handle  # keeps the pool alive during loading; the model then keeps its threads
@@ -71,15 +64,9 @@ def open_session(
 class Session:
     """A loaded model, freed with the last reference to it. `open_session` makes one.
 
-    Attributes
-    ----------
-    name : str
-    signatures : SignatureSet
-        The inputs and outputs of calls.
-    metadata : bytes
-        The header, in JSON.
-    packing_seconds : float
-        Seconds of loading spent on packing weights that the file lacks in the packing of kernels.
+    `signatures`: the inputs and outputs of calls. `metadata`: the header, in JSON.
+    `packing_seconds`: seconds of loading spent on packing weights that the file lacks in the
+    packing of kernels.
     """
 
     __slots__ = (
@@ -129,10 +116,8 @@ class Session:
 
         The two share the weights and their check. Each has its own arena.
 
-        Raises
-        ------
-        UsageError
-            This is a child of the process that loaded the model, or the pool is closed.
+        Raises UsageError: this is a child of the process that loaded the model, or the pool is
+        closed.
         """
         used, mine = pool.handle, self._handle
         options = Options(pool=used.address)
@@ -144,27 +129,11 @@ class Session:
     ) -> tuple[AnyArray, ...]:
         """Run the model once, from any thread. Runs on one pool take turns.
 
-        Parameters
-        ----------
-        number : int
-            The number of the signature.
-        inputs : sequence of array
-            Inputs in graph order, with the signature's shapes, in any strides, alignment and byte
-            order.
-        out : sequence of array, optional
-            Arrays for outputs in graph order, with the signature's shapes and dtypes. They may
-            overlap inputs.
-
-        Returns
-        -------
-        tuple of array
-            Outputs in graph order, with the rows that count: new arrays, or ``out`` and views of
-            it.
-
-        Raises
-        ------
-        ArtifactError, UsageError, NeoCPUError
-            An error of a module's call.
+        `number`: the number of the signature. `inputs`: inputs in graph order, with the signature's
+        shapes, in any strides, alignment and byte order. `out`: arrays for outputs in graph order,
+        with the signature's shapes and dtypes. They may overlap inputs. Outputs in graph order,
+        with the rows that count: new arrays, or ``out`` and views of it. Raises ArtifactError,
+        UsageError and NeoCPUError: an error of a module's call.
         """
         signature = self.signatures.all[number]
         read = _readable(signature.inputs, inputs, out)
@@ -200,22 +169,15 @@ class Session:
     def verify(self) -> None:
         """Wait for the check of the weights, if there is one.
 
-        Raises
-        ------
-        ArtifactError
-            The weights are damaged.
-        UsageError
-            This is a child of the process that loaded the model.
+        Raises ArtifactError: the weights are damaged. Raises UsageError: this is a child of the
+        process that loaded the model.
         """
         self._core.neocpu_verify(self._handle.address)
 
     def start_trace(self) -> None:
         """Record runs from now on; drop earlier records.
 
-        Raises
-        ------
-        UsageError
-            This is a child of the process that loaded the model.
+        Raises UsageError: this is a child of the process that loaded the model.
         """
         with self._tracing:
             self._core.neocpu_trace_start(self._handle.address)
@@ -223,12 +185,8 @@ class Session:
     def stop_trace(self) -> tuple[TraceEvent, ...]:
         """Stop recording; return the events in the order in which they began.
 
-        Raises
-        ------
-        UsageError
-            Nothing was being recorded, or this is a child of the process that loaded the model.
-        NeoCPUError
-            There was too little memory.
+        Raises UsageError: nothing was being recorded, or this is a child of the process that loaded
+        the model. Raises NeoCPUError: there was too little memory.
         """
         from neocpu.runtime.timeline import TraceEvent
 
@@ -290,12 +248,8 @@ def delivered(
 ) -> tuple[AnyArray, ...]:
     """Return the outputs of a run, in ``out`` if that is given.
 
-    Parameters
-    ----------
-    written : sequence of array
-        The arrays that `writable` returned.
-    rows : sequence of int
-        The number of rows that count, for bounded outputs.
+    `written`: the arrays that `writable` returned. `rows`: the number of rows that count, for
+    bounded outputs.
     """
     results = []
     for position, (spec, array) in enumerate(zip(specs, written, strict=True)):

@@ -34,23 +34,8 @@ WORTH: Final = 1.03
 class StreamPools:
     """A pool of threads for each stream, and the streams that are free.
 
-    Parameters
-    ----------
-    streams : int
-        The number of pools.
-    threads : int, optional
-        The threads of each pool. By default pools share the CPUs evenly.
-
-    Attributes
-    ----------
-    pools : tuple of ThreadPool
-    threads : int
-        The threads of each pool.
-
-    Raises
-    ------
-    UsageError
-        There is not at least one stream, there are far more than CPUs, or an error of `ThreadPool`.
+    `threads`: the threads of each pool. By default pools share the CPUs evenly. Raises UsageError:
+    there is not at least one stream, there are far more than CPUs, or an error of `ThreadPool`.
     """
 
     def __init__(self, streams: int, threads: int | None = None) -> None:
@@ -86,10 +71,7 @@ class StreamPools:
     def submit(self, function: Callable[[], T]) -> Future[T]:
         """Queue a function and return at once: as many are called at once as there are streams.
 
-        Raises
-        ------
-        UsageError
-            The pools are closed, or were made before this process forked.
+        Raises UsageError: the pools are closed, or were made before this process forked.
         """
         future = self._queue.submit(function)
         if future is None:
@@ -114,16 +96,7 @@ class StreamPools:
 class StreamedSession:
     """A loaded model that several threads can run at once, used like a `Session`.
 
-    Parameters
-    ----------
-    session : Session
-        The session on the first pool. Those on other pools share its weights.
-    pools : StreamPools
-
-    Attributes
-    ----------
-    streams : tuple of Session
-        One for each stream.
+    `session`: the session on the first pool. Those on other pools share its weights.
     """
 
     def __init__(self, session: Session, pools: StreamPools) -> None:
@@ -142,12 +115,7 @@ class StreamedSession:
             return self.streams[position].run(number, inputs, out)
 
     def stream(self, pool: ThreadPool) -> NoReturn:
-        """Raise an error, because this needs a module of one stream.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Raise an error, because this needs a module of one stream."""
         raise UsageError("a module of several streams makes no other: load it with streams=1")
 
     def verify(self) -> None:
@@ -155,12 +123,7 @@ class StreamedSession:
         self.streams[0].verify()
 
     def start_trace(self) -> NoReturn:
-        """Raise an error, because this needs a module of one stream.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Raise an error, because this needs a module of one stream."""
         raise UsageError("a module of several streams is not traced: load it with streams=1")
 
     def stop_trace(self) -> tuple[TraceEvent, ...]:
@@ -173,10 +136,7 @@ def open_streams(
 ) -> tuple[StreamedSession, StreamPools]:
     """Load a model on so many streams; see `StreamPools`.
 
-    Raises
-    ------
-    ArtifactError, TargetError, UsageError
-        Errors of `neocpu.load`.
+    Raises ArtifactError, TargetError and UsageError: errors of `neocpu.load`.
     """
     pools = StreamPools(streams, threads)
     try:
@@ -193,10 +153,7 @@ def planned_streams(source: Source, threads: int | None) -> tuple[int, int] | No
     The CPUs this process may use are divided into streams of ``threads``, by default those that a
     call was planned for. The result is None for an artifact planned for the time of one call.
 
-    Raises
-    ------
-    ArtifactError, TargetError, UsageError
-        Errors of `neocpu.load`.
+    Raises ArtifactError, TargetError and UsageError: errors of `neocpu.load`.
     """
     session, pools = open_streams(source, 1, 1, verify=False, hugepages=False)
     pools.close()
@@ -213,10 +170,7 @@ def fastest_streams(source: Source, threads: int | None, *, hugepages: bool) -> 
     Powers of two are tried, up to a stream for each CPU (or for each ``threads`` of them). More
     streams are taken only if they make 3 % more calls.
 
-    Raises
-    ------
-    ArtifactError, TargetError, UsageError
-        Errors of `neocpu.load`.
+    Raises ArtifactError, TargetError and UsageError: errors of `neocpu.load`.
     """
     most = max(1, usable_cpus() // (threads or 1))
     best, calls = 1, 0.0

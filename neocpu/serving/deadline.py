@@ -12,11 +12,7 @@ class Deadline:
     It has one timer, which checks when it ends whether the deadline was put off. To make and cancel
     a timer in each step of each request would take longer than to look at the clock.
 
-    Parameters
-    ----------
-    loop : asyncio.AbstractEventLoop
-    late : callable
-        The function to call. It may set another deadline.
+    `late`: the function to call. It may set another deadline.
     """
 
     __slots__ = ("_end", "_late", "_loop", "_timer")

@@ -27,10 +27,7 @@ CLOSING: Final = ("Connection", "close")
 class InferRoute:
     """Answers the requests of a route with the parameters ``name`` and maybe ``version``.
 
-    Raises
-    ------
-    RequestError
-        The request is refused; nothing has been sent yet.
+    Raises RequestError: the request is refused; nothing has been sent yet.
     """
 
     def __init__(self, server: InferenceServer) -> None:
@@ -79,10 +76,7 @@ class InferRoute:
 async def body_of(receive: Receive) -> AsyncIterator[bytes]:
     """Yield the pieces of a request's body as they come.
 
-    Raises
-    ------
-    AbandonedError
-        The client goes away before the end.
+    Raises AbandonedError: the client goes away before the end.
     """
     more = True
     while more:
@@ -97,10 +91,7 @@ async def body_of(receive: Receive) -> AsyncIterator[bytes]:
 def number_of_bytes(headers: Mapping[bytes, bytes], name: str) -> int | None:
     """Return the number in a header; None if there is no such header.
 
-    Raises
-    ------
-    RequestError
-        The value is no number.
+    Raises RequestError: the value is no number.
     """
     text = headers.get(name.lower().encode())
     if text is None:

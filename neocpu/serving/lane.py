@@ -17,10 +17,7 @@ T = TypeVar("T")
 class Worker:
     """A thread pool that runs one call at a time, of any model.
 
-    Attributes
-    ----------
-    pending : int
-        The number of unfinished calls.
+    `pending`: the number of unfinished calls.
     """
 
     __slots__ = ("_finished", "_lock", "pending", "pool")

@@ -27,11 +27,7 @@ OpenModel: TypeAlias = Callable[[ModelEntry], ServedModel]
 class Reload:
     """The outcome of loading a changed file.
 
-    Attributes
-    ----------
-    entry : ModelEntry
-    problem : str or None
-        The reason that it cannot be loaded; the former model then goes on serving.
+    `problem`: the reason that it cannot be loaded; the former model then goes on serving.
     """
 
     entry: ModelEntry
@@ -43,12 +39,8 @@ class LoadedModels:
 
     `start` and `close` block. All other methods belong to one event loop.
 
-    Parameters
-    ----------
-    models : iterable of ModelEntry
-        The models. No other file is ever loaded.
-    open_model : callable
-        A function that loads a model. Other threads call it.
+    `models`: the models. No other file is ever loaded. `open_model`: a function that loads a model.
+    Other threads call it.
     """
 
     def __init__(self, models: Iterable[ModelEntry], open_model: OpenModel) -> None:
@@ -64,10 +56,7 @@ class LoadedModels:
     def start(self) -> None:
         """Load all models.
 
-        Raises
-        ------
-        NeoCPUError
-            The error of `neocpu.load` for the first model that cannot be loaded.
+        Raises NeoCPUError: the error of `neocpu.load` for the first model that cannot be loaded.
         """
         for entry in self.entries:
             self._loaded[entry.name][entry.version] = self._open(entry)
@@ -92,12 +81,8 @@ class LoadedModels:
     def find(self, name: str, version: str | None = None) -> ServedModel:
         """Return a model, by default in its latest version.
 
-        Raises
-        ------
-        UnknownModelError
-            There is no model with this name or version.
-        UnavailableError
-            The model is unloaded.
+        Raises UnknownModelError: there is no model with this name or version. Raises
+        UnavailableError: the model is unloaded.
         """
         known = self._versions(name)
         if version is not None and version not in known:
@@ -114,10 +99,7 @@ class LoadedModels:
     def metadata(self, name: str, version: str | None) -> JsonObject:
         """Return the protocol's description of a model.
 
-        Raises
-        ------
-        UnknownModelError, UnavailableError
-            An error of `find`.
+        Raises UnknownModelError and UnavailableError: an error of `find`.
         """
         model = self.find(name, version)
         versions = [version] if version else sorted(self._loaded[name], key=int)
@@ -140,12 +122,8 @@ class LoadedModels:
 
         The former model answers the requests that were accepted before.
 
-        Raises
-        ------
-        UnknownModelError
-            There is no model with this name.
-        LoadError
-            A file cannot be loaded; the former model goes on serving.
+        Raises UnknownModelError: there is no model with this name. Raises LoadError: a file cannot
+        be loaded; the former model goes on serving.
         """
         self._versions(name)
         async with self._changing:
@@ -160,10 +138,7 @@ class LoadedModels:
     async def unload(self, name: str) -> None:
         """Take no more requests for a model, answer those accepted, and free its memory.
 
-        Raises
-        ------
-        UnknownModelError
-            There is no model with this name.
+        Raises UnknownModelError: there is no model with this name.
         """
         self._versions(name)
         async with self._changing:
@@ -193,10 +168,7 @@ class LoadedModels:
     def _versions(self, name: str) -> Sequence[str]:
         """Return the versions of a model, loaded or not.
 
-        Raises
-        ------
-        UnknownModelError
-            There is no model with this name.
+        Raises UnknownModelError: there is no model with this name.
         """
         if name not in self._loaded:
             hint = did_you_mean(name[:128], self._loaded)

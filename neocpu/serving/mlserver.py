@@ -52,10 +52,7 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
     async def load(self) -> bool:
         """Load the model and warm it up.
 
-        Raises
-        ------
-        NeoCPUError
-            An error of `neocpu.load`, or the settings are wrong.
+        Raises NeoCPUError: an error of `neocpu.load`, or the settings are wrong.
         """
         uri = await get_model_uri(self.settings)
         entry = ModelEntry(self.name, Path(uri), self.version or FIRST_VERSION)
@@ -70,10 +67,7 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Answer a request.
 
-        Raises
-        ------
-        MLServerError
-            The request is refused; the error has the HTTP status.
+        Raises MLServerError: the request is refused; the error has the HTTP status.
         """
         model = self._model
         if model is None:

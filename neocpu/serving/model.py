@@ -43,21 +43,11 @@ Departure: TypeAlias = Callable[[], Coroutine[Any, Any, None] | asyncio.Future[N
 class ServedModel:
     """One version of a model, with a module for each worker.
 
-    Attributes
-    ----------
-    entry : ModelEntry
-    ready : bool
-        Whether it is warmed up and open.
-    signatures : tuple of Signature
-        The signatures of requests. They are ``bounded`` if requests may have any number of rows.
-    request_values : int
-        The most values in the JSON of a request.
-    request_bytes : int
-        The most bytes of a request that is not padded.
-    answer_bytes : int
-        The least bytes of an answer, roughly.
-    joint_rows : int
-        The most rows of requests that are computed jointly; 1 if each request runs alone.
+    `ready`: whether it is warmed up and open. `signatures`: the signatures of requests. They are
+    ``bounded`` if requests may have any number of rows. `request_values`: the most values in the
+    JSON of a request. `request_bytes`: the most bytes of a request that is not padded.
+    `answer_bytes`: the least bytes of an answer, roughly. `joint_rows`: the most rows of requests
+    that are computed jointly; 1 if each request runs alone.
     """
 
     def __init__(
@@ -70,19 +60,10 @@ class ServedModel:
     ) -> None:
         """Load the artifact and warm it up.
 
-        Parameters
-        ----------
-        workers : sequence of Worker
-            Workers that all models share.
-        queue : int
-            The most requests that wait, besides those that run: one or a batch on each worker.
-        batching : Batching, optional
-            Options for computing requests jointly, if the model has plans for several rows.
-
-        Raises
-        ------
-        NeoCPUError
-            An error of `neocpu.load`, or the rows of a batch are not independent.
+        `workers`: workers that all models share. `queue`: the most requests that wait, besides
+        those that run: one or a batch on each worker. `batching`: options for computing requests
+        jointly, if the model has plans for several rows. Raises NeoCPUError: an error of
+        `neocpu.load`, or the rows of a batch are not independent.
         """
         self.entry = entry
         self.ready = False
@@ -127,10 +108,8 @@ class ServedModel:
 
         Enter the context before the body is read, and leave it with the answer.
 
-        Raises
-        ------
-        RequestError
-            All places are taken, the model is closed or cannot run, or the block raises the error.
+        Raises RequestError: all places are taken, the model is closed or cannot run, or the block
+        raises the error.
         """
         code = 500
         try:
@@ -160,19 +139,9 @@ class ServedModel:
 
         A request that still waits is cancelled with its task.
 
-        Parameters
-        ----------
-        signature : int
-            The number of the inputs' signature among `signatures`.
-        inputs : mapping of str to array
-            The inputs as `Module.run` takes them.
-        gone : callable, optional
-            A function that returns a future of the client's departure, which cancels the request.
-
-        Raises
-        ------
-        AbandonedError
-            The client went away first.
+        `signature`: the number of the inputs' signature among `signatures`. `inputs`: the inputs as
+        `Module.run` takes them. `gone`: a function that returns a future of the client's departure,
+        which cancels the request. Raises AbandonedError: the client went away first.
         """
         if (batcher := self._batchers[signature]) is not None:
             answer = batcher.submit(inputs, asyncio.get_running_loop().call_later)

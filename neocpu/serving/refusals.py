@@ -10,12 +10,7 @@ from neocpu.foundation.errors import NeoCPUError
 class RequestError(NeoCPUError):
     """A request that cannot be answered. The client gets the message.
 
-    Attributes
-    ----------
-    status : int
-        HTTP status code.
-    retry_after : int or None
-        Seconds after which another try makes sense.
+    `status`: HTTP status code. `retry_after`: seconds after which another try makes sense.
     """
 
     status: ClassVar[int] = 400

@@ -88,19 +88,10 @@ class Limits:
 class InferCall:
     """The parts of an inference request besides its body.
 
-    Attributes
-    ----------
-    model : str
-    version : str or None
-        The version of the model; None is the latest.
-    length : int or None
-        Content-Length; None if the body is chunked.
-    json_bytes : int or None
-        Inference-Header-Content-Length.
-    is_picture : bool
-        Whether Content-Type declares the body a picture.
-    rest : callable or None
-        A function that reads the body after its first chunk into given memory.
+    `version`: the version of the model; None is the latest. `length`: Content-Length; None if the
+    body is chunked. `json_bytes`: Inference-Header-Content-Length. `is_picture`: whether
+    Content-Type declares the body a picture. `rest`: a function that reads the body after its first
+    chunk into given memory.
     """
 
     model: str
@@ -141,10 +132,7 @@ class InferenceServer:
     def start(self) -> None:
         """Load all models and warm them up, unless that was done.
 
-        Raises
-        ------
-        NeoCPUError
-            The error of `neocpu.load` for the first model that cannot be loaded.
+        Raises NeoCPUError: the error of `neocpu.load` for the first model that cannot be loaded.
         """
         if self._workers:
             return
@@ -177,10 +165,8 @@ class InferenceServer:
     async def load(self, name: str) -> None:
         """Reload a model from its files: see `LoadedModels.load`.
 
-        Raises
-        ------
-        RequestError
-            Clients may not do that, the server shuts down, or `LoadedModels.load` fails.
+        Raises RequestError: clients may not do that, the server shuts down, or `LoadedModels.load`
+        fails.
         """
         self._check_control()
         await self.models.load(name)
@@ -188,10 +174,8 @@ class InferenceServer:
     async def unload(self, name: str) -> None:
         """Free a model: see `LoadedModels.unload`.
 
-        Raises
-        ------
-        RequestError
-            Clients may not do that, the server shuts down, or `LoadedModels.unload` fails.
+        Raises RequestError: clients may not do that, the server shuts down, or
+        `LoadedModels.unload` fails.
         """
         self._check_control()
         await self.models.unload(name)
@@ -204,23 +188,9 @@ class InferenceServer:
     ) -> tuple[InferResponse, Share]:
         """Answer an inference request.
 
-        Parameters
-        ----------
-        chunks : async iterator of bytes
-            The body. It is read only if the request is admitted.
-        gone : callable
-            A function called once the body is read; see `Departure`.
-
-        Returns
-        -------
-        InferResponse
-        Share
-            The response's share of the bytes in flight. Close it once the response is sent.
-
-        Raises
-        ------
-        RequestError
-            The request is refused.
+        `chunks`: the body. It is read only if the request is admitted. `gone`: a function called
+        once the body is read; see `Departure`. The response's share of the bytes in flight. Close
+        it once the response is sent. Raises RequestError: the request is refused.
         """
         model = self.models.find(call.model, call.version)
         if self.draining:

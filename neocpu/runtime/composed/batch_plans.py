@@ -50,13 +50,6 @@ def time_plans(run: Run, inputs: Sequence[TensorSpec], sizes: Collection[int]) -
 
     Plans are called in turns, after one call of each. The seconds are medians: minima would favour
     short runs, because a short run is more likely to have the machine to itself.
-
-    Parameters
-    ----------
-    inputs : sequence of TensorSpec
-        The inputs, with any number of rows.
-    sizes : collection of int
-        The rows of the plans.
     """
     from statistics import median  # here, because that takes 3 ms
 

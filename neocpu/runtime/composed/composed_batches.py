@@ -50,10 +50,6 @@ class ComposedBatches:
     """Runs batches of any size by plans that were measured when they were compiled.
 
     Plans that were not are measured when the first batch without a plan comes.
-
-    Parameters
-    ----------
-    session : Session or StreamedSession
     """
 
     def __init__(self, session: Runner) -> None:
@@ -78,10 +74,7 @@ class ComposedBatches:
     ) -> tuple[AnyArray, ...]:
         """Run a batch by its own plan or by those that it is composed of, as `Session.run` does.
 
-        Raises
-        ------
-        UsageError
-            Rows were not proven to be independent, or an error of a module's call.
+        Raises UsageError: rows were not proven to be independent, or an error of a module's call.
         """
         if not self.does(signature):
             assert signature.number is not None
@@ -187,13 +180,7 @@ def _reason_against(plans: Mapping[int, ArtifactHeader], signature: Signature) -
 class _Plans:
     """Plans that differ only in their rows.
 
-    Attributes
-    ----------
-    numbers : mapping of int to int
-        Numbers of their signatures, by their rows.
-    runs : FastestRuns
-    numbered : tuple
-        The header's ``numbered``.
+    `numbers`: numbers of their signatures, by their rows. `numbered`: the header's ``numbered``.
     """
 
     numbers: Mapping[int, int]

@@ -25,19 +25,9 @@ def compositions(
     to spare. This is a dynamic program over the rows left after the first run. Among compositions
     of equal time, it takes one with the fewest runs.
 
-    Parameters
-    ----------
-    seconds : mapping of int to float
-        Seconds of a run, by the rows of its plan. All are above 0, and there is at least one.
-    most : int
-        The most rows.
-    spare : bool
-        Whether runs may have rows to spare. If not, there must be a plan of one row.
-
-    Returns
-    -------
-    tuple of tuple of int
-        The runs for n rows at position n. Every run has at least one row to compute.
+    `seconds`: seconds of a run, by the rows of its plan. All are above 0, and there is at least
+    one. `spare`: whether runs may have rows to spare. If not, there must be a plan of one row. The
+    runs for n rows at position n. Every run has at least one row to compute.
     """
     assert seconds
     assert spare or 1 in seconds
@@ -60,10 +50,7 @@ class FastestRuns:
 
     A larger batch with a plan of its own uses that plan unless other plans take less time.
 
-    Parameters
-    ----------
-    seconds, spare
-        Parameters of `compositions`.
+    `seconds` and `spare`: parameters of `compositions`.
     """
 
     def __init__(self, seconds: Mapping[int, float], *, spare: bool = True) -> None:

@@ -54,10 +54,8 @@ class Guard:
     def raise_finding(self) -> None:
         """Raise the error that was found since the last call of this, if any.
 
-        Raises
-        ------
-        GuardError
-            A kernel wrote outside its arguments, or its results depend on memory outside them.
+        Raises GuardError: a kernel wrote outside its arguments, or its results depend on memory
+        outside them.
         """
         error, self._finding = self._finding, None
         if error is not None:
@@ -75,10 +73,7 @@ class Guard:
     def check(self, kernel: Kernel, arguments: Any) -> None:
         """Call a kernel twice on guarded copies of its arguments, and write its results.
 
-        Raises
-        ------
-        GuardError
-            See `raise_finding`.
+        Raises GuardError: see `raise_finding`.
         """
         name = kernel.name.decode()
 
@@ -131,14 +126,8 @@ class Guard:
 class _Span:
     """The bytes of one tensor of a call, or of several that overlap.
 
-    Attributes
-    ----------
-    start, stop : int
-        Addresses.
-    is_constant : bool
-        Whether kernels may only read them.
-    tensors : tuple of (int, Tensor)
-        The tensors, with their numbers among the arguments.
+    `start` and `stop`: addresses. `is_constant`: whether kernels may only read them. `tensors`: the
+    tensors, with their numbers among the arguments.
     """
 
     start: int

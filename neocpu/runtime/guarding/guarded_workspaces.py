@@ -17,12 +17,8 @@ A kernel may ask for a larger one in each of 100,000 tasks, and use a page of it
 class Workspaces:
     """Lends workspaces to the kernels of one model, which call it from any thread.
 
-    Attributes
-    ----------
-    edge : str
-        The edge at which new workspaces meet inaccessible pages.
-    allocate, release : functions of C
-        Callbacks for kernels. They must be kept as long as kernels may call them.
+    `edge`: the edge at which new workspaces meet inaccessible pages. `allocate` and `release`:
+    callbacks for kernels. They must be kept as long as kernels may call them.
     """
 
     def __init__(self) -> None:

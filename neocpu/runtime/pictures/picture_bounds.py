@@ -26,12 +26,8 @@ _TILE_WIDTH, _TILE_LENGTH, _BITS_PER_SAMPLE = 322, 323, 258
 class Placement:
     """The part of a picture that is resized, and its new size.
 
-    Attributes
-    ----------
-    box : tuple of float
-        Left, top, right and bottom of the part, in pixels.
-    size : tuple of int
-        Width and height of the resized part. It is smaller than the picture where the rest is grey.
+    `box`: left, top, right and bottom of the part, in pixels. `size`: width and height of the
+    resized part. It is smaller than the picture where the rest is grey.
     """
 
     box: tuple[float, float, float, float]
@@ -41,10 +37,7 @@ class Placement:
 def place(given: tuple[int, int], wanted: tuple[int, int], fit: str) -> Placement:
     """Return how a picture is fitted. Sizes are width and height.
 
-    Parameters
-    ----------
-    fit : str
-        One of `neocpu.foundation.option_words.FITS`.
+    `fit`: one of `neocpu.foundation.option_words.FITS`.
     """
     width, height = given
     ratio = wanted[0] / wanted[1]
@@ -83,12 +76,7 @@ def resize_bytes(placement: Placement, wanted: tuple[int, int], mode: str) -> in
 def decoder_bytes(image: Any, scans: int) -> int:
     """Return the bytes that the decoder of an open image allocates besides the image.
 
-    Parameters
-    ----------
-    image : PIL.ImageFile.ImageFile
-        Its header is read, and nothing is decoded yet.
-    scans : int
-        The number of scans of a JPEG.
+    `image`: its header is read, and nothing is decoded yet. `scans`: the number of scans of a JPEG.
     """
     pixels: int = image.width * image.height
     if image.format in ("JPEG", "MPO"):

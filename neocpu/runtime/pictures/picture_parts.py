@@ -33,10 +33,7 @@ class CountedReads(io.BytesIO):
     def read(self, size: int | None = -1, /) -> bytes:
         """Read from the file, like any other.
 
-        Raises
-        ------
-        ValueError
-            The head of the file takes too many reads.
+        Raises ValueError: the head of the file takes too many reads.
         """
         if self._left is not None:
             if self._left == 0:
@@ -53,10 +50,6 @@ def check_tags(file: bytes | memoryview) -> None:
     """Refuse a TIFF with a tag that has more values than its meaning allows or any picture needs.
 
     All else, even a damaged file, is left to the decoder.
-
-    Raises
-    ------
-    ValueError
     """
     order = {b"II": "<", b"MM": ">"}.get(bytes(file[:2]))
     if order is None or len(file) < 16:

@@ -15,10 +15,7 @@ from neocpu.runtime.signatures import Signature
 def batch_of(path: Path, signature: Signature) -> int:
     """Return the number of rows that a plan computes at a time, which may be one.
 
-    Raises
-    ------
-    UnsupportedError
-        The tensors do not agree on the batch.
+    Raises UnsupportedError: the tensors do not agree on the batch.
     """
     rows = {spec.shape[0] if spec.shape else 0 for spec in signature.inputs}
     if rows == {1}:
@@ -35,10 +32,7 @@ def batch_of(path: Path, signature: Signature) -> int:
 def batches_of(path: Path, signatures: Sequence[Signature]) -> list[dict[int, Signature]]:
     """Return signatures by their rows, in groups that differ only in rows.
 
-    Raises
-    ------
-    UnsupportedError
-        See `batch_of`.
+    Raises UnsupportedError: see `batch_of`.
     """
     found: dict[tuple[tuple[int, ...], ...], dict[int, Signature]] = {}
     for each in signatures:
@@ -75,10 +69,7 @@ def any_rows(signature: Signature, most: int) -> Signature:
 def check_row_independent(path: Path, plans: Sequence[ArtifactHeader]) -> None:
     """Check that the outputs of a row depend neither on other rows nor on the plan.
 
-    Raises
-    ------
-    UnsupportedError
-        The compiler did not prove it.
+    Raises UnsupportedError: the compiler did not prove it.
     """
     if (reason := mixing(plans)) is not None:
         raise UnsupportedError(

@@ -49,12 +49,8 @@ class Runs(Protocol):
 class Batching:
     """The options for gathering requests.
 
-    Attributes
-    ----------
-    most : int
-        The most rows of a batch, and of a request.
-    delay : float
-        Seconds that a request may wait for others while a worker is free.
+    `most`: the most rows of a batch, and of a request. `delay`: seconds that a request may wait for
+    others while a worker is free.
     """
 
     most: int
@@ -64,15 +60,7 @@ class Batching:
 def check_delay(seconds: float, name: str) -> float:
     """Check and return the seconds that requests wait for others.
 
-    Parameters
-    ----------
-    name : str
-        The name of the setting.
-
-    Raises
-    ------
-    UsageError
-        The delay is longer than `MOST_DELAY`.
+    `name`: the name of the setting. Raises UsageError: the delay is longer than `MOST_DELAY`.
     """
     if seconds > MOST_DELAY:
         raise UsageError(
@@ -85,12 +73,8 @@ def check_delay(seconds: float, name: str) -> float:
 class _Request:
     """A request, with rows that wait, are computed, or are done.
 
-    Attributes
-    ----------
-    taken, pending : int
-        Number of rows that runs have taken, and of rows that are not computed yet.
-    outputs : dict of str to array
-        The answer so far, for a request that several runs compute.
+    `taken` and `pending`: number of rows that runs have taken, and of rows that are not computed
+    yet. `outputs`: the answer so far, for a request that several runs compute.
     """
 
     __slots__ = ("answer", "came", "inputs", "number", "outputs", "pending", "rows", "taken")
@@ -115,12 +99,8 @@ class _Request:
 class _Part:
     """Rows of a request that a run computes.
 
-    Attributes
-    ----------
-    start, count : int
-        The first row in the request, and the number of rows.
-    place : int
-        The first row in the batch.
+    `start` and `count`: the first row in the request, and the number of rows. `place`: the first
+    row in the batch.
     """
 
     request: _Request
@@ -142,17 +122,9 @@ class _Part:
 class Batcher:
     """The rows that wait for one model, and its runs on all workers. Any thread may use it.
 
-    Parameters
-    ----------
-    modules : sequence
-        One module for each worker. It takes batches with the rows of any plan, and the rows of a
-        batch are independent.
-    workers : sequence of Worker
-        Workers, perhaps shared with other models, whose calls take turns with this one's runs.
-    seconds : mapping of int to float
-        Seconds of a run, by the rows of its plan.
-    batching : Batching
-    metrics : ModelMetrics
+    `modules`: one module for each worker. It takes batches with the rows of any plan, and the rows
+    of a batch are independent. `workers`: workers, perhaps shared with other models, whose calls
+    take turns with this one's runs. `seconds`: seconds of a run, by the rows of its plan.
     """
 
     def __init__(
@@ -186,23 +158,10 @@ class Batcher:
     def submit(self, inputs: Tensors, later: Later) -> Future[dict[str, AnyArray]]:
         """Queue a request.
 
-        Parameters
-        ----------
-        inputs : mapping of str to array
-            Inputs with the same first extent. They must not change until the answer is there.
-        later : callable
-            A function that calls another one after a delay.
-
-        Returns
-        -------
-        concurrent.futures.Future
-            The outputs by name, with as many rows, or the error that its run raises. It may be
-            cancelled until a run takes some of the rows.
-
-        Raises
-        ------
-        UsageError
-            The batcher is closed.
+        `inputs`: inputs with the same first extent. They must not change until the answer is there.
+        `later`: a function that calls another one after a delay. The outputs by name, with as many
+        rows, or the error that its run raises. It may be cancelled until a run takes some of the
+        rows. Raises UsageError: the batcher is closed.
         """
         with self._lock:
             if self._closing:  # its run would be queued on workers that may close
