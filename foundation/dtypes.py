@@ -17,8 +17,7 @@ class DType:
     """An element type that inputs, outputs, weights and tensors between kernels may have.
 
     `name`: the name in numpy and TVM: ``float32``. numpy knows ``bfloat16`` only by an extension.
-    `bits`: bits of an element in memory. `datatype`: the name in the Open Inference Protocol:
-    ``FP32``.
+    `datatype`: the name in the Open Inference Protocol: ``FP32``.
     """
 
     name: str

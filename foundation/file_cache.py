@@ -37,8 +37,8 @@ _KEPT: Final = 0.75
 class FileCache:
     """A folder of entries, which is made with the first entry.
 
-    `folder`: the folder. Files whose names are not those of entries are left alone. `limit`: the
-    most bytes of all entries. The least recently used are deleted first.
+    Files whose names are not those of entries are left alone. `limit`: the most bytes of all
+    entries. The least recently used are deleted first.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:

@@ -33,10 +33,7 @@ _NO_ANONYMOUS_FILES: Final = (errno.EISDIR, errno.EOPNOTSUPP, errno.ENOENT, errn
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the list of files in ``folder``, so that a new or renamed one survives a crash.
-
-    Raises OSError: the folder is missing or the disk fails.
-    """
+    """Sync the list of files in ``folder``, so that a new or renamed one survives a crash."""
     stream = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(stream)
@@ -112,9 +109,7 @@ def check_destination(
 ) -> None:
     """Check that a file can be written at ``path``, before spending minutes on its content.
 
-    `path`: the destination; None if nothing will be written. `option`: the option that chooses the
-    path on the command line, for messages. `others`: the files that `refuse_overwriting` protects.
-    Raises UsageError and ArtifactError: `replacing` or `refuse_overwriting` would raise it.
+    `others`: the files that `refuse_overwriting` protects.
     """
     if path is None:
         return
@@ -140,9 +135,8 @@ def refuse_overwriting(
 
     The files beside a model that hold its weights are protected too.
 
-    `option`: the option that chooses the path on the command line, for messages. `others`: the
-    files to protect. A str may also be the name of a network; it counts if there is a file of that
-    name. Raises UsageError: writing to ``path`` would overwrite one of them.
+    `others`: the files to protect. A str may also be the name of a network; it counts if there is a
+    file of that name. Raises UsageError: writing to ``path`` would overwrite one of them.
     """
     for other in (each for each in others if each is not None):
         if isinstance(other, str) and not os.path.exists(other):
@@ -174,10 +168,8 @@ def replacing(
     file system needs names for all files. Then a file with a name like `UNFINISHED` is left.
 
     `path`: the destination. A device or a pipe is written to directly; on failure it keeps what was
-    written so far. `size`: bytes that will be written, for the message if they do not fit.
-    `executable`: whether the file is code. `lasting`: whether to sync it. A file that this process
-    deletes again need not reach the disk. `option`: the option that chooses the path on the command
-    line, for messages. Raises UsageError: the folder is missing or not writable, or ``path`` is a
+    written so far. `lasting`: whether to sync it. A file that this process deletes again need not
+    reach the disk. Raises UsageError: the folder is missing or not writable, or ``path`` is a
     folder, a disk or a socket. Raises ArtifactError: the disk is full or fails. Raises
     BrokenPipeError: the reader of a pipe goes away.
     """
@@ -204,8 +196,6 @@ def write_in_huge_pages(file: BinaryIO, parts: Iterable[bytes | memoryview]) -> 
     write but the last is one huge page here, whatever the parts are. Weights in huge pages are read
     with one address translation instead of 512 for pages of 4 KiB: a call of ResNet-50 takes 7 %
     less time.
-
-    `parts`: the file's bytes, in order.
     """
     page = bytearray(HUGE_PAGE)
     filled = 0
@@ -223,10 +213,9 @@ def write_in_huge_pages(file: BinaryIO, parts: Iterable[bytes | memoryview]) -> 
 def move(source: Path, path: Path, option: str = "-o") -> bool:
     """Sync a file and move it to ``path`` as `replacing` does, if that needs no copy of it.
 
-    `source`: a file of this process only. It is gone afterwards. `option`: the option that chooses
-    the path on the command line, for messages. Whether it was moved. It is not if ``path`` is on
-    another disk, a device, a pipe, or in a folder that gives files another group than this process
-    has. Raises UsageError and ArtifactError: `replacing` would raise it.
+    `source`: a file of this process only. Returns whether it was moved: it is not if ``path`` is on
+    another disk, a device, a pipe, or in a folder that gives files another group
+    than this process has.
     """
     try:
         if _is_stream(path):
@@ -257,9 +246,8 @@ def replacement(
     user's, or the folder owner's where nobody else may write. Any other file may be a trap: then
     the new file belongs to this user, with a mode from the umask.
 
-    `path`: the destination. If it is a link, the link itself is replaced. `mode`: permissions of a
-    new file, before the umask applies. `inherits`: whether a replaced file passes its mode, owner
-    and group on. Raises OSError: the file cannot be made or put there. Nothing is changed then.
+    `path`: the destination. If it is a link, the link itself is replaced. `inherits`: whether a
+    replaced file passes its mode, owner and group on.
     """
     fd, name = _create(path.parent, mode)
     try:

@@ -59,8 +59,6 @@ def peak_memory(process: int | str = "self") -> int:
     """Return the peak memory of a process in bytes; 0 for one that has ended.
 
     This is not getrusage's figure, which includes the memory of the process's parent.
-
-    Raises OSError: there is no such process.
     """
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
@@ -75,9 +73,6 @@ def usable_cpus(
 
     That is its affinity, further limited by the CPU quota of its control groups (versions 1 and
     2). A fractional quota is rounded down: threads beyond it spin, and get the group throttled.
-
-    `cgroups` and `membership`: the folder of all control groups, and the list of the groups this
-    process is in.
     """
     cpus = len(os.sched_getaffinity(0))
     quotas = _on_cgroup_path(cgroups, membership, "cpu", _folder_quota)

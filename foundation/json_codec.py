@@ -63,11 +63,10 @@ def fields_to_json(value: Any) -> JsonObject:
 def fields_from_json(cls: type[T], data: Any, *, exact: bool = False) -> T:
     """Return the dataclass that an object of JSON stands for; the inverse of `fields_to_json`.
 
-    `cls`: a dataclass. Fields that the object lacks take their defaults. `data`: the object, which
-    anybody may have written. `exact`: whether members without a field are an error. Otherwise they
-    are ignored, because later versions may write more. Raises JsonFormError: the object lacks a
-    field without default, or a member has the wrong type. The message names the place, as in
-    ``ops[3].cost_us: expected a number, got 'much'``.
+    Fields that the object lacks take their defaults. `exact`: whether members without a field are
+    an error. Otherwise they are ignored, because later versions may write more. Raises
+    JsonFormError: the object lacks a field without default, or a member has the wrong type. The
+    message names the place, as in ``ops[3].cost_us: expected a number, got 'much'``.
     """
     if not isinstance(data, dict):
         raise _mismatch("an object", data)

@@ -11,9 +11,7 @@ from typing import TypeAlias
 class Progress:
     """One step of a long operation.
 
-    `phase`: the current work, such as ``tune`` or ``build``. `done` and `total`: steps finished and
-    steps in all; ``total`` is 0 when unknown. `detail`: words for people. `lines`: more words for
-    people, where there is room below.
+    `done` and `total`: steps finished and steps in all; ``total`` is 0 when unknown.
     """
 
     phase: str

@@ -10,10 +10,7 @@ SWITCH: Final = "ORT_DISABLE_TELEMETRY"
 
 
 def import_onnxruntime() -> Any:
-    """Import ONNX Runtime with its telemetry off, unless the user has set the variable.
-
-    Raises ImportError: ONNX Runtime is not installed.
-    """
+    """Import ONNX Runtime with its telemetry off, unless the user has set the variable."""
     os.environ.setdefault(SWITCH, "1")
     import onnxruntime
 

@@ -26,7 +26,6 @@ _GENCODE: Final = re.compile(
 class Misfit:
     """A package that another one needs in a version that is not installed.
 
-    `by`: the name and version of the package that needs it. `package`: the name of the package.
     `wanted`: the versions that fit, such as ``>=6.31.1``; empty if any does. `found`: the version
     that is installed; None if there is none.
     """

@@ -34,10 +34,7 @@ class Picture:
 
     @classmethod
     def from_json(cls, data: Any, dtype: str, shape: tuple[int, ...]) -> Picture | None:
-        """Inverse of `to_json`; None for any other form, which a later version may write.
-
-        `dtype` and `shape`: the dtype and shape of the input.
-        """
+        """Inverse of `to_json`; None for any other form, which a later version may write."""
         if not isinstance(data, dict) or dtype != "uint8" or len(shape) != 4:
             return None
         known = {"layout": LAYOUTS, "colours": COLOURS, "fit": FITS}
@@ -52,10 +49,10 @@ class Picture:
 class TensorSpec:
     """One graph input or output.
 
-    `name`: the ONNX value name. `dtype`: a key of `DTYPES`, such as ``float32``. `shape`: static
-    shape, in the ONNX model's own layout (NCHW for images). `bounded`: whether the first extent is
-    an upper bound. The number of an output's rows is then known only after a run, as with a
-    NonMaxSuppression. `picture`: the form of pictures, for an input that is compiled for them.
+    `dtype`: a key of `DTYPES`, such as ``float32``. `shape`: static shape, in the ONNX model's own
+    layout (NCHW for images). `bounded`: whether the first extent is an upper bound. The number of
+    an output's rows is then known only after a run, as with a NonMaxSuppression. `picture`: the
+    form of pictures, for an input that is compiled for them.
     """
 
     name: str

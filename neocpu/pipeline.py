@@ -77,13 +77,12 @@ class Pipeline:
     """The steps of a compilation, with the settings that they share.
 
     `target`: CPU to compile for. `threads`: threads of a call. `options`: options of the layout
-    search. `templates`: convolution templates to choose among; None for all. `records`: a function
-    that returns the measurements of a workload. `accuracy`: promise for the outputs. `clock`: times
-    and reports the phases. `dump`: writes the intermediate forms of the model to files, if that is
-    requested. `generations`: the code generation that this pipeline shares with others.
-    `calibration`: decisions that calibration data led to, if there was any. `disabled_rules`: graph
-    rules that are not applied. `streams`: number of concurrent calls that plans are made for; None
-    to minimise the time of one call. `in_set`: whether the model is compiled for other shapes too.
+    search. `records`: a function that returns the measurements of a workload. `accuracy`: promise
+    for the outputs. `clock`: times and reports the phases. `dump`: writes the intermediate forms of
+    the model to files, if that is requested. `generations`: the code generation that this pipeline
+    shares with others. `calibration`: decisions that calibration data led to, if there was any.
+    `streams`: number of concurrent calls that plans are made for; None to minimise the time of one
+    call. `in_set`: whether the model is compiled for other shapes too.
     """
 
     target: CpuTarget

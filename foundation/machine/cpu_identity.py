@@ -57,10 +57,7 @@ _FIRST_CPU: Final = 4096
 
 
 def host_cpu(cpuinfo: str | None = None) -> str:
-    """Return LLVM's name of this host's first CPU; empty if it is not listed here.
-
-    `cpuinfo`: text in the format of ``/proc/cpuinfo``. By default that file is read.
-    """
+    """Return LLVM's name of this host's first CPU; empty if it is not listed here."""
     if cpuinfo is None:
         cpuinfo = _read_cpuinfo()
     fields: dict[str, str] = {}

@@ -41,10 +41,9 @@ SHORTEST: Final = 0.5
 class MachineInfo:
     """The machine and the date of a measurement.
 
-    `cpu`: the CPU's name. `cpus`: the number of CPUs that this process may keep busy. `caches`:
-    bytes of each data cache that a CPU sees, shared ones in full, such as ``{"L1d": 32768}``.
-    `memory`: bytes of memory. `versions`: versions of the installed packages among `PACKAGES`.
-    `date`: date and time in ISO 8601, UTC.
+    `caches`: bytes of each data cache that a CPU sees, shared ones in full, such as ``{"L1d":
+    32768}``. `versions`: versions of the installed packages among `PACKAGES`. `date`: date and time
+    in ISO 8601, UTC.
     """
 
     cpu: str

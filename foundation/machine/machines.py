@@ -137,10 +137,7 @@ MACHINES: Final[dict[str, Machine]] = {
 
 
 def find_machine(name: str) -> Machine:
-    """Return a machine by its name, or from a JSON file that describes it.
-
-    Raises UsageError: no machine has that name, or the file is missing or does not describe one.
-    """
+    """Return a machine by its name, or from a JSON file that describes it."""
     if name in MACHINES:
         return MACHINES[name]
     path = Path(name)

@@ -66,8 +66,7 @@ def compile_each(
     code for one CPU is generated, the next plan is made.
 
     `progress_of`: a function that returns the progress callback of a member, by its number.
-    `calibration`: decisions that calibration data led to, for the plans' reports. The artifact for
-    each member, in order.
+    `calibration`: decisions that calibration data led to, for the plans' reports.
     """
     # Code from the cache has no intermediate forms, so that nothing could be dumped.
     cache = None if os.environ.get(DUMP_VARIABLE) else open_object_cache()
@@ -93,9 +92,7 @@ def compile_each(
 class _Begun:
     """A compilation for one CPU and signature whose code is being generated.
 
-    `pipeline`: the steps, with the settings for the CPU and the signature. `generating`: the
-    planned model. `tuned`: the result of tuning for this CPU, if any. `unchecked`: the reason why
-    the artifact is not verified; None if it is.
+    `unchecked`: the reason why the artifact is not verified; None if it is.
     """
 
     signature: int

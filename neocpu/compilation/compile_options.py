@@ -56,16 +56,12 @@ class CompileSettings(TypedDict, total=False):
 class CompileOptions:
     """The arguments of `neocpu.compile` except the model and the target, parsed.
 
-    `threads`: number of threads of a call that the plan is made for. `signatures`: the shapes of
-    the inputs: one signature, or several for a set of shapes. `databases`: tuning databases to read
-    in addition to the shipped ones and the user's own. `only_databases`: whether to read only
-    ``databases``. `budget`: the limit on tuning. `plan`: the options of the layout search.
-    `templates`: convolution templates to choose among; None for all. `accuracy`: the promised
-    accuracy of the outputs. `verify`: whether to check the outputs against ``accuracy``, if this
-    host can run the code. `processing`: the steps before and after the model. `disabled_rules`:
-    graph rules that are not applied. `streams`: number of concurrent calls that the plan is made
-    for; None to minimise the time of one call. `max_error`: the largest norm-wise error of the
-    outputs of a network in bfloat16.
+    `signatures`: the shapes of the inputs: one signature, or several for a set of shapes.
+    `databases`: tuning databases to read in addition to the shipped ones and the user's own.
+    `accuracy`: the promised accuracy of the outputs. `verify`: whether to check the outputs against
+    ``accuracy``, if this host can run the code. `streams`: number of concurrent calls that the plan
+    is made for; None to minimise the time of one call. `max_error`: the largest norm-wise error of
+    the outputs of a network in bfloat16.
     """
 
     threads: int
@@ -176,10 +172,7 @@ class Member:
 
     @classmethod
     def parse(cls, text: str, default: Precision) -> Member:
-        """Parse ``CPU`` or ``CPU:PRECISION``.
-
-        Raises TargetError: there is no such CPU. Raises UsageError: there is no such precision.
-        """
+        """Parse ``CPU`` or ``CPU:PRECISION``."""
         name, colon, precision = text.rpartition(":")
         if not colon or text.lstrip().startswith("{"):  # a target in JSON has colons too
             return cls(parse_target(text), default, text)

@@ -65,11 +65,10 @@ def open_store(
 ) -> Store:
     """Open the shipped records, the user's own and ``databases`` as layers of one store.
 
-    `databases`: files that must exist. `only`: whether to leave out the shipped records and the
-    user's own. `writing`: whether measurements will be written. They go to the last of
-    ``databases``, which need not exist then, or without any to the user's own database. Raises
-    UsageError: measurements will be written, but there is no database to write to. Raises
-    DatabaseError: a file cannot be read.
+    `only`: whether to leave out the shipped records and the user's own. `writing`: whether
+    measurements will be written. They go to the last of ``databases``, which need not exist then,
+    or without any to the user's own database. Raises UsageError: measurements will be written, but
+    there is no database to write to. Raises DatabaseError: a file cannot be read.
     """
     if writing and only and not databases:
         raise UsageError("--only-db leaves no database to write to: name one with --db")
@@ -218,9 +217,8 @@ def make_strategy(
 ) -> Strategy:
     """Return the named search strategy.
 
-    `store`: the records that a learning strategy learns from before anything is measured. `seed`:
-    the seed of the search. Equal seeds and measurements give equal searches. Raises UsageError:
-    there is no strategy of that name.
+    `store`: the records that a learning strategy learns from before anything is measured. Equal
+    seeds and measurements give equal searches.
     """
     if name not in STRATEGIES:
         hint = did_you_mean(name, STRATEGIES)

@@ -27,10 +27,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 def check_set(models: Sequence[LoadedModel]) -> None:
-    """Check that the signatures of a set differ in the shapes of their inputs, and only in shapes.
-
-    Raises UsageError: two signatures have the same input shapes, or differ in names or types.
-    """
+    """Check that the signatures of a set differ in the shapes of their inputs, and only in shapes."""
     first = models[0]
     for number, model in enumerate(models):
         for other in models[:number]:
@@ -64,10 +61,7 @@ def join_set(
     return the same bits.
 
     `parts`: the modules, whose models passed `check_set`. A single one is returned as it is.
-    `target`: the CPU that they are compiled for. `generations`: the code generation, for kernels
-    that pack weights. `max_weights`: the limit on the packed weights of all parts in sum, in bytes.
-    `report`: a function that is called with the progress of timing plans. Raises UsageError and
-    ArtifactError: see `write_shape_set`.
+    `max_weights`: the limit on the packed weights of all parts in sum, in bytes.
     """
     if len(parts) == 1:
         return parts[0]

@@ -15,9 +15,9 @@ from neocpu.runtime.header_parts import Placement
 class DescribedCall:
     """A call of a kernel.
 
-    `name`: name of the plan's operator, or of the kernel where the plan has none. `kernel`: name of
-    the kernel. Equal operators share one. `weights` and `others`: bytes of the weights it reads,
-    and of the other tensors it reads or writes.
+    `name`: name of the plan's operator, or of the kernel where the plan has none. Equal operators
+    share one. `weights` and `others`: bytes of the weights it reads, and of the other tensors it
+    reads or writes.
     """
 
     name: str
@@ -55,8 +55,6 @@ def operators_in_turn(
     """Yield the plan's operator for each call; None where the plan has none.
 
     Equal operators share a kernel, and are called in the plan's order.
-
-    `kernels`: names of the called kernels, in the order of calls.
     """
     waiting: dict[str | None, list[PlannedOperator]] = defaultdict(list)
     for operator in operators:

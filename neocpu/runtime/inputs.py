@@ -110,8 +110,7 @@ def check_input(spec: TensorSpec, value: Any) -> AnyArray:
     Nothing is cast: a wrong dtype is more often a forgotten normalisation than intended. Arrays of
     other libraries (DLPack) and buffers are not copied.
 
-    Raises UsageError: the shape or dtype is not the input's. Raises ArgumentTypeError: ``value`` is
-    not an array.
+    Raises ArgumentTypeError: ``value`` is not an array.
     """
     array = _array_of(spec, value)
     check_kind(spec, array.dtype, array.shape)
@@ -126,8 +125,6 @@ def check_kind(spec: TensorSpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -
     """Check the dtype (in any byte order) and the shape of an array for an input.
 
     bfloat16 may be passed as uint16 with the same bits.
-
-    Raises UsageError: the dtype or shape is not the input's.
     """
     _check_dtype(spec, dtype)
     if shape != spec.shape:

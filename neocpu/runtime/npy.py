@@ -53,8 +53,7 @@ def read_npy(stream: IO[bytes], spec: TensorSpec) -> np.ndarray[Any, Any]:
 
     `stream`: a file open for reading bytes; it need not be seekable. An array of the input's dtype,
     in either byte order, with the file's order of axes. Raises ValueError: the data are not
-    ``.npy``, or are cut short. The message continues a sentence. Raises UsageError: the dtype or
-    shape is not the input's.
+    ``.npy``, or are cut short. The message continues a sentence.
     """
     header = read_npy_header(stream)
     check_kind(spec, header.dtype, header.shape)

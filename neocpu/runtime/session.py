@@ -43,11 +43,7 @@ _ALIGN: Final = 64
 def open_session(
     source: Source, pool: ThreadPool, *, verify: bool = True, hugepages: bool = False
 ) -> Session:
-    """Load a model, to run on a pool.
-
-    `source`, `verify` and `hugepages`: parameters of `neocpu.load`. Raises ArtifactError,
-    TargetError and UsageError: errors of `neocpu.load`.
-    """
+    """Load a model, to run on a pool."""
     core = library()
     used = pool.handle  # keeps the pool alive during loading; the model then keeps its threads
     options = Options(trust_weights=not verify, huge_pages=hugepages, pool=used.address)
@@ -62,12 +58,7 @@ def open_session(
 
 
 class Session:
-    """A loaded model, freed with the last reference to it. `open_session` makes one.
-
-    `signatures`: the inputs and outputs of calls. `metadata`: the header, in JSON.
-    `packing_seconds`: seconds of loading spent on packing weights that the file lacks in the
-    packing of kernels.
-    """
+    """A loaded model, freed with the last reference to it. `open_session` makes one."""
 
     __slots__ = (
         "_core",
@@ -129,11 +120,10 @@ class Session:
     ) -> tuple[AnyArray, ...]:
         """Run the model once, from any thread. Runs on one pool take turns.
 
-        `number`: the number of the signature. `inputs`: inputs in graph order, with the signature's
-        shapes, in any strides, alignment and byte order. `out`: arrays for outputs in graph order,
-        with the signature's shapes and dtypes. They may overlap inputs. Outputs in graph order,
-        with the rows that count: new arrays, or ``out`` and views of it. Raises ArtifactError,
-        UsageError and NeoCPUError: an error of a module's call.
+        `inputs`: inputs in graph order, with the signature's shapes, in any strides, alignment and
+        byte order. `out`: arrays for outputs in graph order, with the signature's shapes and
+        dtypes. They may overlap inputs. Outputs in graph order, with the rows that count: new
+        arrays, or ``out`` and views of it.
         """
         signature = self.signatures.all[number]
         read = _readable(signature.inputs, inputs, out)
@@ -167,26 +157,19 @@ class Session:
         return arrays
 
     def verify(self) -> None:
-        """Wait for the check of the weights, if there is one.
-
-        Raises ArtifactError: the weights are damaged. Raises UsageError: this is a child of the
-        process that loaded the model.
-        """
+        """Wait for the check of the weights, if there is one."""
         self._core.neocpu_verify(self._handle.address)
 
     def start_trace(self) -> None:
-        """Record runs from now on; drop earlier records.
-
-        Raises UsageError: this is a child of the process that loaded the model.
-        """
+        """Record runs from now on; drop earlier records."""
         with self._tracing:
             self._core.neocpu_trace_start(self._handle.address)
 
     def stop_trace(self) -> tuple[TraceEvent, ...]:
         """Stop recording; return the events in the order in which they began.
 
-        Raises UsageError: nothing was being recorded, or this is a child of the process that loaded
-        the model. Raises NeoCPUError: there was too little memory.
+        Raises UsageError: nothing was being recorded. Raises NeoCPUError: there was too little
+        memory.
         """
         from neocpu.runtime.timeline import TraceEvent
 

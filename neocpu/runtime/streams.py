@@ -69,10 +69,7 @@ class StreamPools:
         return self._queue.is_ended
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
-        """Queue a function and return at once: as many are called at once as there are streams.
-
-        Raises UsageError: the pools are closed, or were made before this process forked.
-        """
+        """Queue a function and return at once: as many are called at once as there are streams."""
         future = self._queue.submit(function)
         if future is None:
             what = "are closed" if self.is_closed else "were made before this process forked"
@@ -134,10 +131,7 @@ class StreamedSession:
 def open_streams(
     source: Source, streams: int, threads: int | None, *, verify: bool, hugepages: bool
 ) -> tuple[StreamedSession, StreamPools]:
-    """Load a model on so many streams; see `StreamPools`.
-
-    Raises ArtifactError, TargetError and UsageError: errors of `neocpu.load`.
-    """
+    """Load a model on so many streams; see `StreamPools`."""
     pools = StreamPools(streams, threads)
     try:
         session = open_session(source, pools.pools[0], verify=verify, hugepages=hugepages)
@@ -152,8 +146,6 @@ def planned_streams(source: Source, threads: int | None) -> tuple[int, int] | No
 
     The CPUs this process may use are divided into streams of ``threads``, by default those that a
     call was planned for. The result is None for an artifact planned for the time of one call.
-
-    Raises ArtifactError, TargetError and UsageError: errors of `neocpu.load`.
     """
     session, pools = open_streams(source, 1, 1, verify=False, hugepages=False)
     pools.close()
@@ -169,8 +161,6 @@ def fastest_streams(source: Source, threads: int | None, *, hugepages: bool) -> 
 
     Powers of two are tried, up to a stream for each CPU (or for each ``threads`` of them). More
     streams are taken only if they make 3 % more calls.
-
-    Raises ArtifactError, TargetError and UsageError: errors of `neocpu.load`.
     """
     most = max(1, usable_cpus() // (threads or 1))
     best, calls = 1, 0.0

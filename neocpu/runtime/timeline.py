@@ -51,8 +51,7 @@ class TraceEvent:
 class Timeline:
     """The events of a model between `Module.start_trace` and `Module.stop_trace`.
 
-    `name`: the model's name. `calls`: the calls of a run, in order. `events`: events in the order
-    in which they began. One that contains others comes before them.
+    `events`: events in the order in which they began. One that contains others comes before them.
     """
 
     name: str

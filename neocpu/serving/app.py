@@ -137,10 +137,7 @@ def _add_models(app: FastAPI, server: InferenceServer) -> None:
 
 
 async def _document(request: Request, such_as: str) -> JsonObject:
-    """Return the JSON object in a request's body; an empty body is an empty object.
-
-    Raises RequestError: the body is something else.
-    """
+    """Return the JSON object in a request's body; an empty body is an empty object."""
     length = number_of_bytes(dict(reversed(request.headers.raw)), "Content-Length")
     chunks = body_of(request.receive)
     body = await read_body(chunks, length, limit=_SMALL_BYTES, seconds=1.0, json_bytes=None)

@@ -12,7 +12,7 @@ class Deadline:
     It has one timer, which checks when it ends whether the deadline was put off. To make and cancel
     a timer in each step of each request would take longer than to look at the clock.
 
-    `late`: the function to call. It may set another deadline.
+    The function may set another deadline.
     """
 
     __slots__ = ("_end", "_late", "_loop", "_timer")

@@ -31,8 +31,7 @@ _BACKLOG: Final = 2048
 class Ended:
     """The end of serving.
 
-    `signal`: the number of the signal that asked for it. `unanswered`: accepted requests that were
-    cut off because the time for draining was over.
+    `unanswered`: accepted requests that were cut off because the time for draining was over.
     """
 
     signal: int
@@ -40,10 +39,7 @@ class Ended:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a bound socket that does not listen yet. Port 0 is any free port.
-
-    Raises UsageError: the socket cannot be bound to the address.
-    """
+    """Return a bound socket that does not listen yet. Port 0 is any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -89,10 +89,7 @@ async def body_of(receive: Receive) -> AsyncIterator[bytes]:
 
 
 def number_of_bytes(headers: Mapping[bytes, bytes], name: str) -> int | None:
-    """Return the number in a header; None if there is no such header.
-
-    Raises RequestError: the value is no number.
-    """
+    """Return the number in a header; None if there is no such header."""
     text = headers.get(name.lower().encode())
     if text is None:
         return None

@@ -15,10 +15,7 @@ T = TypeVar("T")
 
 
 class Worker:
-    """A thread pool that runs one call at a time, of any model.
-
-    `pending`: the number of unfinished calls.
-    """
+    """A thread pool that runs one call at a time, of any model."""
 
     __slots__ = ("_finished", "_lock", "pending", "pool")
 

@@ -39,8 +39,8 @@ class LoadedModels:
 
     `start` and `close` block. All other methods belong to one event loop.
 
-    `models`: the models. No other file is ever loaded. `open_model`: a function that loads a model.
-    Other threads call it.
+    No other file is ever loaded. `open_model`: a function that loads a model. Other threads call
+    it.
     """
 
     def __init__(self, models: Iterable[ModelEntry], open_model: OpenModel) -> None:
@@ -54,10 +54,7 @@ class LoadedModels:
         self._started = self._closed = False
 
     def start(self) -> None:
-        """Load all models.
-
-        Raises NeoCPUError: the error of `neocpu.load` for the first model that cannot be loaded.
-        """
+        """Load all models."""
         for entry in self.entries:
             self._loaded[entry.name][entry.version] = self._open(entry)
         self._started = True
@@ -97,10 +94,7 @@ class LoadedModels:
         return versions[wanted]
 
     def metadata(self, name: str, version: str | None) -> JsonObject:
-        """Return the protocol's description of a model.
-
-        Raises UnknownModelError and UnavailableError: an error of `find`.
-        """
+        """Return the protocol's description of a model."""
         model = self.find(name, version)
         versions = [version] if version else sorted(self._loaded[name], key=int)
         return model_metadata(name, versions, model.signatures)
@@ -122,8 +116,7 @@ class LoadedModels:
 
         The former model answers the requests that were accepted before.
 
-        Raises UnknownModelError: there is no model with this name. Raises LoadError: a file cannot
-        be loaded; the former model goes on serving.
+        Raises LoadError: a file cannot be loaded; the former model goes on serving.
         """
         self._versions(name)
         async with self._changing:
@@ -136,10 +129,7 @@ class LoadedModels:
                         raise LoadError(_reason(error)) from error
 
     async def unload(self, name: str) -> None:
-        """Take no more requests for a model, answer those accepted, and free its memory.
-
-        Raises UnknownModelError: there is no model with this name.
-        """
+        """Take no more requests for a model, answer those accepted, and free its memory."""
         self._versions(name)
         async with self._changing:
             versions, self._loaded[name] = self._loaded[name], {}
@@ -166,10 +156,7 @@ class LoadedModels:
         return found
 
     def _versions(self, name: str) -> Sequence[str]:
-        """Return the versions of a model, loaded or not.
-
-        Raises UnknownModelError: there is no model with this name.
-        """
+        """Return the versions of a model, loaded or not."""
         if name not in self._loaded:
             hint = did_you_mean(name[:128], self._loaded)
             raise UnknownModelError(f"no model {brief(name)} is served here{hint}")

@@ -13,10 +13,7 @@ PLATFORM = "neocpu"
 
 
 def server_metadata(version: str, *, model_control: bool) -> JsonObject:
-    """Return the answer to ``GET /v2``.
-
-    `model_control`: whether clients may load and unload models.
-    """
+    """Return the answer to ``GET /v2``."""
     extensions = ["binary_tensor_data", *(["model_repository"] if model_control else [])]
     return {"name": PLATFORM, "version": version, "extensions": extensions}
 

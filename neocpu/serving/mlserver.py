@@ -50,10 +50,7 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
         super().__init__(settings.model_copy(update={"max_batch_size": 0}))
 
     async def load(self) -> bool:
-        """Load the model and warm it up.
-
-        Raises NeoCPUError: an error of `neocpu.load`, or the settings are wrong.
-        """
+        """Load the model and warm it up."""
         uri = await get_model_uri(self.settings)
         entry = ModelEntry(self.name, Path(uri), self.version or FIRST_VERSION)
         limits = _limits(self.settings.parameters.extra if self.settings.parameters else None)

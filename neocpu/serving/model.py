@@ -62,8 +62,7 @@ class ServedModel:
 
         `workers`: workers that all models share. `queue`: the most requests that wait, besides
         those that run: one or a batch on each worker. `batching`: options for computing requests
-        jointly, if the model has plans for several rows. Raises NeoCPUError: an error of
-        `neocpu.load`, or the rows of a batch are not independent.
+        jointly, if the model has plans for several rows.
         """
         self.entry = entry
         self.ready = False

@@ -10,7 +10,7 @@ from neocpu.foundation.errors import NeoCPUError
 class RequestError(NeoCPUError):
     """A request that cannot be answered. The client gets the message.
 
-    `status`: HTTP status code. `retry_after`: seconds after which another try makes sense.
+    `retry_after`: seconds after which another try makes sense.
     """
 
     status: ClassVar[int] = 400

@@ -59,10 +59,7 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 def entries(paths: Sequence[Path], names: Sequence[str]) -> tuple[ModelEntry, ...]:
-    """Return the models of a command line, named ``NAME[:VERSION]`` or like their files.
-
-    Raises UsageError: the names are not one for each file, or a name is not allowed.
-    """
+    """Return the models of a command line, named ``NAME[:VERSION]`` or like their files."""
     if names and len(names) != len(paths):
         raise UsageError(
             f"--name is given {len(names)} times for {len(paths)} files: one for each, in order"

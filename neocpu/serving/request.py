@@ -107,7 +107,6 @@ def parse_document(
     """Check and decode a request with its JSON already parsed.
 
     `document`: the parsed JSON. None of its content is trusted. `tail`: the binary tensor data.
-    Raises RequestError: an error of `parse_request`.
     """
     number = _signature(document.get("inputs"), signatures)
     inputs, outputs = signatures[number].inputs, signatures[number].outputs
@@ -183,10 +182,7 @@ def _parse_inputs(
 
 
 def _signature(entries: object, signatures: Sequence[Signature]) -> int:
-    """Return the number of the signature with the declared shapes, or of the only signature.
-
-    Raises RequestError: no signature has these inputs.
-    """
+    """Return the number of the signature with the declared shapes, or of the only signature."""
     if len(signatures) == 1 or not isinstance(entries, list):
         return 0
     given = [

@@ -65,10 +65,7 @@ def render_response(
 
 
 def json_data(output: RequestedOutput, array: AnyArray) -> AnyArray:
-    """Return an output's numbers as a flat array, after checking that JSON can express them.
-
-    Raises NotFiniteError: JSON cannot express a value.
-    """
+    """Return an output's numbers as a flat array, after checking that JSON can express them."""
     array = from_bits(array) if output.dtype == NAME else array
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise NotFiniteError(

@@ -88,10 +88,9 @@ class Limits:
 class InferCall:
     """The parts of an inference request besides its body.
 
-    `version`: the version of the model; None is the latest. `length`: Content-Length; None if the
-    body is chunked. `json_bytes`: Inference-Header-Content-Length. `is_picture`: whether
-    Content-Type declares the body a picture. `rest`: a function that reads the body after its first
-    chunk into given memory.
+    `length`: Content-Length; None if the body is chunked. `json_bytes`:
+    Inference-Header-Content-Length. `is_picture`: whether Content-Type declares the body a picture.
+    `rest`: a function that reads the body after its first chunk into given memory.
     """
 
     model: str
@@ -130,10 +129,7 @@ class InferenceServer:
         self._idle.set()
 
     def start(self) -> None:
-        """Load all models and warm them up, unless that was done.
-
-        Raises NeoCPUError: the error of `neocpu.load` for the first model that cannot be loaded.
-        """
+        """Load all models and warm them up, unless that was done."""
         if self._workers:
             return
         limits = self.limits
@@ -163,20 +159,12 @@ class InferenceServer:
             worker.pool.close()
 
     async def load(self, name: str) -> None:
-        """Reload a model from its files: see `LoadedModels.load`.
-
-        Raises RequestError: clients may not do that, the server shuts down, or `LoadedModels.load`
-        fails.
-        """
+        """Reload a model from its files: see `LoadedModels.load`."""
         self._check_control()
         await self.models.load(name)
 
     async def unload(self, name: str) -> None:
-        """Free a model: see `LoadedModels.unload`.
-
-        Raises RequestError: clients may not do that, the server shuts down, or
-        `LoadedModels.unload` fails.
-        """
+        """Free a model: see `LoadedModels.unload`."""
         self._check_control()
         await self.models.unload(name)
 
@@ -189,8 +177,8 @@ class InferenceServer:
         """Answer an inference request.
 
         `chunks`: the body. It is read only if the request is admitted. `gone`: a function called
-        once the body is read; see `Departure`. The response's share of the bytes in flight. Close
-        it once the response is sent. Raises RequestError: the request is refused.
+        once the body is read; see `Departure`. Close the share of the
+        bytes in flight once the response is sent.
         """
         model = self.models.find(call.model, call.version)
         if self.draining:

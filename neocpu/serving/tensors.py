@@ -35,10 +35,7 @@ def json_values_at_most(specs: Sequence[TensorSpec]) -> int:
 
 
 def check_declaration(spec: TensorSpec, datatype: object, shape: object) -> None:
-    """Check the datatype and shape that a request declares for an input.
-
-    Raises RequestError: datatype or shape are malformed, or not those of the model.
-    """
+    """Check the datatype and shape that a request declares for an input."""
     expected = DATATYPES[spec.dtype]
     if datatype != expected:
         known = isinstance(datatype, str) and datatype in DATATYPES.values()

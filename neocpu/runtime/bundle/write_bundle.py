@@ -48,8 +48,8 @@ class Bundle:
     """A bundle that was written.
 
     `model`: the name of the model's file in the folder. `machines`: the machines that it is
-    compiled for: ``x86_64``, ``aarch64``, or both for a fat file. `files`: all files, largest
-    first. `weight_bytes`: the bytes of weights in the model's file, for all variants.
+    compiled for: ``x86_64``, ``aarch64``, or both for a fat file. `weight_bytes`: the bytes of
+    weights in the model's file, for all variants.
     """
 
     folder: Path

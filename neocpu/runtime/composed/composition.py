@@ -49,8 +49,6 @@ class FastestRuns:
     """The runs for any number of rows: see `TABLE`.
 
     A larger batch with a plan of its own uses that plan unless other plans take less time.
-
-    `seconds` and `spare`: parameters of `compositions`.
     """
 
     def __init__(self, seconds: Mapping[int, float], *, spare: bool = True) -> None:

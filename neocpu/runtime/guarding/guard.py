@@ -71,10 +71,7 @@ class Guard:
         return 0
 
     def check(self, kernel: Kernel, arguments: Any) -> None:
-        """Call a kernel twice on guarded copies of its arguments, and write its results.
-
-        Raises GuardError: see `raise_finding`.
-        """
+        """Call a kernel twice on guarded copies of its arguments, and write its results."""
         name = kernel.name.decode()
 
         def call() -> None:
@@ -126,8 +123,7 @@ class Guard:
 class _Span:
     """The bytes of one tensor of a call, or of several that overlap.
 
-    `start` and `stop`: addresses. `is_constant`: whether kernels may only read them. `tensors`: the
-    tensors, with their numbers among the arguments.
+    `tensors`: the tensors, with their numbers among the arguments.
     """
 
     start: int

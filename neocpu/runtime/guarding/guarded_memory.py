@@ -41,9 +41,8 @@ class GuardedMemory:
     at their beginning is exact; one at their end is up to 63 bytes away, or less with a smaller
     ``alignment``. The gap between them and a fence is filled with a pattern.
 
-    `size`: the number of bytes, at least one. `edge`: ``end`` or ``beginning``. `skew`: the
-    distance of the first byte from a multiple of the alignment, in bytes. `content`: the bytes.
-    They are unmapped once this array and all its views are gone.
+    `skew`: the distance of the first byte from a multiple of the alignment, in bytes. The
+    bytes are unmapped once `content` and all its views are gone.
     """
 
     __slots__ = ("_pages", "_start", "content", "edge")

@@ -35,10 +35,7 @@ class Placement:
 
 
 def place(given: tuple[int, int], wanted: tuple[int, int], fit: str) -> Placement:
-    """Return how a picture is fitted. Sizes are width and height.
-
-    `fit`: one of `neocpu.foundation.option_words.FITS`.
-    """
+    """Return how a picture is fitted. Sizes are width and height."""
     width, height = given
     ratio = wanted[0] / wanted[1]
     if fit == "crop":

@@ -57,11 +57,10 @@ def read_sized(
     several pictures, the first is taken. A picture of another size is resized with Pillow's
     BILINEAR.
 
-    `mode`: Pillow's name of the colours: L or RGB. `wanted`: width and height. `fit`: one of
-    `neocpu.foundation.option_words.FITS`. `formats`: Pillow's names of the formats to try. The
-    content of a file decides, not its name. Raises ModuleNotFoundError: Pillow is not installed.
-    Raises ValueError: the picture cannot be decoded, would take more than `MAX_BYTES` of memory, or
-    has numbers without a meaning as shades of 8 bits. The message gives the reason.
+    `mode`: Pillow's name of the colours: L or RGB. `formats`: Pillow's names of the formats to try.
+    The content of a file decides, not its name. Raises ValueError: the picture cannot be decoded,
+    would take more than `MAX_BYTES` of memory, or has numbers without a meaning as shades of 8
+    bits. The message gives the reason.
     """
     from PIL import Image
 
@@ -95,8 +94,7 @@ def decode_picture(spec: TensorSpec, file: bytes | memoryview) -> Pixels:
     """Return a file from anybody as one of the pictures that an input takes: see `read_sized`.
 
     `spec`: an input that is compiled for pictures, with the model's fit. The picture in the input's
-    size, colours and layout, without the axis of the batch. Raises ModuleNotFoundError and
-    ValueError: errors of `read_sized`.
+    size, colours and layout, without the axis of the batch.
     """
     assert spec.picture is not None
     return _as_input(spec, read_sized(file, _mode(spec), _size(spec), spec.picture.fit))

@@ -13,10 +13,7 @@ from neocpu.runtime.signatures import Signature
 
 
 def batch_of(path: Path, signature: Signature) -> int:
-    """Return the number of rows that a plan computes at a time, which may be one.
-
-    Raises UnsupportedError: the tensors do not agree on the batch.
-    """
+    """Return the number of rows that a plan computes at a time, which may be one."""
     rows = {spec.shape[0] if spec.shape else 0 for spec in signature.inputs}
     if rows == {1}:
         return 1
@@ -30,10 +27,7 @@ def batch_of(path: Path, signature: Signature) -> int:
 
 
 def batches_of(path: Path, signatures: Sequence[Signature]) -> list[dict[int, Signature]]:
-    """Return signatures by their rows, in groups that differ only in rows.
-
-    Raises UnsupportedError: see `batch_of`.
-    """
+    """Return signatures by their rows, in groups that differ only in rows."""
     found: dict[tuple[tuple[int, ...], ...], dict[int, Signature]] = {}
     for each in signatures:
         alike = tuple(spec.shape[1:] for spec in each.inputs)
@@ -67,10 +61,7 @@ def any_rows(signature: Signature, most: int) -> Signature:
 
 
 def check_row_independent(path: Path, plans: Sequence[ArtifactHeader]) -> None:
-    """Check that the outputs of a row depend neither on other rows nor on the plan.
-
-    Raises UnsupportedError: the compiler did not prove it.
-    """
+    """Check that the outputs of a row depend neither on other rows nor on the plan."""
     if (reason := mixing(plans)) is not None:
         raise UnsupportedError(
             f"{path}: requests cannot be computed together: {reason}; serve it without --max-batch"

@@ -49,8 +49,7 @@ class Runs(Protocol):
 class Batching:
     """The options for gathering requests.
 
-    `most`: the most rows of a batch, and of a request. `delay`: seconds that a request may wait for
-    others while a worker is free.
+    `most`: the most rows of a batch, and of a request.
     """
 
     most: int
@@ -60,7 +59,7 @@ class Batching:
 def check_delay(seconds: float, name: str) -> float:
     """Check and return the seconds that requests wait for others.
 
-    `name`: the name of the setting. Raises UsageError: the delay is longer than `MOST_DELAY`.
+    Raises UsageError: the delay is longer than `MOST_DELAY`.
     """
     if seconds > MOST_DELAY:
         raise UsageError(
@@ -161,7 +160,7 @@ class Batcher:
         `inputs`: inputs with the same first extent. They must not change until the answer is there.
         `later`: a function that calls another one after a delay. The outputs by name, with as many
         rows, or the error that its run raises. It may be cancelled until a run takes some of the
-        rows. Raises UsageError: the batcher is closed.
+        rows.
         """
         with self._lock:
             if self._closing:  # its run would be queued on workers that may close

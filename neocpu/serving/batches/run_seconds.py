@@ -24,8 +24,6 @@ def run_seconds(
 
     Workers share caches and memory. A run of few rows reads all weights for them, so it is faster
     alone than next to others.
-
-    `inputs` and `sizes`: parameters of `time_plans`.
     """
     found = on_each(modules, lambda module: time_plans(module.run, inputs, sizes))
     return {size: BESIDE + fmean(each[size] for each in found) for size in found[0]}
