@@ -109,9 +109,8 @@ class Prologue:
 
     `offset`: size of the weights section, in bytes. Weights that plans read beyond it are packed.
     `made_bytes`: size of all packed weights, in bytes. `weights` and `made`: weights of the section
-    that are read, and the packed ones, which lie after it. `calls` number tensors: ``weights``, then
-    ``made``. `seconds`: seconds that packing took where the artifact was compiled; None if it was
-    not loaded there.
+    that are read, and the packed ones, which lie after it. `calls` number ``weights``, then those.
+    `seconds`: seconds that packing took where the artifact was compiled, if it was loaded there.
     """
 
     offset: int

@@ -24,7 +24,6 @@ from neocpu.foundation.errors import UsageError
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.serving.batches.batching import Batching, check_delay
 from neocpu.serving.datatypes import DATATYPES, AnyArray
-from neocpu.serving.lane import Worker
 from neocpu.serving.metadata import model_metadata
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import ServedModel
@@ -33,6 +32,7 @@ from neocpu.serving.repository import FIRST_VERSION, ModelEntry
 from neocpu.serving.request import RequestedOutput, parse_document
 from neocpu.serving.response import json_data
 from neocpu.serving.server import Limits
+from neocpu.serving.workers import Worker
 
 
 class NeoCPURuntime(MLModel):  # type: ignore[misc]

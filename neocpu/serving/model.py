@@ -15,13 +15,16 @@ from neocpu import Module, load
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.signatures import Signature
-from neocpu.serving.batches.batched_plans import any_rows, batches_of, check_row_independent
+from neocpu.serving.batches.batched_plans import (
+    any_rows,
+    batches_of,
+    check_row_independent,
+    on_each,
+    run_seconds,
+)
 from neocpu.serving.batches.batching import Batcher, Batching
-from neocpu.serving.batches.run_seconds import run_seconds
 from neocpu.serving.datatypes import DATATYPES, AnyArray
-from neocpu.serving.lane import Worker, least_busy
 from neocpu.serving.metrics import Metrics, ModelMetrics
-from neocpu.serving.on_each import on_each
 from neocpu.serving.pictures import ENCODED_BYTES
 from neocpu.serving.refusals import (
     AbandonedError,
@@ -33,6 +36,7 @@ from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import values_at_most
 from neocpu.serving.response import binary_bytes
 from neocpu.serving.tensors import json_bytes_at_most
+from neocpu.serving.workers import Worker, least_busy
 
 WARMUP_CALLS: Final = 3
 

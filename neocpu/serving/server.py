@@ -19,7 +19,6 @@ from neocpu.serving.batches.batching import Batching
 from neocpu.serving.body import discard_body, read_body
 from neocpu.serving.extensions import Rest
 from neocpu.serving.in_flight import InFlight, Share
-from neocpu.serving.lane import Worker
 from neocpu.serving.loaded_models import LoadedModels
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import Departure, ServedModel
@@ -27,6 +26,7 @@ from neocpu.serving.refusals import ForbiddenError, UnavailableError
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import InferRequest, parse_picture, parse_request
 from neocpu.serving.response import InferResponse, render_response
+from neocpu.serving.workers import Worker
 
 DRAINING: Final = "the server is shutting down: send the request to another"
 LATE_SECONDS: Final = 4.0

@@ -5,8 +5,7 @@ import sys
 
 import needs
 
-from neocpu.foundation.instruction_sets import TILES, host_features
-from neocpu.foundation.tile_permission import tiles_permitted
+from neocpu.foundation.instruction_sets import TILES, host_features, tiles_permitted
 
 #: A filter of system calls that lets arch_prctl (158) fail with EPERM.
 REFUSING = """

@@ -15,8 +15,7 @@ import numpy as np
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.array_types import AnyArray
-from neocpu.runtime.composed.batch_plans import mixing, recorded_seconds, time_plans
-from neocpu.runtime.composed.composition import FastestRuns
+from neocpu.runtime.composed.batch_plans import FastestRuns, mixing, recorded_seconds, time_plans
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.session import delivered, writable
 from neocpu.runtime.signatures import Signature, SignatureSet

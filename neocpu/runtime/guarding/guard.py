@@ -26,8 +26,8 @@ from neocpu.runtime.guarding.guarded_memory import (
     EDGES,
     Edge,
     GuardedMemory,
+    Workspaces,
 )
-from neocpu.runtime.guarding.guarded_workspaces import Workspaces
 from neocpu.runtime.guarding.kernel_calls import Call, Interception, Kernel, Tensor
 
 

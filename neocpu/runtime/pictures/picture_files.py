@@ -16,13 +16,14 @@ from neocpu.foundation.units import size
 from neocpu.runtime.pictures.picture_bounds import (
     MAX_BYTES,
     PIXEL_BYTES,
+    CountedReads,
     bits_per_sample,
+    check_tags,
     decoder_bytes,
     place,
     plane_bytes,
     resize_bytes,
 )
-from neocpu.runtime.pictures.picture_parts import CountedReads, check_tags
 
 Pixels: TypeAlias = np.ndarray[Any, Any]
 

@@ -1,13 +1,18 @@
-"""The batches that a model has plans for, and the independence of their rows."""
+"""The batches that a model has plans for, the independence of their rows, and their seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
+from typing import Final, TypeVar
 
+from neocpu import Module
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.runtime.composed.batch_plans import mixing
+from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.runtime.composed.batch_plans import mixing, time_plans
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.signatures import Signature
 
@@ -66,3 +71,54 @@ def check_row_independent(path: Path, plans: Sequence[ArtifactHeader]) -> None:
         raise UnsupportedError(
             f"{path}: requests cannot be computed together: {reason}; serve it without --max-batch"
         )
+
+
+BESIDE: Final = 0.0002
+"""Seconds of a run besides its call: to queue it, begin it, and notify the clients that wait."""
+WORTH: Final = 1.03
+"""The factor by which a larger run must raise the rows a second to be made, or waited for."""
+
+
+def run_seconds(
+    modules: Sequence[Module], inputs: Sequence[TensorSpec], sizes: Collection[int]
+) -> dict[int, float]:
+    """Return the seconds of a run by the rows of its plan, while every worker makes one.
+
+    Workers share caches and memory. A run of few rows reads all weights for them, so it is faster
+    alone than next to others.
+    """
+    found = on_each(modules, lambda module: time_plans(module.run, inputs, sizes))
+    return {size: BESIDE + fmean(each[size] for each in found) for size in found[0]}
+
+
+def worthwhile(seconds: Mapping[int, float]) -> dict[int, float]:
+    """Leave out runs that do hardly more rows a second than smaller ones.
+
+    Requests wait longer for larger runs, and their rows must be copied into one array.
+    """
+    kept: dict[int, float] = {}
+    best = 0.0
+    for rows in sorted(seconds):
+        rate = rows / seconds[rows]
+        if rate >= WORTH * best:
+            kept[rows] = seconds[rows]
+            best = rate
+    return kept
+
+
+T = TypeVar("T")
+
+
+def on_each(modules: Sequence[Module], work: Callable[[Module], T]) -> list[T]:
+    """Return the result of the work with each module.
+
+    Any exception, Ctrl-C included, closes the modules: calls under way are waited for, and no more
+    begin.
+    """
+    with ThreadPoolExecutor(len(modules)) as workers:
+        try:
+            return [*workers.map(work, modules)]
+        except BaseException:
+            for module in modules:
+                module.close()
+            raise

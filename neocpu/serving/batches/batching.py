@@ -22,11 +22,11 @@ import numpy as np
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import duration
 from neocpu.runtime.aligned_memory import aligned_empty
-from neocpu.runtime.composed.composition import TABLE, FastestRuns
-from neocpu.serving.batches.run_seconds import WORTH, worthwhile
+from neocpu.runtime.composed.batch_plans import TABLE, FastestRuns
+from neocpu.serving.batches.batched_plans import WORTH, worthwhile
 from neocpu.serving.datatypes import AnyArray
-from neocpu.serving.lane import Worker, least_busy
 from neocpu.serving.metrics import ModelMetrics
+from neocpu.serving.workers import Worker, least_busy
 
 Tensors: TypeAlias = Mapping[str, AnyArray]
 Later: TypeAlias = Callable[[float, Callable[[], object]], object]

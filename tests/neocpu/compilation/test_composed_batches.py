@@ -10,8 +10,8 @@ import pytest
 import neocpu
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.runtime.composed.batch_plans import TABLE
 from neocpu.runtime.composed.composed_batches import ComposedBatches
-from neocpu.runtime.composed.composition import TABLE
 from neocpu.runtime.header import SET_FORMAT, ArtifactHeader
 from neocpu.runtime.signatures import Signature, SignatureSet
 

@@ -13,19 +13,9 @@ from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.header_parts import Prologue
 from neocpu.runtime.module import load
 
-MAY_BE_MISSING = {
-    *(
-        "repeats",
-        "slices",
-        "launches",
-        "streams",
-        "others",
-        "row_function",
-        "rows_mixed",
-        "numbered",
-        "prologue",
-    ),
-}
+MAY_BE_MISSING = set(
+    "repeats slices launches streams others row_function rows_mixed numbered prologue".split()
+)
 TENSOR = {"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8]}
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from neocpu.serving.deadline import Deadline
+from neocpu.serving.http_protocol import Deadline
 
 
 class Timer:

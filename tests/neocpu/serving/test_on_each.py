@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from neocpu.foundation.errors import ArtifactError
-from neocpu.serving.on_each import on_each
+from neocpu.serving.batches.batched_plans import on_each
 
 
 class Module:

@@ -15,8 +15,8 @@ from v2_requests import body
 from neocpu.foundation.tensor_spec import Picture, TensorSpec
 from neocpu.runtime.pictures import picture_files
 from neocpu.runtime.signatures import Signature
-from neocpu.serving import lane, pictures
 from neocpu.serving import model as served
+from neocpu.serving import pictures, workers
 from neocpu.serving.refusals import EncodingError, RequestError
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import parse_picture, parse_request, values_at_most
@@ -169,7 +169,7 @@ def test_as_many_pictures_as_a_request_has():
 
 def test_a_server_takes_bodies_that_are_pictures(monkeypatch):
     """Larger than the input's numbers in JSON: the input is tiny, the file is not."""
-    monkeypatch.setattr(lane, "ThreadPool", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(workers, "ThreadPool", lambda _: SimpleNamespace(close=lambda: None))
     module = FakeModule(log=[])
     module.signatures = (Signature((spec(size=(1, 1)),), (OUTPUT,)),)
     monkeypatch.setattr(served, "load", lambda *_, **__: module)

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from neocpu.foundation.tensor_spec import TensorSpec
-from neocpu.serving.batches.run_seconds import BESIDE, run_seconds, worthwhile
+from neocpu.serving.batches.batched_plans import BESIDE, run_seconds, worthwhile
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,20 @@
+"""Programs in Python that tests run in a process of their own."""
+
+import os
+import subprocess
+import sys
+
+
+def run_script(script: str, *arguments: object, timeout: float = 100, **environment: str) -> str:
+    """Return what a program prints. It must succeed and print nothing to standard error."""
+    # Python warns of forks beside threads, which some programs are about.
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script]
+    done = subprocess.run(
+        [*command, *map(str, arguments)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
