@@ -30,6 +30,10 @@ PIPE_PATIENCE: Final = 5.0
 """Seconds to wait for a reader of a named pipe, as both sides may just have been started."""
 _NO_ANONYMOUS_FILES: Final = (errno.EISDIR, errno.EOPNOTSUPP, errno.ENOENT, errno.EINVAL)
 """The errors of file systems and kernels that lack ``O_TMPFILE``."""
+_WRONG_PLACE: Final = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR),
+    *(errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.ENOENT),
+)
 
 
 def sync_folder(folder: Path) -> None:
@@ -54,10 +58,7 @@ def special_kind(mode: int) -> str | None:
 
 
 def regular_status(path: str | os.PathLike[str]) -> os.stat_result:
-    """Return the status of an ordinary file. Reading a special one might never end.
-
-    Raises OSError: the file is special, or missing.
-    """
+    """Return the status of an ordinary file; reading a special one, an OSError, might never end."""
     return _require_regular(os.stat(path))
 
 
@@ -391,16 +392,6 @@ def _write_error(path: Path, error: OSError, size: int, option: str) -> UsageErr
         return MissingFileError(
             f"{place}: there is no folder {path.parent}; create it or change {option}"
         )
-    if error.errno in (
-        errno.EACCES,
-        errno.EPERM,
-        errno.EROFS,
-        errno.ENOTDIR,
-        errno.EISDIR,
-        errno.ELOOP,
-        errno.ENXIO,
-        errno.EINVAL,
-        errno.ENOENT,
-    ):
+    if error.errno in _WRONG_PLACE:
         return UsageError(f"{place}: {error.strerror}; choose another {option}")
     return ArtifactError(f"{place}: {error.strerror}")

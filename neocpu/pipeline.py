@@ -37,7 +37,6 @@ from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.compilation.model_forms import (
     Attempt,
     Generating,
-    Imported,
     PlanKey,
     Planned,
     Simplified,
@@ -107,22 +106,23 @@ class Pipeline:
         model.
         """
         with self.clock.phase("import"):
-            imported = on_deep_stack(self._import, load, keep)
-        loaded = imported.loaded
+            loaded, mods = on_deep_stack(self._import, load, keep)
         with self.clock.phase("simplify"):
-            return Simplified(loaded, on_deep_stack(self._simplify, imported, uses))
+            return Simplified(loaded, on_deep_stack(self._simplify, loaded, mods, uses))
 
-    def _import(self, load: Callable[[], LoadedModel], keep: bool) -> Imported:
+    def _import(
+        self, load: Callable[[], LoadedModel], keep: bool
+    ) -> tuple[LoadedModel, list[tvm.IRModule]]:
         loaded = load()
         mod = import_relax(loaded)
         self.dump.module("import", mod)
-        return Imported(loaded.without_graphs(keep_original=keep), [mod])
+        return loaded.without_graphs(keep_original=keep), [mod]
 
-    def _simplify(self, imported: Imported, uses: int) -> Source:
-        """Simplify the program. To save memory, only the passes refer to it meanwhile."""
+    def _simplify(self, loaded: LoadedModel, mods: list[tvm.IRModule], uses: int) -> Source:
+        """Simplify the program in ``mods``. To save memory, only the passes refer to it then."""
         fired: Counter[str] = Counter()
-        row_counts = imported.loaded.row_counts
-        mod = simplify(imported.mods.pop(), self.disabled_rules, fired)
+        row_counts = loaded.row_counts
+        mod = simplify(mods.pop(), self.disabled_rules, fired)
         self.dump.module("simplify", mod)
         prologues = self.options.fuses_prologues(self.templates)
         digests = ArrayDigests()

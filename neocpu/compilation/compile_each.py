@@ -138,7 +138,9 @@ def _begin_each(
     store = open_store(
         options.databases, only=options.only_databases, writing=options.budget.seconds != 0
     )
-    unchecked = [_unchecked(m.target) if options.verify else "--no-verify" for m in members]
+    here = host_features()
+    obstacles = [code_obstacle(m.target.machine, m.target.demands, here) for m in members]
+    unchecked = obstacles if options.verify else ["--no-verify" for _ in members]
     models: list[Simplified] = []
     for number, member in enumerate(members):
         cpu, own = member.target, options.computing(member.precision)
@@ -222,11 +224,6 @@ def _pipeline(
         disabled_rules=options.disabled_rules,
         streams=options.streams,
     )
-
-
-def _unchecked(cpu: CpuTarget) -> str | None:
-    """Return why this host cannot run and check code for a CPU; None if it can."""
-    return code_obstacle(cpu.machine, cpu.demands, host_features())
 
 
 def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> Decisions:

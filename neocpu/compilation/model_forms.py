@@ -77,17 +77,6 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Imported:
-    """A model and its program as the importer made it.
-
-    `mods`: the program; empty once it is being simplified.
-    """
-
-    loaded: LoadedModel
-    mods: list[tvm.IRModule]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Simplified:
     """A model from which plans are made."""
 

@@ -61,14 +61,8 @@ class Session:
     """A loaded model, freed with the last reference to it. `open_session` makes one."""
 
     __slots__ = (
-        "_core",
-        "_guard",
-        "_handle",
-        "_tracing",
-        "metadata",
-        "name",
-        "packing_seconds",
-        "signatures",
+        *("_core", "_guard", "_handle", "_tracing"),
+        *("metadata", "name", "packing_seconds", "signatures"),
     )
 
     def __init__(self, handle: Handle) -> None:
@@ -131,14 +125,8 @@ class Session:
         given = (Input * len(read))(*(Input(address_of(one), one.nbytes) for one in read))
         taken = (Output * len(written))(*(Output(address_of(one), one.nbytes) for one in written))
         try:
-            self._core.neocpu_run_signature(
-                self._handle.address,
-                number,
-                given,
-                len(read),
-                taken,
-                len(written),
-            )
+            model = self._handle.address
+            self._core.neocpu_run_signature(model, number, given, len(read), taken, len(written))
         finally:
             if self._guard is not None:
                 self._guard.raise_finding()
@@ -177,15 +165,7 @@ class Session:
         with self._tracing:  # another start would free them
             self._core.neocpu_trace_stop(self._handle.address, byref(events), byref(count))
             return tuple(
-                TraceEvent(
-                    begin=one.begin,
-                    end=one.end,
-                    run=one.run,
-                    call=one.call,
-                    loop=one.loop,
-                    task=one.task,
-                    thread=one.thread,
-                )
+                TraceEvent(**{name: getattr(one, name) for name in TraceEvent.__slots__})
                 for one in events[: count.value]
             )
 
@@ -193,7 +173,6 @@ class Session:
 def _readable(
     specs: Sequence[TensorSpec], inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None
 ) -> list[AnyArray]:
-    """Return inputs in C order and native byte order, copied only where necessary."""
     arrays, copied = [], []
     for spec, array in zip(specs, inputs, strict=True):
         if reason := _reason_to_copy(array, out):
@@ -281,19 +260,12 @@ def _spec(one: Any) -> TensorSpec:
 def _is_writable_in_place(out: Sequence[AnyArray], position: int) -> bool:
     """Whether a run can write an output in place: not if it overlaps another, as the later wins."""
     array = out[position]
-    return (
-        array.flags.c_contiguous
-        and array.dtype.isnative
-        and not any(
-            np.may_share_memory(array, other)
-            for index, other in enumerate(out)
-            if index != position
-        )
-    )
+    others = (*out[:position], *out[position + 1 :])
+    is_plain = array.flags.c_contiguous and array.dtype.isnative
+    return is_plain and not any(np.may_share_memory(array, other) for other in others)
 
 
 def _reason_to_copy(array: AnyArray, out: Sequence[AnyArray] | None) -> str | None:
-    """Return why kernels cannot read an input in place; None if they can."""
     if not array.flags.c_contiguous:
         return "not C-contiguous"
     if not array.dtype.isnative:

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import LifoQueue
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeVar
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
@@ -139,6 +139,23 @@ def open_streams(
     except BaseException:
         pools.close()
         raise
+
+
+def load_streams(
+    source: Source,
+    threads: int | None,
+    streams: int | Literal["auto"],
+    *,
+    verify: bool,
+    hugepages: bool,
+) -> tuple[StreamedSession, StreamPools]:
+    """Load a model on as many streams as were planned, or as make the most calls, or so many."""
+    if streams == "auto":
+        if (planned := planned_streams(source, threads)) is not None:
+            streams, threads = planned
+        else:
+            streams = fastest_streams(source, threads, hugepages=hugepages)
+    return open_streams(source, streams, threads, verify=verify, hugepages=hugepages)
 
 
 def planned_streams(source: Source, threads: int | None) -> tuple[int, int] | None:

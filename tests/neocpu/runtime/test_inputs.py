@@ -5,9 +5,9 @@ import logging
 import mmap
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from float_models import float_model
+from onnx import helper
 
 import neocpu
 from neocpu.foundation.errors import UsageError
@@ -178,18 +178,7 @@ def fragment(tmp_path_factory):
     ]
     outputs = {"sum": (1, 16, 12, 12), "more": (1, 8, 12, 12), "pool": (1, 8, 6, 6)}
     outputs["flat"] = (1, 8 * 144)
-
-    def infos(shapes):
-        return [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
-
-    graph = helper.make_graph(
-        nodes,
-        "fragment",
-        infos({"x": (1, 8, 12, 12)}),
-        infos(outputs),
-        [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    model = float_model("fragment", nodes, {"x": (1, 8, 12, 12)}, outputs, weights)
     path = tmp_path_factory.mktemp("fragment") / "fragment.so"
     neocpu.compile(model, verify=False).export(path)
     return path

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from float_models import float_model
 from onnx import helper
 from scripts import run_script
 from waiting import wait_until
@@ -68,8 +69,7 @@ def misaligned(x):
 @pytest.mark.parametrize("size", [3 << 14, (3 << 14) + 1])  # of three pieces, and a bit more
 def test_threads_copy_an_input_of_many_pieces(tmp_path, size):
     node = helper.make_node("Relu", ["x"], ["y"])
-    tensors = [[helper.make_tensor_value_info(name, 1, [1, size])] for name in "xy"]
-    model = helper.make_model(helper.make_graph([node], "relu", *tensors), ir_version=9)
+    model = float_model("relu", [node], {"x": (1, size)}, {"y": (1, size)})
     path = tmp_path / "relu.so"
     neocpu.compile(model, verify=False).export(path)
     x = np.random.default_rng(0).standard_normal((1, size)).astype("float32")

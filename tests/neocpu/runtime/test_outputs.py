@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from float_models import float_model
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 import neocpu
@@ -136,18 +137,8 @@ def test_an_output_where_parts_were_joined_before():
         helper.make_node("Conv", ["d", "w"], ["e"], **same),
     ]
     shape = [1, 16, 9, 8]
-    graph = helper.make_graph(
-        nodes,
-        "joined",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("e", TensorProto.FLOAT, shape)],
-        [
-            numpy_helper.from_array(weights, "w"),
-            numpy_helper.from_array(weights[:8], "low"),
-            numpy_helper.from_array(weights[8:], "high"),
-        ],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    parts = {"w": weights, "low": weights[:8], "high": weights[8:]}
+    model = float_model("joined", nodes, {"x": shape}, {"e": shape}, parts)
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     with neocpu.compile(model, opt="nchw", verify=False) as compiled:
         calls, returns = compiled.header.calls, compiled.header.returns
