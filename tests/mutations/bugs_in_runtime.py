@@ -45,7 +45,7 @@ BUGS = (
         "core/src/artifact.c",
         "if (memcmp(found, digests, sizeof found) != 0) {",
         "if (memcmp(found, digests, 0) != 0) {",
-        ("tests/neocpu/runtime/bundle/test_native_files.py",),
+        ("tests/neocpu/runtime/test_artifact.py",),
     ),
     Bug(
         "C: damaged weights are computed with",

@@ -2,10 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from forgery import checked_header, forge_header
+from header_mutants import MALFORMED, RIGHT, edited
 
 from neocpu.foundation.errors import ArtifactError, TargetError
 from neocpu.runtime.artifact import ArtifactFile, read_header
@@ -39,6 +41,17 @@ def changed(fields: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("machine", []),
         ("isa_features", "avx2"),
         ("isa_features", [1]),
+        ("isa_features", None),
+        ("machine", 62),
+        ("threads", "2"),
+        ("weights.0", []),
+        ("weights.0.0", 1.5),
+        ("weights.0.0", 1 << 63),
+        ("arena_bytes", 0.5),
+        ("inputs.0.bounded", 1),
+        ("inputs.0.shape", [[4]]),
+        ("inputs.0.shape", None),
+        ("row_counts", "x"),
         ("threads", 0),
         ("threads", True),
         ("threads", 2.0),
@@ -132,6 +145,20 @@ def test_what_is_not_json_is_refused(linear, tmp_path, text):
     with pytest.raises(ArtifactError, match="has a malformed header") as caught:
         read_header(forged)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_headers_that_are_malformed_in_other_ways(linear, tmp_path, name):
+    text = edited(linear.header.encode(), MALFORMED[name])
+    with pytest.raises(ArtifactError, match="has a malformed header"):
+        read_header(forge_header(linear.path, tmp_path / "a.so", text))
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_other_spellings_are_read(linear, tmp_path, name):
+    path = forge_header(linear.path, tmp_path / "a.so", edited(linear.header.encode(), RIGHT[name]))
+    assert replace(read_header(path), stored_plan={}) == replace(linear.header, stored_plan={})
+    load(path, 1).close()
 
 
 def test_header_that_is_too_long_is_not_parsed(linear, tmp_path):

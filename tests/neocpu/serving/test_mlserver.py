@@ -117,16 +117,27 @@ def test_mistakes_are_the_clients(server, linear):
             assert caught.value.status() in ("400", "422")
 
 
+def runtime_of(path, **settings):
+    parameters = ModelParameters(uri=str(path), extra={"threads": 1})
+    own = {"implementation": NeoCPURuntime, "parameters": parameters, **settings}
+    return NeoCPURuntime(ModelSettings(name="net", **own))
+
+
+def request_of(data, shape, name="x", datatype="FP32"):
+    tensor = {"name": name, "datatype": datatype, "shape": list(shape), "data": data}
+    return InferenceRequest(inputs=[RequestInput(**tensor)])
+
+
+def array_of(answer):
+    return np.array(answer.outputs[0].data.root, "float32")
+
+
 def test_unloading_answers_what_was_accepted(linear):
     (x,) = linear.inputs(0)
-    tensor = {"name": "x", "datatype": "FP32", "shape": list(x.shape), "data": x.ravel().tolist()}
-    request = InferenceRequest(inputs=[RequestInput(**tensor)])
+    request = request_of(x.ravel().tolist(), x.shape)
 
     async def scene():
-        parameters = ModelParameters(uri=str(linear.path), extra={"threads": 1})
-        runtime = NeoCPURuntime(
-            ModelSettings(name="going", implementation=NeoCPURuntime, parameters=parameters)
-        )
+        runtime = runtime_of(linear.path)
         await runtime.load()
         accepted = [asyncio.ensure_future(runtime.predict(request)) for _ in range(40)]
         await asyncio.sleep(0)
@@ -139,7 +150,7 @@ def test_unloading_answers_what_was_accepted(linear):
     with neocpu.load(linear.path, 1) as module:
         expected = module(x).tobytes()
     for answer in answers:
-        assert np.array(answer.outputs[0].data.root, "float32").tobytes() == expected
+        assert array_of(answer).tobytes() == expected
 
 
 def test_its_adaptive_batching_is_ours(linear):
@@ -147,20 +158,11 @@ def test_its_adaptive_batching_is_ours(linear):
     (x,) = linear.inputs(0)
 
     def request(row, name="x"):
-        data = row.ravel().tolist()
-        tensor = {"name": name, "datatype": "FP32", "shape": list(row.shape), "data": data}
-        return InferenceRequest(inputs=[RequestInput(**tensor)])
+        return request_of(row.ravel().tolist(), row.shape, name)
 
     async def scene():
-        parameters = ModelParameters(uri=str(linear.path), extra={"threads": 1})
-        settings = ModelSettings(
-            name="together",
-            implementation=NeoCPURuntime,
-            parameters=parameters,
-            max_batch_size=4,
-            max_batch_time=0.01,
-        )
-        runtime = await load_batching(NeoCPURuntime(settings))
+        plain = runtime_of(linear.path, max_batch_size=4, max_batch_time=0.01)
+        runtime = await load_batching(plain)
         await runtime.load()
         assert [tensor.shape for tensor in runtime.inputs] == [[-1, 64]]
         asked = [request(x[row : row + 1]) for row in range(4)] + [request(x[:1], "z"), request(x)]
@@ -174,9 +176,8 @@ def test_its_adaptive_batching_is_ours(linear):
     assert isinstance(wrong, MLServerError)
     for row, answer in enumerate(rows):
         assert answer.outputs[0].shape == [1, 33]
-        found = np.array(answer.outputs[0].data.root, "float32")
-        assert found.tobytes() == expected[row].tobytes()
-    assert np.array(whole.outputs[0].data.root, "float32").tobytes() == expected.tobytes()
+        assert array_of(answer).tobytes() == expected[row].tobytes()
+    assert array_of(whole).tobytes() == expected.tobytes()
 
 
 def test_pictures(tmp_path):
@@ -189,14 +190,10 @@ def test_pictures(tmp_path):
     in_json = base64.b64encode(stream.getvalue()).decode()
 
     def request(*files):
-        tensor = {"name": "x", "datatype": "BYTES", "shape": [len(files)], "data": list(files)}
-        return InferenceRequest(inputs=[RequestInput(**tensor)])
+        return request_of(list(files), [len(files)], datatype="BYTES")
 
     async def scene():
-        parameters = ModelParameters(uri=str(path), extra={"threads": 1})
-        runtime = NeoCPURuntime(
-            ModelSettings(name="means", implementation=NeoCPURuntime, parameters=parameters)
-        )
+        runtime = runtime_of(path)
         await runtime.load()
         for file in (in_json, stream.getvalue()):  # over HTTP, and gRPC
             (output,) = (await runtime.predict(request(file))).outputs

@@ -6,11 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from forgery import forge_header
-from header_mutants import MALFORMED, RIGHT, edited, mutant
+from header_mutants import mutant
 
 import neocpu
 from neocpu.building.link import write_artifact
-from neocpu.foundation.errors import ArtifactError, TargetError
 from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
 from neocpu.runtime.artifact import read_header
 from tests.neocpu.conftest import _build, _header
@@ -47,39 +46,7 @@ def test_a_header_that_lies(run, name, request, tmp_path):
         elif all(fields.get(name) == right.get(name) for name in PROGRAM):
             found = [np.load(file).tobytes() for file in wanted[1::2]]
             assert found == expected, seed
-        same = all(fields.get(name) == right.get(name) for name in ("inputs", *PROGRAM))
-        if same and is_loaded(forged):
-            assert done.returncode == 0, (seed, done.stderr)
     assert refused > MUTANTS // 2
-
-
-def is_loaded(path):
-    try:
-        neocpu.load(path, 1).close()
-    except (ArtifactError, TargetError):
-        return False
-    return True
-
-
-@pytest.mark.parametrize("name", MALFORMED)
-def test_what_one_refuses_the_other_refuses(run, linear, tmp_path, name):
-    text = edited(linear.header.encode(), MALFORMED[name])
-    path = forge_header(linear.path, tmp_path / "a.so", text)
-    with pytest.raises(ArtifactError, match="has a malformed header"):
-        read_header(path)
-    done = run(path, "--threads", 1)
-    assert done.returncode == 8
-    assert "has a malformed header" in done.stderr
-
-
-@pytest.mark.parametrize("name", RIGHT)
-def test_what_one_reads_the_other_reads(run, linear, tmp_path, name):
-    text = edited(linear.header.encode(), RIGHT[name])
-    path = forge_header(linear.path, tmp_path / "a.so", text)
-    assert replace(read_header(path), stored_plan={}) == replace(linear.header, stored_plan={})
-    done = run(path, "--threads", 1)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("linear\n")
 
 
 def changed(fields, *place, value):

@@ -9,7 +9,6 @@ from prometheus_client import generate_latest
 from v2_requests import binary_tensor, body, tensor
 
 import neocpu
-from neocpu.cli.main import main
 from neocpu.serving.batches.batching import Batching
 from neocpu.serving.refusals import AbandonedError, OverloadedError, RequestError
 from neocpu.serving.repository import ModelEntry
@@ -28,12 +27,16 @@ def expected(linear):
         yield alone
 
 
-@pytest.fixture
-def server(linear):
-    batching = Batching(8, 0.001)
-    limits = Limits(instances=2, threads=1, queue=64, batching=batching)
+def start(linear, *batching, **limits):
+    limits = Limits(threads=1, batching=Batching(*batching), **limits)
     server = InferenceServer([ModelEntry("linear", linear.path)], limits)
     server.start()
+    return server
+
+
+@pytest.fixture
+def server(linear):
+    server = start(linear, 8, 0.001, instances=2)
     yield server
     server.close()
 
@@ -148,9 +151,7 @@ def test_a_client_that_goes_away_takes_nobody_along(server, expected):
 
 
 def test_more_than_may_wait_are_refused(linear):
-    limits = Limits(instances=1, threads=1, queue=2, batching=Batching(4, 60.0))
-    server = InferenceServer([ModelEntry("linear", linear.path)], limits)
-    server.start()
+    server = start(linear, 4, 60.0, queue=2)
 
     async def scene():
         asked = [asyncio.ensure_future(ask(server, tensor("x", rows(1)))) for _ in range(3)]
@@ -167,9 +168,7 @@ def test_more_than_may_wait_are_refused(linear):
 
 def test_closing_answers_what_waits(linear, expected):
     """It is answered although its delay is far from over."""
-    limits = Limits(instances=1, threads=1, batching=Batching(64, 3600.0))
-    server = InferenceServer([ModelEntry("linear", linear.path)], limits)
-    server.start()
+    server = start(linear, 64, 3600.0)
 
     async def scene():
         x = rows(2)
@@ -181,27 +180,3 @@ def test_closing_answers_what_waits(linear, expected):
     x, answers = asyncio.run(scene())
     for answer in answers:
         assert outputs(answer).tobytes() == expected(x).tobytes()
-
-
-def test_a_delay_without_a_batch_says_nothing(linear, capsys):
-    assert main(["serve", str(linear.path), "--max-delay", "2ms"]) == 2
-    assert "--max-delay says how long --max-batch waits: give both" in capsys.readouterr().err
-
-
-def test_a_delay_that_no_client_waits_is_refused(linear, capsys):
-    settings = ("--max-batch", "4", "--max-delay", "2h")
-    assert main(["serve", str(linear.path), *settings]) == 2
-    message = "--max-delay 120 min 0 s: so long no client waits for others; give at most 10.0 s"
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("many", ["0", "-1", "fast", "1.5"])
-def test_threads_are_a_number_or_those_of_performance(linear, many, capsys):
-    assert main(["serve", str(linear.path), "--threads", many]) == 2
-    assert f"'{many}' is neither a positive number nor performance" in capsys.readouterr().err
-
-
-def test_performance_cores_are_for_one_instance(linear, capsys):
-    several = ("--threads", "performance", "--instances", "2")
-    assert main(["serve", str(linear.path), *several]) == 2
-    assert "--threads performance is for one instance" in capsys.readouterr().err
