@@ -381,7 +381,6 @@ def _keep_mode(stream: int, path: Path) -> None:
 
 
 def _write_error(path: Path, error: OSError, size: int, option: str) -> UsageError | ArtifactError:
-    """Return the user's error for a failed write, with its fix."""
     place = f"cannot write {path}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         needed = f" ({size / 1e6:.1f} MB needed)" if size else ""

@@ -143,7 +143,6 @@ def _folder_quota(folder: Path) -> list[float]:
 
 
 def _folder_memory(folder: Path) -> list[float]:
-    """Return the memory of one control group in bytes as a list of one, or an empty list."""
     for name in ("memory.max", "memory.limit_in_bytes"):
         try:
             text = (folder / name).read_text().strip()

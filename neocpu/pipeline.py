@@ -196,7 +196,6 @@ class Pipeline:
         )
 
     def _network_costs(self, weights: WeightSizes) -> NetworkCosts:
-        """Return the costs of kernels in a run of a model with these weights."""
         return NetworkCosts.of(self.target, self.threads, float(weights.packed_bytes))
 
     def _saved_in_bfloat16(

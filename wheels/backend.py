@@ -45,7 +45,6 @@ egg_base = {folder}
 def build_wheel(
     wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
 ) -> str:
-    """Write the wheel and return its name."""
     with _out_of_tree():
         return str(build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
 
@@ -59,7 +58,6 @@ def build_editable(
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
-    """Write the source archive and return its name."""
     with _out_of_tree():
         return str(build_meta.build_sdist(sdist_directory, config_settings))
 
@@ -86,7 +84,6 @@ class BuildWithCore(build_py):  # type: ignore[misc]
     """A build step that adds the library to the wheel, or to an editable checkout."""
 
     def run(self) -> None:
-        """Copy the modules and compile."""
         super().run()
         folder = CORE if self.editable_mode else Path(self.build_lib) / "neocpu" / "core"
         compile_core(folder / LIBRARY, shlex.split(os.environ.get("CC", "cc")))
@@ -96,12 +93,10 @@ class LibraryWheel(bdist_wheel):  # type: ignore[misc]
     """A wheel with a C library that works with any version of Python."""
 
     def finalize_options(self) -> None:
-        """Set the installation folder to the one for platform-specific files."""
         super().finalize_options()
         self.root_is_pure = False
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Return the tag of the wheel."""
         return "py3", "none", super().get_tag()[2]
 
 

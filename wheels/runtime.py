@@ -126,7 +126,6 @@ def _pack(sources: Mapping[str, bytes], archive: Path) -> None:
 
 
 def _place(name: str, path: Path) -> Path:
-    """Return the path of a module in an installation."""
     inner = Path(*name.split("."))
     return inner / "__init__.py" if path.name == "__init__.py" else inner.with_suffix(".py")
 
@@ -170,7 +169,6 @@ def _describe(wheel: Path) -> str:
 
 
 def main() -> None:
-    """Build the wheel and print its size."""
     parser = argparse.ArgumentParser(prog="python -m wheels.runtime")
     parser.add_argument("platform", nargs="?", default=os.uname().machine)
     parser.add_argument("--cc", help="a C compiler for the platform, with its options")

@@ -72,7 +72,6 @@ def fetch(library: Library) -> dict[str, bytes]:
 
 
 def main() -> None:
-    """Write all libraries."""
     FOLDER.mkdir(exist_ok=True)
     for library in LIBRARIES:
         for name, content in fetch(library).items():

@@ -261,7 +261,6 @@ def _tune_networks(
     options: CompileOptions,
     clock: PhaseClock,
 ) -> TuneReport | None:
-    """Measure the workloads of networks on this machine; None if there is no budget."""
     if options.budget.seconds == 0:
         return None
     strategy = make_strategy("xgb", cpu, options.threads, store)

@@ -51,7 +51,6 @@ def call_text(specs: Sequence[TensorSpec]) -> str:
 
 
 def _out_hint(specs: Sequence[TensorSpec], values: Sequence[Any]) -> str:
-    """Return a hint for too many inputs: one may be an array for results."""
     return "; results are written into the arrays of out=" if len(values) > len(specs) else ""
 
 

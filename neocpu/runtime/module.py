@@ -170,7 +170,7 @@ class Module(Unpicklable, Closing):
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """The same of each output. The first extent of a ``bounded`` one is the most rows it has."""
+        """The same of each output; the first extent of a ``bounded`` one is its most rows."""
         return self.signatures[0].outputs
 
     @overload

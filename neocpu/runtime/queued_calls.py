@@ -63,7 +63,6 @@ class QueuedCalls:
 
     @property
     def is_ended(self) -> bool:
-        """Whether `end` was called."""
         return self._stopped
 
     def wait(self) -> None:
@@ -85,7 +84,6 @@ class QueuedCalls:
         return os.getpid() != self._process
 
     def _enqueue(self, job: Job, times: int = 1) -> bool:
-        """Queue a job so many times; return False if the queue takes none."""
         if self._is_elsewhere:
             return False
         with self._lock:

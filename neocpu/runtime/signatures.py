@@ -28,7 +28,6 @@ class Signature:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the inputs, by name."""
         return {spec.name: spec.shape for spec in self.inputs}
 
     @property

@@ -65,7 +65,6 @@ class StreamPools:
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` was called."""
         return self._queue.is_ended
 
     def submit(self, function: Callable[[], T]) -> Future[T]:

@@ -43,7 +43,6 @@ class TraceEvent:
 
     @property
     def seconds(self) -> float:
-        """Its duration."""
         return (self.end - self.begin) * 1e-9
 
 

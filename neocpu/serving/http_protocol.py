@@ -262,7 +262,6 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
 
     @property
     def _answered(self) -> bool:
-        """Whether every request with a complete head is answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def _late(self) -> None:
@@ -294,7 +293,6 @@ class Deadline:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is a deadline."""
         return self._end is not None
 
     def set(self, seconds: float | None) -> None:

@@ -54,7 +54,6 @@ class LoadedModels:
         self._started = self._closed = False
 
     def start(self) -> None:
-        """Load all models."""
         for entry in self.entries:
             self._loaded[entry.name][entry.version] = self._open(entry)
         self._started = True
@@ -156,7 +155,6 @@ class LoadedModels:
         return found
 
     def _versions(self, name: str) -> Sequence[str]:
-        """Return the versions of a model, loaded or not."""
         if name not in self._loaded:
             hint = did_you_mean(name[:128], self._loaded)
             raise UnknownModelError(f"no model {brief(name)} is served here{hint}")
@@ -198,5 +196,4 @@ class LoadedModels:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason that a file cannot be loaded, in one line."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -50,7 +50,6 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
         super().__init__(settings.model_copy(update={"max_batch_size": 0}))
 
     async def load(self) -> bool:
-        """Load the model and warm it up."""
         uri = await get_model_uri(self.settings)
         entry = ModelEntry(self.name, Path(uri), self.version or FIRST_VERSION)
         limits = _limits(self.settings.parameters.extra if self.settings.parameters else None)
@@ -76,7 +75,6 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
             raise MLServerError(str(error), error.status) from error
 
     async def unload(self) -> bool:
-        """Wait for the call under way and free the model."""
         await asyncio.to_thread(self._close)
         return True
 

@@ -174,7 +174,6 @@ class ServedModel:
             module.close()
 
     def _start_batching(self, batching: Batching) -> None:
-        """Gather requests from now on."""
         path, headers = self.entry.path, self._modules[0].metadata.each
         found: list[tuple[Signature, Batcher | None]] = []
         for plans in batches_of(path, self.signatures):

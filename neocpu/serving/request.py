@@ -259,7 +259,6 @@ def _parse_outputs(
 
 
 def _named(entry: object, specs: dict[str, TensorSpec], seen: JsonObject, kind: str) -> TensorSpec:
-    """Return the model's tensor with the name of an entry."""
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise RequestError(f"every {kind} must be an object with a name, got {brief(entry)}")
     name = entry["name"]

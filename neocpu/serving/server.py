@@ -159,12 +159,10 @@ class InferenceServer:
             worker.pool.close()
 
     async def load(self, name: str) -> None:
-        """Reload a model from its files: see `LoadedModels.load`."""
         self._check_control()
         await self.models.load(name)
 
     async def unload(self, name: str) -> None:
-        """Free a model: see `LoadedModels.unload`."""
         self._check_control()
         await self.models.unload(name)
 

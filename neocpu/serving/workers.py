@@ -37,7 +37,6 @@ class Worker:
         return future
 
     def wait(self) -> None:
-        """Wait for the calls queued so far."""
         self.pool.wait()
 
     def finish(self, submitted: float) -> tuple[float, float]:

@@ -110,7 +110,6 @@ def write_bundle(
 
 
 def _sources() -> dict[str, bytes]:
-    """Return the files that every bundle holds, by their paths in its folder."""
     native = {path.name: path.read_bytes() for path in NATIVE.iterdir()}
     return {**core.sources(), **native, _LICENCE: _licence()}
 

@@ -163,7 +163,6 @@ class ComposedBatches:
 def _chosen(
     every: Sequence[ArtifactHeader], numbers: Mapping[int, int]
 ) -> dict[int, ArtifactHeader]:
-    """Return the headers of plans, by their rows."""
     return {rows: every[number] for rows, number in numbers.items()}
 
 
@@ -206,7 +205,6 @@ def _plans_of(
 
 
 def _filled(rows: AnyArray, size: int) -> AnyArray:
-    """Return rows padded with zeros to ``size`` rows."""
     if len(rows) == size:
         return rows
     filled = aligned_empty((size, *rows.shape[1:]), rows.dtype)

@@ -96,7 +96,6 @@ class Guard:
     def _run(
         self, name: str, call: Callable[[], None], spans: Sequence[_Span], edge: Edge
     ) -> list[GuardedMemory]:
-        """Make the call on guarded copies of its tensors, and return the copies."""
         copies = [span.copy(edge) for span in spans]
         self._workspaces.edge = edge
         try:
@@ -138,7 +137,6 @@ class _Span:
         )
 
     def bytes(self) -> AnyArray:
-        """Return the bytes where they lie."""
         size = self.stop - self.start
         memory: Any = (ctypes.c_char * size).from_address(self.start)
         return np.ndarray(size, np.uint8, memory)

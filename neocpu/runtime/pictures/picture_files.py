@@ -238,7 +238,6 @@ def _mode(spec: TensorSpec) -> str:
 
 
 def _size(spec: TensorSpec) -> tuple[int, int]:
-    """Return the width and the height of an input's pictures."""
     assert spec.picture is not None
     height, width = spec.shape[2:] if spec.picture.layout == "nchw" else spec.shape[1:3]
     return width, height

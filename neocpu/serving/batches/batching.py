@@ -109,12 +109,10 @@ class _Part:
 
     @property
     def rows(self) -> slice:
-        """Its rows in the request."""
         return slice(self.start, self.start + self.count)
 
     @property
     def places(self) -> slice:
-        """Its rows in the batch."""
         return slice(self.place, self.place + self.count)
 
 
@@ -201,7 +199,6 @@ class Batcher:
                 self._waiting.remove(found)
 
     def _rate(self, rows: int) -> float:
-        """Return the rows per second of the first run for so many rows."""
         size = self._runs.first(rows)
         return min(rows, size) / self._seconds[size]
 
@@ -211,7 +208,6 @@ class Batcher:
         return min(self._most, -(-waiting // workers))
 
     def _all_seconds(self, rows: int) -> float:
-        """Return the seconds of all runs for so many rows, one after another."""
         return sum(self._seconds[size] for size in self._runs.all(rows))
 
     def _consider(self) -> None:

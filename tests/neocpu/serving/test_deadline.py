@@ -102,12 +102,9 @@ def test_what_is_late_may_have_more_time(scene):
     assert late == [20, 30, 40]
 
 
-def test_on_a_real_loop():
-    async def scene():
-        over = asyncio.Event()
-        deadline = Deadline(asyncio.get_running_loop(), over.set)
-        deadline.set(60)
-        deadline.set(0.01)
-        await asyncio.wait_for(over.wait(), 30)
-
-    asyncio.run(scene())
+async def test_on_a_real_loop():
+    over = asyncio.Event()
+    deadline = Deadline(asyncio.get_running_loop(), over.set)
+    deadline.set(60)
+    deadline.set(0.01)
+    await asyncio.wait_for(over.wait(), 30)

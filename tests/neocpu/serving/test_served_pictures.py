@@ -140,7 +140,7 @@ def test_pictures_that_are_computed_jointly(artifacts):
         np.testing.assert_allclose(found[:, 0], range(3), atol=0.1)
 
 
-def test_pictures_are_decoded_one_at_a_time_whoever_goes_away(monkeypatch):
+async def test_pictures_are_decoded_one_at_a_time_whoever_goes_away(monkeypatch):
     """One thread decodes: the C library keeps the freed memory of each, hundreds of megabytes."""
     running, most, threads = 0, 0, set()
 
@@ -152,17 +152,14 @@ def test_pictures_are_decoded_one_at_a_time_whoever_goes_away(monkeypatch):
         time.sleep(0.05)
         running -= 1
 
-    async def scene():
-        server = InferenceServer([ModelEntry("net", Path("net.so"))])
-        spec = SimpleNamespace(picture=True)
-        model = SimpleNamespace(signatures=[SimpleNamespace(inputs=[spec])], request_values=1)
-        call = InferCall(model="net", version=None, length=None, json_bytes=None, is_picture=True)
-        tasks = [asyncio.create_task(server._parse(memoryview(b""), call, model)) for _ in range(5)]
-        await asyncio.sleep(0.02)
-        tasks[0].cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
     monkeypatch.setattr(server_module, "parse_picture", decode)
-    asyncio.run(scene())
+    server = InferenceServer([ModelEntry("net", Path("net.so"))])
+    spec = SimpleNamespace(picture=True)
+    model = SimpleNamespace(signatures=[SimpleNamespace(inputs=[spec])], request_values=1)
+    call = InferCall(model="net", version=None, length=None, json_bytes=None, is_picture=True)
+    tasks = [asyncio.create_task(server._parse(memoryview(b""), call, model)) for _ in range(5)]
+    await asyncio.sleep(0.02)
+    tasks[0].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
     assert most == 1
     assert len(threads) == 1

@@ -65,13 +65,10 @@ def outputs(document):
     return np.array(y["data"], "float32").reshape(y["shape"])
 
 
-def test_answers_are_bitwise_what_each_request_alone_would_get(server, expected):
-    async def scene():
-        asked = [rows(1 + seed % 8, seed) for seed in range(24)]
-        answers = await asyncio.gather(*(ask(server, tensor("x", x)) for x in asked))
-        return zip(asked, answers, strict=True)
-
-    for x, answer in asyncio.run(scene()):
+async def test_answers_are_bitwise_what_each_request_alone_would_get(server, expected):
+    asked = [rows(1 + seed % 8, seed) for seed in range(24)]
+    answers = await asyncio.gather(*(ask(server, tensor("x", x)) for x in asked))
+    for x, answer in zip(asked, answers, strict=True):
         found = outputs(answer)
         assert found.shape == (len(x), 33)
         assert found.tobytes() == expected(x).tobytes()
@@ -103,14 +100,11 @@ def test_metadata_say_that_rows_are_free(server):
         (binary_tensor("x", rows(1)), "only 0 bytes are left"),
     ],
 )
-def test_a_bad_request_hurts_no_other(server, expected, entry, words):
-    async def scene():
-        x = rows(3)
-        good = [ask(server, tensor("x", x)) for _ in range(3)]
-        found = await asyncio.gather(*good, ask(server, entry), return_exceptions=True)
-        return x, found
-
-    x, (*good, error) = asyncio.run(scene())
+async def test_a_bad_request_hurts_no_other(server, expected, entry, words):
+    x = rows(3)
+    good = [ask(server, tensor("x", x)) for _ in range(3)]
+    found = await asyncio.gather(*good, ask(server, entry), return_exceptions=True)
+    *good, error = found
     assert isinstance(error, RequestError)
     assert error.status == 400
     with pytest.raises(RequestError, match=words):
@@ -119,14 +113,11 @@ def test_a_bad_request_hurts_no_other(server, expected, entry, words):
         assert outputs(answer).tobytes() == expected(x).tobytes()
 
 
-def test_infinities_of_one_request_stay_its_own(server, expected):
-    async def scene():
-        model = server.models.find("linear")
-        x, bad = rows(1), np.full((1, 64), np.inf, "float32")
-        bad[0, ::2] = np.nan
-        return x, await asyncio.gather(*(model.infer(0, {"x": one}) for one in (x, bad, x)))
-
-    x, (first, _, last) = asyncio.run(scene())
+async def test_infinities_of_one_request_stay_its_own(server, expected):
+    model = server.models.find("linear")
+    x, bad = rows(1), np.full((1, 64), np.inf, "float32")
+    bad[0, ::2] = np.nan
+    first, _, last = await asyncio.gather(*(model.infer(0, {"x": one}) for one in (x, bad, x)))
     for found in (first, last):
         assert found["y"].tobytes() == expected(x).tobytes()
 
@@ -150,15 +141,11 @@ def test_a_client_that_goes_away_takes_nobody_along(server, expected):
     pytest.fail("no client was missed")
 
 
-def test_more_than_may_wait_are_refused(linear):
+async def test_more_than_may_wait_are_refused(linear):
     server = start(linear, 4, 60.0, queue=2)
-
-    async def scene():
-        asked = [asyncio.ensure_future(ask(server, tensor("x", rows(1)))) for _ in range(3)]
-        asked += [asyncio.ensure_future(ask(server, tensor("x", rows(4)))) for _ in range(4)]
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    found = asyncio.run(scene())
+    asked = [asyncio.ensure_future(ask(server, tensor("x", rows(1)))) for _ in range(3)]
+    asked += [asyncio.ensure_future(ask(server, tensor("x", rows(4)))) for _ in range(4)]
+    found = await asyncio.gather(*asked, return_exceptions=True)
     server.close()
     refused = [one for one in found if isinstance(one, Exception)]
     assert len(refused) == 1
@@ -166,17 +153,13 @@ def test_more_than_may_wait_are_refused(linear):
         raise refused[0]
 
 
-def test_closing_answers_what_waits(linear, expected):
+async def test_closing_answers_what_waits(linear, expected):
     """It is answered although its delay is far from over."""
     server = start(linear, 64, 3600.0)
-
-    async def scene():
-        x = rows(2)
-        asked = [asyncio.ensure_future(ask(server, tensor("x", x))) for _ in range(3)]
-        await asyncio.sleep(0.01)
-        await asyncio.to_thread(server.close)
-        return x, await asyncio.gather(*asked)
-
-    x, answers = asyncio.run(scene())
+    x = rows(2)
+    asked = [asyncio.ensure_future(ask(server, tensor("x", x))) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    await asyncio.to_thread(server.close)
+    answers = await asyncio.gather(*asked)
     for answer in answers:
         assert outputs(answer).tobytes() == expected(x).tobytes()
