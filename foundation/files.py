@@ -152,12 +152,7 @@ def refuse_overwriting(
 
 @contextmanager
 def replacing(
-    path: Path,
-    size: int = 0,
-    *,
-    executable: bool = False,
-    lasting: bool = True,
-    option: str = "-o",
+    path: Path, size: int = 0, *, executable: bool = False, lasting: bool = True, option: str = "-o"
 ) -> Iterator[BinaryIO]:
     """Open a new file. On success it is synced and replaces the file at ``path``.
 

@@ -78,11 +78,7 @@ def compile_each(
             with ExitStack() as on_failure:
                 parts = [on_failure.enter_context(next(finished)) for _ in options.signatures]
                 joined = join_set(
-                    parts,
-                    member.target,
-                    generations,
-                    options.plan.max_weights,
-                    progress_of(number),
+                    parts, member.target, generations, options.plan.max_weights, progress_of(number)
                 )
                 on_failure.pop_all()
             yield joined
@@ -176,10 +172,7 @@ def _begin_each(
 
 
 def _load(
-    model: ModelLike,
-    shapes: InputShapes,
-    processing: Processing,
-    precisions: Sequence[Precision],
+    model: ModelLike, shapes: InputShapes, processing: Processing, precisions: Sequence[Precision]
 ) -> LoadedModel:
     """Load a model that is to be computed in these precisions.
 

@@ -58,9 +58,7 @@ def read_network(model: ModelLike, shapes: InputShapes = NO_SHAPES) -> Network:
 
 
 def workloads(
-    model: ModelLike,
-    targets: Iterable[CpuTarget],
-    shapes: InputShapes = NO_SHAPES,
+    model: ModelLike, targets: Iterable[CpuTarget], shapes: InputShapes = NO_SHAPES
 ) -> set[Workload]:
     """Return the workloads that `tune` measures for a model on at least one of ``targets``."""
     network = read_network(model, shapes)

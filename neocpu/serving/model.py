@@ -26,12 +26,7 @@ from neocpu.serving.batches.batching import Batcher, Batching
 from neocpu.serving.datatypes import DATATYPES, AnyArray
 from neocpu.serving.metrics import Metrics, ModelMetrics
 from neocpu.serving.pictures import ENCODED_BYTES
-from neocpu.serving.refusals import (
-    AbandonedError,
-    OverloadedError,
-    RequestError,
-    UnavailableError,
-)
+from neocpu.serving.refusals import AbandonedError, OverloadedError, RequestError, UnavailableError
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import values_at_most
 from neocpu.serving.response import binary_bytes

@@ -167,10 +167,7 @@ class InferenceServer:
         await self.models.unload(name)
 
     async def infer(
-        self,
-        call: InferCall,
-        chunks: AsyncIterator[bytes],
-        gone: Departure,
+        self, call: InferCall, chunks: AsyncIterator[bytes], gone: Departure
     ) -> tuple[InferResponse, Share]:
         """Answer an inference request.
 

@@ -52,7 +52,7 @@ def test_our_own_processes_do_without_pytorch_and_can_import_it_later(run):
         "import sys, neocpu.compilation.compiler, tvm; assert 'torch' not in sys.modules;"
         "assert tvm.runtime.disco is None;"
         + NOTHING_LIES_IN_WAIT
-        + "import torch; assert torch.Tensor",
+        + "import torch; assert torch.Tensor"
     )
 
 
@@ -61,14 +61,14 @@ def test_a_measuring_process_imports_tvm_without_pytorch(run):
         "from neocpu.search.measuring.local_measurer import KERNELS;"
         "import importlib, sys; module, _, name = KERNELS.partition(':');"
         "assert getattr(importlib.import_module(module), name)(None, 1);"
-        "assert 'tvm' in sys.modules and 'torch' not in sys.modules",
+        "assert 'tvm' in sys.modules and 'torch' not in sys.modules"
     )
 
 
 def test_modules_imported_before_tvm_stay_imported(run):
     run(
         "import torch; from neocpu.foundation.import_tvm import import_tvm; import_tvm();"
-        "import sys; assert sys.modules['torch'] is torch",
+        "import sys; assert sys.modules['torch'] is torch"
     )
 
 
@@ -77,7 +77,7 @@ def test_a_program_of_others_compiles_beside_pytorch(run):
         "import neocpu.frontend;"
         + NOTHING_LIES_IN_WAIT
         + "import neocpu.compilation.compiler; assert 'torch' in sys.modules;"
-        + NOTHING_LIES_IN_WAIT,
+        + NOTHING_LIES_IN_WAIT
     )
 
 
@@ -95,7 +95,7 @@ def test_a_command_imports_the_compiler_beside_pytorch(run, tmp_path, command):
         "import sys; from neocpu.cli.main import main;"
         f"code = main({[command, *arguments]!r});"
         "assert 'tvm' in sys.modules and 'torch' not in sys.modules;"
-        "print(code)",
+        "print(code)"
     )
     assert int(said) in (2, 3, 8)
 
@@ -106,5 +106,5 @@ def test_the_compiler_does_not_import_libraries_it_does_not_use(run):
         "import sys, neocpu.compilation.compiler;"
         "others = ('onnxscript', 'onnx.reference.ops', 'tvm.backend.trn',"
         "'neocpu.verification.reference.verification');"
-        "assert not [name for name in others if name in sys.modules]",
+        "assert not [name for name in others if name in sys.modules]"
     )

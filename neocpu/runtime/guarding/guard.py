@@ -21,13 +21,7 @@ import numpy as np
 
 from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.binding import Handle, library
-from neocpu.runtime.guarding.guarded_memory import (
-    ALIGNMENT,
-    EDGES,
-    Edge,
-    GuardedMemory,
-    Workspaces,
-)
+from neocpu.runtime.guarding.guarded_memory import ALIGNMENT, EDGES, Edge, GuardedMemory, Workspaces
 from neocpu.runtime.guarding.kernel_calls import Call, Interception, Kernel, Tensor
 
 

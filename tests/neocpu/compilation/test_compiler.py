@@ -250,15 +250,7 @@ def test_dump_folder_holds_every_phase(tmp_path, monkeypatch):
     monkeypatch.setenv("NEOCPU_DUMP_DIR", str(tmp_path))
     neocpu.compile(tiny(), threads=1, verify=False).close()
     phases = [path.stem.partition("-")[2] for path in sorted(tmp_path.iterdir())]
-    assert phases == [
-        "import",
-        "simplify",
-        "rewrite",
-        "fused",
-        "planned",
-        "assembly",
-        "plan",
-    ]
+    assert phases == ["import", "simplify", "rewrite", "fused", "planned", "assembly", "plan"]
 
 
 def test_each_shape_has_a_dump_folder_of_its_own(tmp_path, monkeypatch):

@@ -108,8 +108,7 @@ def test_absurd_fields_are_named(linear, tmp_path, path, value):
 
 
 @pytest.mark.parametrize(
-    "name",
-    sorted(ArtifactHeader.__dataclass_fields__.keys() - MAY_BE_MISSING),
+    "name", sorted(ArtifactHeader.__dataclass_fields__.keys() - MAY_BE_MISSING)
 )
 def test_missing_fields_are_named(linear, tmp_path, name):
     fields = linear.header.to_json()

@@ -280,15 +280,6 @@ def test_what_is_neither_a_path_nor_bytes():
         load(b"nothing of the kind")
 
 
-def test_two_modules_of_one_file_are_independent(linear):
-    inputs = linear.inputs()
-    one, other = load(linear.path), load(linear.path)
-    expected = one(inputs)
-    one.close()
-    np.testing.assert_array_equal(other(inputs), expected)
-    other.close()
-
-
 def test_a_replaced_file_is_loaded_anew(linear, two_way, tmp_path):
     path = tmp_path / "model.so"
     write_artifact(linear.built, linear.weights, linear.header, path)
@@ -339,22 +330,16 @@ def test_the_compiler_s_versions_do_not_matter(linear, tmp_path):
         check(linear, [module(linear.inputs())], linear.inputs())
 
 
-def test_code_of_another_model(linear, two_way, tmp_path):
-    """A file with right digests and another model's code."""
+@pytest.mark.parametrize("truncated", [False, True])
+def test_a_refused_artifact_leaves_no_thread(linear, two_way, tmp_path, truncated):
+    """A file with right digests and another model's code, or one that is truncated."""
     path = tmp_path / "other.so"
     built = replace(two_way.built, planned=linear.built.planned)
     write_artifact(built, linear.weights, linear.header, path)
+    if truncated:
+        path.write_bytes(linear.path.read_bytes()[:-1])
     before = tasks()
-    with pytest.raises(ArtifactError, match=r"cannot run .*other\.so: header and code disagree"):
-        load(path)
-    wait_until(lambda: tasks() <= before)  # one that was joined may be seen a moment
-
-
-def test_a_refused_artifact_leaves_no_thread(linear, tmp_path):
-    path = tmp_path / "damaged.so"
-    data = linear.path.read_bytes()
-    before = tasks()
-    path.write_bytes(data[:-1])
-    with pytest.raises(ArtifactError, match="it is truncated"):
+    said = "it is truncated" if truncated else r"cannot run .*other\.so: header and code disagree"
+    with pytest.raises(ArtifactError, match=said):
         load(path)
     wait_until(lambda: tasks() <= before)  # one that was joined may be seen a moment

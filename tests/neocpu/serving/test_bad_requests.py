@@ -148,12 +148,6 @@ def test_repository_index(connection, content):
     assert len(connection.post("/v2/repository/index", b'{"ready": true}').document) == 1
 
 
-def test_a_client_that_goes_away(server):
-    for _ in range(5):
-        with Connection(server.address) as gone:
-            gone.socket.sendall(head(INFER, {"Content-Length": 100}) + b"{")
-
-
 FIELDS = st.dictionaries(
     st.sampled_from(["Content-Length", JSON_LENGTH, "Content-Type", "Content-Encoding", "Expect"]),
     st.sampled_from(["", "0", "5", "-7", "identity", "gzip", "100-continue", "1e9"])

@@ -8,15 +8,7 @@ import pytest
 
 pytest.importorskip("httptools")
 import uvloop
-from http_exchange import (
-    CHUNKED,
-    GET,
-    answer,
-    connected,
-    exchange,
-    in_one_place,
-    post,
-)
+from http_exchange import CHUNKED, GET, answer, connected, exchange, in_one_place, post
 
 from neocpu.serving import http_protocol
 from neocpu.serving.extensions import GONE, KEEP_NEXT, REST

@@ -69,12 +69,7 @@ async def never(scope, receive, send):
 @pytest.mark.parametrize(("app", "status"), [(after_the_body, b"400"), (at_once, b"200")])
 @pytest.mark.parametrize(
     ("start", "unit"),
-    [
-        (b"0\r\n", b"a:b\r\n"),
-        (b"0\r\n", b"a"),
-        (b"0\r\na: ", b"a"),
-        (b"9;", b"a"),
-    ],
+    [(b"0\r\n", b"a:b\r\n"), (b"0\r\n", b"a"), (b"0\r\na: ", b"a"), (b"9;", b"a")],
 )
 def test_what_follows_a_body_without_end_is_refused(monkeypatch, app, status, start, unit):
     """Trailers, a long trailer or a chunk's extension get one answer at most."""

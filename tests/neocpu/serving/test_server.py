@@ -194,16 +194,6 @@ def test_ready_while_one_copy_replaces_another(modules):
     assert _ready(shared) == 0
 
 
-async def test_draining_ends_in_time(modules):
-    server = start(instances=1, threads=1)
-    answer = ask(server)
-    await run_pending()
-    await server.drain(0.01)
-    assert server.in_flight == 1
-    modules.all[0].finish()
-    await answer
-
-
 async def test_a_module_that_fails_is_the_servers_fault(modules):
     server = start(instances=1, threads=1)
     answer = ask(server)

@@ -10,12 +10,7 @@ from fake_modules import GOOD, ask, metrics, run_pending, start
 
 from neocpu.foundation.errors import ArtifactError
 from neocpu.serving import server as serving_server
-from neocpu.serving.refusals import (
-    OverloadedError,
-    RequestError,
-    SlowRequestError,
-    TooLargeError,
-)
+from neocpu.serving.refusals import OverloadedError, RequestError, SlowRequestError, TooLargeError
 from neocpu.serving.request import parse_request
 
 
