@@ -11,10 +11,14 @@ from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import ArgumentTypeError, UsageError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.foundation.units import plural
+from neocpu.runtime.arguments import (
+    check_named,
+    check_named_out,
+    check_positional,
+    check_positional_out,
+)
 from neocpu.runtime.array_types import AnyArray, ArrayLike
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.runtime.inputs import check_named, check_positional
-from neocpu.runtime.outputs import check_named_out, check_positional_out
 from neocpu.runtime.session import Source, open_session
 from neocpu.runtime.thread_pool import ThreadPool, Threads
 from neocpu.runtime.unpicklable import Unpicklable

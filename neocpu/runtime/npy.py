@@ -19,7 +19,7 @@ import numpy as np
 
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.aligned_memory import aligned_empty
-from neocpu.runtime.inputs import check_kind
+from neocpu.runtime.arguments import check_kind
 
 MAGIC: Final = b"\x93NUMPY"
 MAX_HEADER: Final = 1 << 14

@@ -14,14 +14,14 @@ BUGS = (
     ),
     Bug(
         "inputs: more than the model takes",
-        "neocpu/runtime/inputs.py",
+        "neocpu/runtime/arguments.py",
         "    if len(arrays) != len(specs):\n",
         "    arrays = arrays[: len(specs)]\n    if len(arrays) != len(specs):\n",
         ("tests/neocpu/runtime/test_calls.py",),
     ),
     Bug(
         "inputs: any shape will do",
-        "neocpu/runtime/inputs.py",
+        "neocpu/runtime/arguments.py",
         "    if shape != spec.shape:\n",
         "    if len(shape) != len(spec.shape):\n",
         ("tests/neocpu/runtime/test_inputs.py",),

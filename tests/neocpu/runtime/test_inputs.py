@@ -13,7 +13,7 @@ import neocpu
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.aligned_memory import address_of, aligned_empty
-from neocpu.runtime.inputs import check_kind
+from neocpu.runtime.arguments import check_kind
 from neocpu.runtime.module import load
 
 

@@ -1,4 +1,4 @@
-"""Check the inputs that a user passes to a module, and say how to mend them."""
+"""Check the inputs, and the arrays for results, that a user passes; say how to mend them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _checked(signatures: SignatureSet, values: Sequence[Any]) -> tuple[Signature
         return signatures.all[0], [
             check_input(spec, value) for spec, value in zip(specs, values, strict=True)
         ]
-    arrays = [_array_of(spec, value) for spec, value in zip(specs, values, strict=True)]
+    arrays = [_as_array(spec, value) for spec, value in zip(specs, values, strict=True)]
     for spec, array in zip(specs, arrays, strict=True):
         _check_dtype(spec, array.dtype)
     return signatures.of(arrays), arrays
@@ -111,13 +111,9 @@ def check_input(spec: TensorSpec, value: Any) -> AnyArray:
 
     Raises ArgumentTypeError: ``value`` is not an array.
     """
-    array = _array_of(spec, value)
+    array = _as_array(spec, value)
     check_kind(spec, array.dtype, array.shape)
     return array
-
-
-def _array_of(spec: TensorSpec, value: Any) -> AnyArray:
-    return value if isinstance(value, np.ndarray) else _as_array(spec, value)
 
 
 def check_kind(spec: TensorSpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
@@ -149,6 +145,8 @@ def _check_dtype(spec: TensorSpec, dtype: np.dtype[Any]) -> None:
 
 def _as_array(spec: TensorSpec, value: Any) -> AnyArray:
     """Return an object as a numpy array, without a copy if it exports DLPack or a buffer."""
+    if isinstance(value, np.ndarray):
+        return value
     try:
         if not hasattr(value, "__dlpack__"):
             return np.asarray(value)
@@ -179,3 +177,52 @@ def _shape_hint(expected: tuple[int, ...], given: tuple[int, ...]) -> str:
     if (1, *given) == expected:
         return ": the batch axis is missing, pass x[None]"
     return ""
+
+
+def check_positional_out(specs: Sequence[TensorSpec], out: Any) -> list[AnyArray]:
+    """Check one array, or a list or tuple of arrays in graph order.
+
+    Raises UsageError: their number is not the model's, or results cannot be written to one.
+    """
+    sequence = list(out) if isinstance(out, list | tuple) else [out]
+    if len(sequence) != len(specs):
+        names = ", ".join(spec.name for spec in specs)
+        raise UsageError(
+            f"the model has {plural(len(specs), 'output')} ({names}), out= has "
+            f"{plural(len(sequence), 'array')}: pass one for each, in this order"
+        )
+    return [check_output(spec, array) for spec, array in zip(specs, sequence, strict=True)]
+
+
+def check_named_out(specs: Sequence[TensorSpec], out: Mapping[str, Any]) -> list[AnyArray]:
+    """Check arrays given by output name, and return them in graph order.
+
+    Raises UsageError: a name is unknown or missing, or results cannot be written to an array.
+    Raises ArgumentTypeError: ``out`` is no mapping.
+    """
+    if not isinstance(out, Mapping):
+        raise ArgumentTypeError("out= must be a mapping from the name of each output to an array")
+    check_names(specs, out, "output", "out=: ")
+    return [check_output(spec, out[spec.name]) for spec in specs]
+
+
+def check_output(spec: TensorSpec, array: Any) -> AnyArray:
+    """Return ``array`` if it can take an output; it may have any strides, alignment, byte order.
+
+    Raises UsageError: its shape or dtype is not the output's, or it is read-only. Raises
+    ArgumentTypeError: it is no numpy array.
+    """
+    if not isinstance(array, np.ndarray):
+        raise ArgumentTypeError(
+            f"out= for '{spec.name}' must be a numpy array, got {type(array).__name__}: "
+            "pass a view of it, as np.asarray(x) or np.from_dlpack(x) make"
+        )
+    if not holds(array.dtype, spec.dtype) or array.shape != spec.shape:
+        bound = " (its largest)" if spec.bounded else ""
+        raise UsageError(
+            f"out= for '{spec.name}': expected {describe(spec.dtype, spec.shape)}{bound}, got "
+            f"{describe(str(array.dtype), array.shape)}"
+        )
+    if not array.flags.writeable:
+        raise UsageError(f"out= for '{spec.name}' is read-only: pass a writeable array")
+    return array
