@@ -3,6 +3,7 @@
 import os
 from functools import partial
 
+import needs
 import pytest
 from scripts import run_script
 
@@ -82,6 +83,7 @@ def test_a_program_of_others_compiles_beside_pytorch(run):
 
 
 @pytest.mark.parametrize("command", ["compile", "tune", "compare", "reduce", "quantize"])
+@needs.one_in(2)
 def test_a_command_imports_the_compiler_beside_pytorch(run, tmp_path, command):
     """None of these commands needs PyTorch."""
     arguments = {
