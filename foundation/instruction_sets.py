@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -191,11 +192,8 @@ def cpuinfo_features(text: str) -> frozenset[str]:
     lines = (line.partition(":") for line in text.splitlines())
     flags = next((value for key, _, value in lines if key.strip() == "flags"), "")
     plain = {flag.replace("_", "") for flag in flags.split()}
-    return frozenset(name for name in X86_BITS if CPUINFO_FLAGS.get(name, _plain(name)) in plain)
-
-
-def _plain(feature: str) -> str:
-    return feature.replace(".", "").replace("-", "")
+    names = {name: re.sub("[.-]", "", name) for name in X86_BITS} | CPUINFO_FLAGS
+    return frozenset(name for name, flag in names.items() if flag in plain)
 
 
 @functools.cache

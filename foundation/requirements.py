@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -97,7 +98,7 @@ def mended(misfits: Iterable[Misfit]) -> str:
     wanted: dict[str, SpecifierSet] = {}
     for misfit in found:
         wanted[misfit.package] = wanted.get(misfit.package, SpecifierSet()) & misfit.wanted
-    packages = " ".join(_quoted(f"{name}{versions}") for name, versions in wanted.items())
+    packages = shlex.join(f"{name}{versions}" for name, versions in wanted.items())
     text = f"{'; '.join(dict.fromkeys(map(str, found)))}: pip install {packages}"
     others = " and ".join(_opposed(wanted))
     return f"{text}, in another environment than {others}" if others else text
@@ -169,10 +170,6 @@ def _outdated_protobuf(error: BaseException) -> Misfit | None:
     by = _installed(module)
     title = module if by is None else f"{by.name} {by.version}"
     return Misfit(by=title, package="protobuf", wanted=wanted, found=found)
-
-
-def _quoted(requirement: str) -> str:
-    return f"'{requirement}'" if re.search(r"[<>!~*]", requirement) else requirement
 
 
 def _first_line(error: BaseException) -> str:

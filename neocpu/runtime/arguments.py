@@ -33,10 +33,11 @@ def check_positional(
     specs = signatures.all[0].inputs
     one = values[0] if len(values) == 1 else None
     arrays = one if isinstance(one, list | tuple) else values
-    if len(arrays) != len(specs):
+    if len(arrays) != len(specs):  # one too many may be an array for results
+        hint = "; results are written into the arrays of out=" if len(values) > len(specs) else ""
         raise UsageError(
             f"the model takes {plural(len(specs), 'input')}, got {len(arrays)}: "
-            f"call {call_text(specs)}{_out_hint(specs, values)}"
+            f"call {call_text(specs)}{hint}"
         )
     return _checked(signatures, arrays)
 
@@ -48,10 +49,6 @@ def call_text(specs: Sequence[TensorSpec]) -> str:
     more = f" and {len(specs) - _SHOWN} more" if len(specs) > _SHOWN else ""
     dots = ", ..." if more else ""
     return f"m({', '.join(names[:_SHOWN])}{dots}), where {', '.join(kinds[:_SHOWN])}{more}"
-
-
-def _out_hint(specs: Sequence[TensorSpec], values: Sequence[Any]) -> str:
-    return "; results are written into the arrays of out=" if len(values) > len(specs) else ""
 
 
 def check_named(
