@@ -108,10 +108,7 @@ def check_destination(
     option: str = "-o",
     others: Iterable[str | os.PathLike[str] | None] = (),
 ) -> None:
-    """Check that a file can be written at ``path``, before spending minutes on its content.
-
-    `others`: the files that `refuse_overwriting` protects.
-    """
+    """Check that a file can be written at ``path``, before spending minutes on its content."""
     if path is None:
         return
     path = Path(path)
@@ -302,10 +299,7 @@ def _is_pipe(path: Path) -> bool:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether ``path`` is a device or pipe, which is written to and not replaced.
-
-    Raises OSError: it can be neither written to nor replaced.
-    """
+    """Whether ``path`` is a device or pipe, which is written to and not replaced."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -318,10 +312,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def _open_stream(path: Path) -> int:
-    """Open a device or a pipe for writing, and wait `PIPE_PATIENCE` at most for a reader.
-
-    Raises OSError: nobody reads the pipe, or it has become a file meanwhile.
-    """
+    """Open a device or a pipe for writing, and wait `PIPE_PATIENCE` at most for a reader."""
     end = time.monotonic() + PIPE_PATIENCE
     while True:
         try:

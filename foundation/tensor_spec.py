@@ -22,11 +22,7 @@ LETTERBOX: Final = 114
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The form of pictures of bytes in an input.
-
-    `fit`: the way in which a picture of another size is made to fit: one of
-    `neocpu.foundation.option_words.FITS`.
-    """
+    """The form of pictures of bytes in an input."""
 
     layout: str
     colours: str

@@ -63,10 +63,7 @@ def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
 
 
 def compile_core(output: Path, compiler: Sequence[str]) -> None:
-    """Compile the runtime's library with ``compiler``, for its target.
-
-    Raises SystemExit: there is no such compiler, or it fails.
-    """
+    """Compile the runtime's library with ``compiler``, for its target."""
     sources = sorted(map(str, CORE.glob("src/*.c")))
     command = [*compiler, *_FLAGS, f"-I{CORE}", "-o", str(output), *sources, "-lm"]
     try:

@@ -82,11 +82,7 @@ def requirements() -> Mapping[str, list[str]]:
 
 
 def build(platform: str, dist: Path, stage: Path, compiler: str | None = None) -> Path:
-    """Write the wheel for a platform or machine into ``dist`` and return its path.
-
-    `platform` and `compiler`: the arguments of `compile_library`. `stage`: a folder for the wheel's
-    contents, which is emptied first.
-    """
+    """Write the wheel for a platform or machine into ``dist`` and return its path."""
     shutil.rmtree(stage, ignore_errors=True)
     package = stage / "src"
     found = shipped()

@@ -131,10 +131,7 @@ class CompileOptions:
 
     @property
     def shapes(self) -> InputShapes:
-        """The shapes of the inputs, if the options have a single signature.
-
-        Raises UsageError: the options have a set of shapes.
-        """
+        """The shapes of the inputs, if the options have a single signature."""
         if len(self.signatures) > 1:
             raise UsageError(
                 f"a set of {len(self.signatures)} shapes, but only one is allowed: give one shape"
@@ -142,10 +139,7 @@ class CompileOptions:
         return self.signatures[0]
 
     def computing(self, precision: Precision) -> CompileOptions:
-        """Return options for another precision, with an accuracy that it can keep.
-
-        Raises UsageError: the requested accuracy is higher than ``precision`` can keep.
-        """
+        """Return options for another precision, with an accuracy that it can keep."""
         level = DEFAULT if self.accuracy.name == BFLOAT16.name else self.accuracy
         if precision is Precision.BF16:
             if level is not DEFAULT:

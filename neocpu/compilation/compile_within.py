@@ -34,10 +34,7 @@ _FEWER: Final = 0.7
 
 
 def limited(options: CompileOptions, limit: float) -> CompileOptions:
-    """Return options with a limit on the norm-wise error of outputs.
-
-    Raises UsageError: the limit is not a positive number, or the precision excludes bfloat16.
-    """
+    """Return options with a limit on the norm-wise error of outputs."""
     if not 0 < limit < math.inf:
         raise UsageError(f"max_error must be above 0, got {limit!r}")
     if options.plan.precision not in (Precision.AUTO, Precision.BF16):

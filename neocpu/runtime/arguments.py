@@ -54,11 +54,7 @@ def call_text(specs: Sequence[TensorSpec]) -> str:
 def check_named(
     signatures: SignatureSet, values: Mapping[str, Any]
 ) -> tuple[Signature, list[AnyArray]]:
-    """Check arrays given by input name, and return them in graph order, as `check_positional`.
-
-    Raises UsageError: a name is unknown or missing, or a dtype or shape is not the model's. Raises
-    ArgumentTypeError: ``values`` is no mapping.
-    """
+    """Check arrays given by input name, and return them in graph order, as `check_positional`."""
     specs = signatures.all[0].inputs
     if not isinstance(values, Mapping):
         raise ArgumentTypeError(
@@ -84,11 +80,7 @@ def _checked(signatures: SignatureSet, values: Sequence[Any]) -> tuple[Signature
 def check_names(
     specs: Sequence[TensorSpec], values: Mapping[str, Any], kind: str, where: str = ""
 ) -> None:
-    """Check that ``values`` has a value for each specification, and no other.
-
-    `kind` and `where`: the kind of tensor (``input`` or ``output``), and the beginning of messages.
-    Raises UsageError: a name is unknown or missing.
-    """
+    """Check that ``values`` has a value for each specification, and no other."""
     names = [spec.name for spec in specs]
     for name in values:
         if name not in names:
@@ -177,10 +169,7 @@ def _shape_hint(expected: tuple[int, ...], given: tuple[int, ...]) -> str:
 
 
 def check_positional_out(specs: Sequence[TensorSpec], out: Any) -> list[AnyArray]:
-    """Check one array, or a list or tuple of arrays in graph order.
-
-    Raises UsageError: their number is not the model's, or results cannot be written to one.
-    """
+    """Check one array, or a list or tuple of arrays in graph order."""
     sequence = list(out) if isinstance(out, list | tuple) else [out]
     if len(sequence) != len(specs):
         names = ", ".join(spec.name for spec in specs)
@@ -192,11 +181,7 @@ def check_positional_out(specs: Sequence[TensorSpec], out: Any) -> list[AnyArray
 
 
 def check_named_out(specs: Sequence[TensorSpec], out: Mapping[str, Any]) -> list[AnyArray]:
-    """Check arrays given by output name, and return them in graph order.
-
-    Raises UsageError: a name is unknown or missing, or results cannot be written to an array.
-    Raises ArgumentTypeError: ``out`` is no mapping.
-    """
+    """Check arrays given by output name, and return them in graph order."""
     if not isinstance(out, Mapping):
         raise ArgumentTypeError("out= must be a mapping from the name of each output to an array")
     check_names(specs, out, "output", "out=: ")
@@ -204,11 +189,7 @@ def check_named_out(specs: Sequence[TensorSpec], out: Mapping[str, Any]) -> list
 
 
 def check_output(spec: TensorSpec, array: Any) -> AnyArray:
-    """Return ``array`` if it can take an output; it may have any strides, alignment, byte order.
-
-    Raises UsageError: its shape or dtype is not the output's, or it is read-only. Raises
-    ArgumentTypeError: it is no numpy array.
-    """
+    """Return ``array`` if it can take an output; it may have any strides, alignment, byte order."""
     if not isinstance(array, np.ndarray):
         raise ArgumentTypeError(
             f"out= for '{spec.name}' must be a numpy array, got {type(array).__name__}: "

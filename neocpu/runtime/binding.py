@@ -151,10 +151,7 @@ _OTHERS: Final[dict[str, tuple[Any, ...]]] = {
 
 @functools.cache
 def library() -> Any:
-    """Return the loaded library, whose functions raise their errors as exceptions.
-
-    Raises TargetError: the library is missing, or is for another machine.
-    """
+    """Return the loaded library, whose functions raise their errors as exceptions."""
     try:
         loaded = ctypes.CDLL(os.fspath(LIBRARY))
     except OSError as error:
@@ -183,10 +180,7 @@ def made_by(function: Callable[..., Any], *arguments: Any) -> int:
 
 
 def encoded_path(path: str | os.PathLike[str]) -> bytes:
-    """Return the path of an artifact as C takes it.
-
-    Raises ArtifactError: the path has a null byte, which would end it in C.
-    """
+    """Return the path of an artifact as C takes it."""
     encoded = os.fsencode(path)
     if b"\0" in encoded:
         raise ArtifactError(f"cannot open artifact {os.fspath(path)!r}: embedded null byte")

@@ -154,11 +154,7 @@ class Session:
             self._core.neocpu_trace_start(self._handle.address)
 
     def stop_trace(self) -> tuple[TraceEvent, ...]:
-        """Stop recording; return the events in the order in which they began.
-
-        Raises UsageError: nothing was being recorded. Raises NeoCPUError: there was too little
-        memory.
-        """
+        """Stop recording; return the events in the order in which they began."""
         from neocpu.runtime.timeline import TraceEvent
 
         events, count = POINTER(Event)(), c_size_t()

@@ -54,10 +54,7 @@ class Signature:
 
 
 class SignatureSet:
-    """All signatures of a module.
-
-    `signatures`: one or more signatures. No two have inputs of the same shapes.
-    """
+    """All signatures of a module."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self.all = tuple(signatures)

@@ -90,10 +90,7 @@ class StreamPools:
 
 
 class StreamedSession:
-    """A loaded model that several threads can run at once, used like a `Session`.
-
-    `session`: the session on the first pool. Those on other pools share its weights.
-    """
+    """A loaded model that several threads can run at once, used like a `Session`."""
 
     def __init__(self, session: Session, pools: StreamPools) -> None:
         others = (session.stream(pool) for pool in pools.pools[1:])

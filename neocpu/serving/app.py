@@ -174,10 +174,7 @@ CLOSING: Final = ("Connection", "close")
 
 
 class InferRoute:
-    """Answers the requests of a route with the parameters ``name`` and maybe ``version``.
-
-    Raises RequestError: the request is refused; nothing has been sent yet.
-    """
+    """Answers the requests of a route with the parameters ``name`` and maybe ``version``."""
 
     def __init__(self, server: InferenceServer) -> None:
         self._server = server
@@ -223,10 +220,7 @@ class InferRoute:
 
 
 async def body_of(receive: Receive) -> AsyncIterator[bytes]:
-    """Yield the pieces of a request's body as they come.
-
-    Raises AbandonedError: the client goes away before the end.
-    """
+    """Yield the pieces of a request's body as they come."""
     more = True
     while more:
         message = await receive()

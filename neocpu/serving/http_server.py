@@ -29,10 +29,7 @@ _BACKLOG: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of serving.
-
-    `unanswered`: accepted requests that were cut off because the time for draining was over.
-    """
+    """The signal that ended serving, and the accepted requests that were cut off in draining."""
 
     signal: int
     unanswered: int

@@ -61,10 +61,7 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Answer a request.
-
-        Raises MLServerError: the request is refused; the error has the HTTP status.
-        """
+        """Answer a request."""
         model = self._model
         if model is None:
             raise MLServerError(f"model '{self.name}' is not loaded", UnavailableError.status)

@@ -23,10 +23,7 @@ _LENGTH_BYTES: Final = 4
 
 
 def picture_input(specs: Sequence[TensorSpec]) -> TensorSpec:
-    """Return the only input of a model, for a body that is a picture.
-
-    Raises RequestError: the model has other inputs, or takes no pictures.
-    """
+    """Return the only input of a model, for a body that is a picture."""
     if len(specs) == 1 and specs[0].picture is not None:
         return specs[0]
     raise EncodingError(
@@ -45,11 +42,7 @@ def check_pictures(spec: TensorSpec, shape: object) -> None:
 
 
 def picture_elements(spec: TensorSpec, data: memoryview) -> list[memoryview]:
-    """Return the elements of binary data of type BYTES. Each follows its length, in 4 bytes.
-
-    Raises RequestError: lengths and data do not agree, or there are more elements than rows of the
-    batch.
-    """
+    """Return the elements of binary data of type BYTES. Each follows its length, in 4 bytes."""
     found: list[memoryview] = []
     offset = 0
     while offset < data.nbytes:

@@ -72,11 +72,7 @@ def entries(paths: Sequence[Path], names: Sequence[str]) -> tuple[ModelEntry, ..
 
 
 def unique(models: Iterable[ModelEntry]) -> tuple[ModelEntry, ...]:
-    """Return the models after checking that they are distinct.
-
-    Raises UsageError: there are none, two have the same name and version, or names differ only in
-    case.
-    """
+    """Return the models after checking that they are distinct."""
     found: dict[tuple[str, str], ModelEntry] = {}
     spelling: dict[str, str] = {}
     for model in models:

@@ -88,10 +88,7 @@ def parse_request(
 
 
 def parse_picture(body: memoryview, signatures: Sequence[Signature]) -> InferRequest:
-    """Decode a request with a picture's file as body, for the first signature of one picture.
-
-    Raises RequestError: the picture cannot be decoded, or the model takes something else.
-    """
+    """Decode a request with a picture's file as body, for the first signature of one picture."""
     specs = [picture_input(each.inputs) for each in signatures]
     single = (number for number, spec in enumerate(specs) if spec.bounded or spec.shape[0] == 1)
     number = next(single, 0)
@@ -104,10 +101,7 @@ def parse_picture(body: memoryview, signatures: Sequence[Signature]) -> InferReq
 def parse_document(
     document: JsonObject, tail: memoryview, signatures: Sequence[Signature]
 ) -> InferRequest:
-    """Check and decode a request with its JSON already parsed.
-
-    `document`: the parsed JSON. None of its content is trusted. `tail`: the binary tensor data.
-    """
+    """Check and decode a request with its JSON already parsed."""
     number = _signature(document.get("inputs"), signatures)
     inputs, outputs = signatures[number].inputs, signatures[number].outputs
     tensors = _parse_inputs(document.get("inputs"), tail, inputs)

@@ -37,10 +37,7 @@ def binary_bytes(specs: Sequence[TensorSpec]) -> int:
 def render_response(
     model: str, version: str, request: InferRequest, results: Mapping[str, AnyArray]
 ) -> InferResponse:
-    """Return the response with the outputs that ``request`` wants, in the form it wants.
-
-    Raises NotFiniteError: an output wanted as JSON has an infinity or NaN.
-    """
+    """Return the response with the outputs that ``request`` wants, in the form it wants."""
     entries = []
     blobs: list[bytes] = []
     for output in request.outputs:

@@ -73,11 +73,7 @@ def from_binary(spec: TensorSpec, data: memoryview) -> AnyArray:
 
 
 def from_json(spec: TensorSpec, data: object) -> AnyArray:
-    """Return the numbers of a JSON list, flat or nested like the shape, as an array.
-
-    Raises RequestError: the values are not a list, too few or many, ragged, of another kind than
-    the model takes, or out of its range.
-    """
+    """Return the numbers of a JSON list, flat or nested like the shape, as an array."""
     if not isinstance(data, list):
         raise RequestError(f"input '{spec.name}': data must be a list, got {brief(data)}")
     dtype = np.dtype("float32" if spec.dtype == NAME else spec.dtype)

@@ -71,10 +71,7 @@ class ComposedBatches:
         inputs: Sequence[AnyArray],
         out: Sequence[AnyArray] | None = None,
     ) -> tuple[AnyArray, ...]:
-        """Run a batch by its own plan or by those that it is composed of, as `Session.run` does.
-
-        Raises UsageError: rows were not proven to be independent, or an error of a module's call.
-        """
+        """Run a batch by its own plan or by those that it is composed of, as `Session.run` does."""
         if not self.does(signature):
             assert signature.number is not None
             return self._session.run(signature.number, inputs, out)
@@ -176,10 +173,7 @@ def _reason_against(plans: Mapping[int, ArtifactHeader], signature: Signature) -
 
 @dataclass(frozen=True, slots=True)
 class _Plans:
-    """Plans that differ only in their rows.
-
-    `numbers`: numbers of their signatures, by their rows. `numbered`: the header's ``numbered``.
-    """
+    """Plans that differ only in their rows."""
 
     numbers: Mapping[int, int]
     runs: FastestRuns

@@ -114,10 +114,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """The bytes of one tensor of a call, or of several that overlap.
-
-    `tensors`: the tensors, with their numbers among the arguments.
-    """
+    """The bytes of one tensor of a call, or of several that overlap."""
 
     start: int
     stop: int

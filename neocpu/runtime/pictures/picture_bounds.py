@@ -133,10 +133,7 @@ class CountedReads(io.BytesIO):
         self._left: int | None = MAX_READS
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read from the file, like any other.
-
-        Raises ValueError: the head of the file takes too many reads.
-        """
+        """Read from the file, like any other."""
         if self._left is not None:
             if self._left == 0:
                 raise ValueError("too many parts, such as comments, precede its pixels")

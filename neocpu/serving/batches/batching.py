@@ -47,20 +47,14 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """The options for gathering requests.
-
-    `most`: the most rows of a batch, and of a request.
-    """
+    """The options for gathering requests."""
 
     most: int
     delay: float
 
 
 def check_delay(seconds: float, name: str) -> float:
-    """Check and return the seconds that requests wait for others.
-
-    Raises UsageError: the delay is longer than `MOST_DELAY`.
-    """
+    """Check and return the seconds that requests wait for others."""
     if seconds > MOST_DELAY:
         raise UsageError(
             f"{name} {duration(seconds)}: so long no client waits for others; give at most "
