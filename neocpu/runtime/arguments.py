@@ -33,7 +33,7 @@ def check_positional(
     specs = signatures.all[0].inputs
     one = values[0] if len(values) == 1 else None
     arrays = one if isinstance(one, list | tuple) else values
-    if len(arrays) != len(specs):  # one too many may be an array for results
+    if len(arrays) != len(specs):
         hint = "; results are written into the arrays of out=" if len(values) > len(specs) else ""
         raise UsageError(
             f"the model takes {plural(len(specs), 'input')}, got {len(arrays)}: "
