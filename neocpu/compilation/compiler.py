@@ -272,8 +272,8 @@ def tune(
     given = InputShapes.parse(shapes, batch)
     networks = []
     for number, model in enumerate(models):
-        named = str(model) if isinstance(model, str | os.PathLike) else ""
-        report(Progress("import", number, len(models), named))
+        title = str(model) if isinstance(model, str | os.PathLike) else ""
+        report(Progress("import", number, len(models), title))
         networks.append(workloads_of(read_network(model, given), cpu))
     return tune_networks(
         networks,

@@ -207,7 +207,7 @@ def test_a_call_that_outlives_its_module_does_not_keep_it_alive(sized):
     x = np.zeros((5, 3, 9, 7), "float32")
     module = neocpu.load(sized.path, 1)
     expected = module(x)
-    call = module._positional_call((x,), None)  # it has been checked, and is about to run
+    call = module._call((x,), None)  # it has been checked, and is about to run
     session = weakref.ref(module._session._handle)
     module.close()
     for found, known in zip(call(), expected, strict=True):
