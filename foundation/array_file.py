@@ -25,10 +25,7 @@ class ArrayFile:
     def keep(self, array: Array) -> Array:
         """Write a contiguous array to the file, and return it mapped; return a small one as it is.
 
-        Raises
-        ------
-        ArtifactError
-            The disk of temporary files is full.
+        Raises ArtifactError: the disk of temporary files is full.
         """
         if array.nbytes < LEAST_BYTES:
             return array

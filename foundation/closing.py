@@ -19,9 +19,7 @@ class Closing(ABC):
         """Free its resources. May be repeated."""
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close."""
         self.close()

@@ -16,14 +16,8 @@ _CODES: Final[Mapping[Kind, int]] = {"int": 0, "uint": 1, "float": 2, "bfloat": 
 class DType:
     """An element type that inputs, outputs, weights and tensors between kernels may have.
 
-    Attributes
-    ----------
-    name : str
-        The name in numpy and TVM: ``float32``. numpy knows ``bfloat16`` only by an extension.
-    bits : int
-        Bits of an element in memory.
-    datatype : str
-        The name in the Open Inference Protocol: ``FP32``.
+    `name`: the name in numpy and TVM: ``float32``. numpy knows ``bfloat16`` only by an extension.
+    `datatype`: the name in the Open Inference Protocol: ``FP32``.
     """
 
     name: str

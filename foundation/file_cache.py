@@ -37,12 +37,8 @@ _KEPT: Final = 0.75
 class FileCache:
     """A folder of entries, which is made with the first entry.
 
-    Parameters
-    ----------
-    folder : Path
-        The folder. Files whose names are not those of entries are left alone.
-    limit : int
-        The most bytes of all entries. The least recently used are deleted first.
+    Files whose names are not those of entries are left alone. `limit`: the most bytes of all
+    entries. The least recently used are deleted first.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
@@ -57,13 +53,7 @@ class FileCache:
         return self.folder / hashlib.sha256(key.encode()).hexdigest()
 
     def get(self, key: str) -> bytes | None:
-        """Return the entry of ``key``; None if there is none, or it is damaged.
-
-        Parameters
-        ----------
-        key : str
-            Any text.
-        """
+        """Return the entry of ``key``; None if there is none, or it is damaged."""
         path = self.path(key)
         if not self._is_usable():
             return None

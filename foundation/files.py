@@ -30,16 +30,14 @@ PIPE_PATIENCE: Final = 5.0
 """Seconds to wait for a reader of a named pipe, as both sides may just have been started."""
 _NO_ANONYMOUS_FILES: Final = (errno.EISDIR, errno.EOPNOTSUPP, errno.ENOENT, errno.EINVAL)
 """The errors of file systems and kernels that lack ``O_TMPFILE``."""
+_WRONG_PLACE: Final = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR),
+    *(errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.ENOENT),
+)
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the list of files in ``folder``, so that a new or renamed one survives a crash.
-
-    Raises
-    ------
-    OSError
-        The folder is missing or the disk fails.
-    """
+    """Sync the list of files in ``folder``, so that a new or renamed one survives a crash."""
     stream = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(stream)
@@ -60,13 +58,7 @@ def special_kind(mode: int) -> str | None:
 
 
 def regular_status(path: str | os.PathLike[str]) -> os.stat_result:
-    """Return the status of an ordinary file. Reading a special one might never end.
-
-    Raises
-    ------
-    OSError
-        The file is special, or missing.
-    """
+    """Return the status of an ordinary file; reading a special one, an OSError, might never end."""
     return _require_regular(os.stat(path))
 
 
@@ -87,16 +79,8 @@ def _open_readable(path: str, flags: int) -> int:
 def read_file(path: str | os.PathLike[str], limit: int, *, pipes: bool = False) -> bytes:
     """Read all of an ordinary file, of at most ``limit`` bytes.
 
-    Parameters
-    ----------
-    pipes : bool
-        Whether a pipe without a name is read too: standard input, or a shell's substitution of a
-        command.
-
-    Raises
-    ------
-    OSError
-        The file is of another kind, missing, unreadable, or longer.
+    `pipes`: whether a pipe without a name is read too: standard input, or a shell's substitution of
+    a command. Raises OSError: the file is of another kind, missing, unreadable, or longer.
     """
     path = Path(path)
     piped = pipes and _is_pipe(path)
@@ -124,22 +108,7 @@ def check_destination(
     option: str = "-o",
     others: Iterable[str | os.PathLike[str] | None] = (),
 ) -> None:
-    """Check that a file can be written at ``path``, before spending minutes on its content.
-
-    Parameters
-    ----------
-    path : path, str or None
-        The destination; None if nothing will be written.
-    option : str
-        The option that chooses the path on the command line, for messages.
-    others : iterable of path, str or None
-        The files that `refuse_overwriting` protects.
-
-    Raises
-    ------
-    UsageError, ArtifactError
-        `replacing` or `refuse_overwriting` would raise it.
-    """
+    """Check that a file can be written at ``path``, before spending minutes on its content."""
     if path is None:
         return
     path = Path(path)
@@ -164,18 +133,8 @@ def refuse_overwriting(
 
     The files beside a model that hold its weights are protected too.
 
-    Parameters
-    ----------
-    option : str
-        The option that chooses the path on the command line, for messages.
-    others : iterable of path, str or None
-        The files to protect. A str may also be the name of a network; it counts if there is a file
-        of that name.
-
-    Raises
-    ------
-    UsageError
-        Writing to ``path`` would overwrite one of them.
+    `others`: the files to protect. A str may also be the name of a network; it counts if there is a
+    file of that name. Raises UsageError: writing to ``path`` would overwrite one of them.
     """
     for other in (each for each in others if each is not None):
         if isinstance(other, str) and not os.path.exists(other):
@@ -190,12 +149,7 @@ def refuse_overwriting(
 
 @contextmanager
 def replacing(
-    path: Path,
-    size: int = 0,
-    *,
-    executable: bool = False,
-    lasting: bool = True,
-    option: str = "-o",
+    path: Path, size: int = 0, *, executable: bool = False, lasting: bool = True, option: str = "-o"
 ) -> Iterator[BinaryIO]:
     """Open a new file. On success it is synced and replaces the file at ``path``.
 
@@ -206,28 +160,11 @@ def replacing(
     two exceptions: SIGKILL comes between the two calls that name it and put it in place, or the
     file system needs names for all files. Then a file with a name like `UNFINISHED` is left.
 
-    Parameters
-    ----------
-    path : Path
-        The destination. A device or a pipe is written to directly; on failure it keeps what was
-        written so far.
-    size : int
-        Bytes that will be written, for the message if they do not fit.
-    executable : bool
-        Whether the file is code.
-    lasting : bool
-        Whether to sync it. A file that this process deletes again need not reach the disk.
-    option : str
-        The option that chooses the path on the command line, for messages.
-
-    Raises
-    ------
-    UsageError
-        The folder is missing or not writable, or ``path`` is a folder, a disk or a socket.
-    ArtifactError
-        The disk is full or fails.
-    BrokenPipeError
-        The reader of a pipe goes away.
+    `path`: the destination. A device or a pipe is written to directly; on failure it keeps what was
+    written so far. `lasting`: whether to sync it. A file that this process deletes again need not
+    reach the disk. Raises UsageError: the folder is missing or not writable, or ``path`` is a
+    folder, a disk or a socket. Raises ArtifactError: the disk is full or fails. Raises
+    BrokenPipeError: the reader of a pipe goes away.
     """
     try:
         if _is_stream(path):
@@ -252,11 +189,6 @@ def write_in_huge_pages(file: BinaryIO, parts: Iterable[bytes | memoryview]) -> 
     write but the last is one huge page here, whatever the parts are. Weights in huge pages are read
     with one address translation instead of 512 for pages of 4 KiB: a call of ResNet-50 takes 7 %
     less time.
-
-    Parameters
-    ----------
-    parts : iterable of bytes or memoryview
-        The file's bytes, in order.
     """
     page = bytearray(HUGE_PAGE)
     filled = 0
@@ -274,23 +206,9 @@ def write_in_huge_pages(file: BinaryIO, parts: Iterable[bytes | memoryview]) -> 
 def move(source: Path, path: Path, option: str = "-o") -> bool:
     """Sync a file and move it to ``path`` as `replacing` does, if that needs no copy of it.
 
-    Parameters
-    ----------
-    source : Path
-        A file of this process only. It is gone afterwards.
-    option : str
-        The option that chooses the path on the command line, for messages.
-
-    Returns
-    -------
-    bool
-        Whether it was moved. It is not if ``path`` is on another disk, a device, a pipe, or in a
-        folder that gives files another group than this process has.
-
-    Raises
-    ------
-    UsageError, ArtifactError
-        `replacing` would raise it.
+    `source`: a file of this process only. Returns whether it was moved: it is not if ``path`` is on
+    another disk, a device, a pipe, or in a folder that gives files another group
+    than this process has.
     """
     try:
         if _is_stream(path):
@@ -321,19 +239,8 @@ def replacement(
     user's, or the folder owner's where nobody else may write. Any other file may be a trap: then
     the new file belongs to this user, with a mode from the umask.
 
-    Parameters
-    ----------
-    path : Path
-        The destination. If it is a link, the link itself is replaced.
-    mode : int
-        Permissions of a new file, before the umask applies.
-    inherits : bool
-        Whether a replaced file passes its mode, owner and group on.
-
-    Raises
-    ------
-    OSError
-        The file cannot be made or put there. Nothing is changed then.
+    `path`: the destination. If it is a link, the link itself is replaced. `inherits`: whether a
+    replaced file passes its mode, owner and group on.
     """
     fd, name = _create(path.parent, mode)
     try:
@@ -392,13 +299,7 @@ def _is_pipe(path: Path) -> bool:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether ``path`` is a device or pipe, which is written to and not replaced.
-
-    Raises
-    ------
-    OSError
-        It can be neither written to nor replaced.
-    """
+    """Whether ``path`` is a device or pipe, which is written to and not replaced."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -411,13 +312,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def _open_stream(path: Path) -> int:
-    """Open a device or a pipe for writing, and wait `PIPE_PATIENCE` at most for a reader.
-
-    Raises
-    ------
-    OSError
-        Nobody reads the pipe, or it has become a file meanwhile.
-    """
+    """Open a device or a pipe for writing, and wait `PIPE_PATIENCE` at most for a reader."""
     end = time.monotonic() + PIPE_PATIENCE
     while True:
         try:
@@ -439,11 +334,9 @@ def _open_stream(path: Path) -> int:
 def link_target(path: Path) -> Path:
     """Return the target of a link, which need not exist, or else ``path`` itself.
 
-    Raises
-    ------
-    OSError
-        Another user may have planted the link, by Linux's rule (``fs.protected_symlinks``): it lies
-        in a folder like ``/tmp``, and belongs neither to this user nor to the folder's owner.
+    Raises OSError: another user may have planted the link, by Linux's rule
+    (``fs.protected_symlinks``): it lies in a folder like ``/tmp``, and belongs neither to this user
+    nor to the folder's owner.
     """
     if not path.is_symlink():
         return path
@@ -474,7 +367,6 @@ def _keep_mode(stream: int, path: Path) -> None:
 
 
 def _write_error(path: Path, error: OSError, size: int, option: str) -> UsageError | ArtifactError:
-    """Return the user's error for a failed write, with its fix."""
     place = f"cannot write {path}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         needed = f" ({size / 1e6:.1f} MB needed)" if size else ""
@@ -485,16 +377,6 @@ def _write_error(path: Path, error: OSError, size: int, option: str) -> UsageErr
         return MissingFileError(
             f"{place}: there is no folder {path.parent}; create it or change {option}"
         )
-    if error.errno in (
-        errno.EACCES,
-        errno.EPERM,
-        errno.EROFS,
-        errno.ENOTDIR,
-        errno.EISDIR,
-        errno.ELOOP,
-        errno.ENXIO,
-        errno.EINVAL,
-        errno.ENOENT,
-    ):
+    if error.errno in _WRONG_PLACE:
         return UsageError(f"{place}: {error.strerror}; choose another {option}")
     return ArtifactError(f"{place}: {error.strerror}")

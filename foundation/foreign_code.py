@@ -20,15 +20,8 @@ def foreign_code(failure: Callable[[BaseException], NeoCPUError]) -> Iterator[No
     ``sys.exit(0)`` in it would end a command with success and without a result, so it counts as a
     failure too. Ctrl-C passes unchanged.
 
-    Parameters
-    ----------
-    failure : callable
-        A function that makes an error from the exception that the code raised.
-
-    Raises
-    ------
-    NeoCPUError
-        The error that ``failure`` makes; or a `UsageError` that the code itself raises.
+    `failure`: a function that makes an error from the exception that the code raised. Raises
+    NeoCPUError: the error that ``failure`` makes; or a `UsageError` that the code itself raises.
     """
     try:
         yield

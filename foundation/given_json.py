@@ -20,18 +20,9 @@ MAX_VALUES: Final = 1 << 22
 def parse_json(text: bytes) -> Any:
     """Parse JSON from anybody. Numbers are finite and bounded, and so is the count of values.
 
-    Parameters
-    ----------
-    text : bytes
-        The document in UTF-8.
-
-    Raises
-    ------
-    ValueError
-        The text is no JSON, or has an integer beyond `MAX_INTEGER`, a NaN, an infinity, a float
-        that is too large, or more than `MAX_VALUES` values.
-    RecursionError
-        The text is nested deeper than Python parses.
+    Raises ValueError: the text is no JSON, or has an integer beyond `MAX_INTEGER`, a NaN, an
+    infinity, a float that is too large, or more than `MAX_VALUES` values. Raises RecursionError:
+    the text is nested deeper than Python parses.
     """
     if sum(map(text.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise ValueError(f"more than {MAX_VALUES} values")
@@ -78,21 +69,8 @@ _DECODER: Final = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse
 def given_json(path: Path, option: str, kind: str, limit: int, remedy: str) -> Iterator[Any]:
     """Read a file, and turn any exception that its content causes into one error.
 
-    Parameters
-    ----------
-    option : str
-        The option that names the file on the command line.
-    kind : str
-        The kind of document that it should be.
-    limit : int
-        The most bytes that it may have.
-    remedy : str
-        Advice on making such a file.
-
-    Raises
-    ------
-    UsageError
-        The file cannot be read, or the block raises an exception because of its content.
+    `limit`: the most bytes that it may have. Raises UsageError: the file cannot be read, or the
+    block raises an exception because of its content.
     """
     try:
         yield parse_json(read_file(path, limit))

@@ -19,15 +19,8 @@ MAX_THREADS: Final = 1024
 class Cache:
     """A cache as one CPU sees it.
 
-    Attributes
-    ----------
-    level : int
-    kind : str
-        ``Data``, ``Instruction`` or ``Unified``.
-    size : int
-        Bytes, in full even if other CPUs share them.
-    sharers : int
-        CPUs that share it; 0 if the system does not say.
+    `kind`: ``Data``, ``Instruction`` or ``Unified``. `size`: bytes, in full even if other CPUs
+    share them. `sharers`: CPUs that share it; 0 if the system does not say.
     """
 
     level: int
@@ -66,11 +59,6 @@ def peak_memory(process: int | str = "self") -> int:
     """Return the peak memory of a process in bytes; 0 for one that has ended.
 
     This is not getrusage's figure, which includes the memory of the process's parent.
-
-    Raises
-    ------
-    OSError
-        There is no such process.
     """
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
@@ -85,11 +73,6 @@ def usable_cpus(
 
     That is its affinity, further limited by the CPU quota of its control groups (versions 1 and
     2). A fractional quota is rounded down: threads beyond it spin, and get the group throttled.
-
-    Parameters
-    ----------
-    cgroups, membership : Path
-        The folder of all control groups, and the list of the groups this process is in.
     """
     cpus = len(os.sched_getaffinity(0))
     quotas = _on_cgroup_path(cgroups, membership, "cpu", _folder_quota)
@@ -160,7 +143,6 @@ def _folder_quota(folder: Path) -> list[float]:
 
 
 def _folder_memory(folder: Path) -> list[float]:
-    """Return the memory of one control group in bytes as a list of one, or an empty list."""
     for name in ("memory.max", "memory.limit_in_bytes"):
         try:
             text = (folder / name).read_text().strip()

@@ -22,11 +22,6 @@ def import_tvm() -> None:
     This is for commands and for processes that we start, before they have threads. Only while TVM
     is imported, importing these packages fails as if they were not installed. In other people's
     programs, another thread might import one at that moment.
-
-    Raises
-    ------
-    DependencyError
-        TVM, or a package that it needs, has the wrong version.
     """
     refuse_other_versions()
     os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")

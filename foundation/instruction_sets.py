@@ -7,12 +7,14 @@ an emulated or masked CPU. Instruction sets whose registers the system does not 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from neocpu.foundation.tile_permission import tiles_permitted
+from neocpu.core import LIBRARY
 
 EAX, EBX, ECX, EDX = range(4)
 X86_BITS: Final = {
@@ -111,7 +113,7 @@ KNOWN_FEATURES: Final = X86_BITS.keys() | AVX10.keys() | ARM_BITS.keys()
 """All features that hosts are asked for. No host is known to have any other."""
 
 TILES: Final = frozenset(("amx-bf16", "amx-int8", "amx-tile"))
-"""The features that a process needs permission for: see `tile_permission`."""
+"""The features that a process needs permission for: see `tiles_permitted`."""
 TILES_REFUSED: Final = "its CPU has tiles, but the system does not let this process use them"
 
 LeafReader = Callable[[int], Sequence[int]]
@@ -190,8 +192,17 @@ def cpuinfo_features(text: str) -> frozenset[str]:
     lines = (line.partition(":") for line in text.splitlines())
     flags = next((value for key, _, value in lines if key.strip() == "flags"), "")
     plain = {flag.replace("_", "") for flag in flags.split()}
-    return frozenset(name for name in X86_BITS if CPUINFO_FLAGS.get(name, _plain(name)) in plain)
+    names = {name: re.sub("[.-]", "", name) for name in X86_BITS} | CPUINFO_FLAGS
+    return frozenset(name for name, flag in names.items() if flag in plain)
 
 
-def _plain(feature: str) -> str:
-    return feature.replace(".", "").replace("-", "")
+@functools.cache
+def tiles_permitted() -> bool:
+    """Ask for tile registers, and return whether this process may use them from here on.
+
+    Without permission, an instruction that touches a tile ends the process, whatever the CPU has.
+    It holds for all threads, is inherited over fork, and is lost when another program is executed.
+    The request fails if a filter of system calls refuses it, or a thread's alternate signal stack
+    is too small for the registers.
+    """
+    return bool(ctypes.CDLL(str(LIBRARY)).neocpu_permit_tiles())

@@ -63,21 +63,10 @@ def fields_to_json(value: Any) -> JsonObject:
 def fields_from_json(cls: type[T], data: Any, *, exact: bool = False) -> T:
     """Return the dataclass that an object of JSON stands for; the inverse of `fields_to_json`.
 
-    Parameters
-    ----------
-    cls : type
-        A dataclass. Fields that the object lacks take their defaults.
-    data : object
-        The object, which anybody may have written.
-    exact : bool
-        Whether members without a field are an error. Otherwise they are ignored, because later
-        versions may write more.
-
-    Raises
-    ------
-    JsonFormError
-        The object lacks a field without default, or a member has the wrong type. The message names
-        the place, as in ``ops[3].cost_us: expected a number, got 'much'``.
+    Fields that the object lacks take their defaults. `exact`: whether members without a field are
+    an error. Otherwise they are ignored, because later versions may write more. Raises
+    JsonFormError: the object lacks a field without default, or a member has the wrong type. The
+    message names the place, as in ``ops[3].cost_us: expected a number, got 'much'``.
     """
     if not isinstance(data, dict):
         raise _mismatch("an object", data)
@@ -119,16 +108,9 @@ def value_to_json(value: Any) -> Any:
 def decoder_of(hint: Any) -> Decoder:
     """Return the function that reads a type from its JSON form.
 
-    Parameters
-    ----------
-    hint : type
-        A dataclass, an enumeration, ``str``, ``int``, ``float``, ``bool``, ``None``, ``Any``,
-        literals, or a tuple, frozen set, mapping by texts or union of such types.
-
-    Returns
-    -------
-    callable
-        A function that raises JsonFormError for another form. It reads integers as floats too.
+    `hint`: a dataclass, an enumeration, ``str``, ``int``, ``float``, ``bool``, ``None``, ``Any``,
+    literals, or a tuple, frozen set, mapping by texts or union of such types. A function that
+    raises JsonFormError for another form. It reads integers as floats too.
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):

@@ -23,11 +23,6 @@ def find_linker(machine: str, cxx: str | None = None) -> tuple[str, ...]:
 
     The first choice is ``cxx``. The next are ``$CXX`` and the usual names for this host's machine,
     or the GNU cross compiler and ``ziglang`` from PyPI for another machine.
-
-    Raises
-    ------
-    UsageError
-        There is none, or the name is not that of a command.
     """
     native = machine == os.uname().machine
     if wanted := (cxx or (os.environ.get("CXX", "") if native else "")).strip():

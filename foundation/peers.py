@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 ONNXRUNTIME: Final = "onnxruntime"
 OPENVINO: Final = "openvino"
@@ -28,3 +29,18 @@ def install_hint(peer: str) -> str:
     hint = "pip install 'neocpu[bench]'"
     # Its distribution declares a dependency on torch, which converting ONNX does not use.
     return f"{hint} && pip install --no-deps pnnx" if "pnnx" in REQUIRED.get(peer, ()) else hint
+
+
+SWITCH: Final = "ORT_DISABLE_TELEMETRY"
+"""Environment variable that ONNX Runtime reads when it is imported."""
+
+
+def import_onnxruntime() -> Any:
+    """Import ONNX Runtime with its telemetry off, unless the user has set the variable.
+
+    Its builds may send telemetry to their maker.
+    """
+    os.environ.setdefault(SWITCH, "1")
+    import onnxruntime
+
+    return onnxruntime

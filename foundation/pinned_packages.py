@@ -22,13 +22,7 @@ def pinned() -> Iterator[tuple[str, str]]:
 
 
 def refuse_other_versions() -> None:
-    """Check versions before anything is imported, which takes 5 ms.
-
-    Raises
-    ------
-    DependencyError
-        A package is installed in another version. The message names it and the fix.
-    """
+    """Check versions before anything is imported, which takes 5 ms."""
     for package, wanted in pinned():
         try:
             if metadata.version(package) == wanted:

@@ -11,16 +11,7 @@ from typing import TypeAlias
 class Progress:
     """One step of a long operation.
 
-    Attributes
-    ----------
-    phase : str
-        The current work, such as ``tune`` or ``build``.
-    done, total : int
-        Steps finished and steps in all; ``total`` is 0 when unknown.
-    detail : str
-        Words for people.
-    lines : tuple of str
-        More words for people, where there is room below.
+    `done` and `total`: steps finished and steps in all; ``total`` is 0 when unknown.
     """
 
     phase: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -26,16 +27,8 @@ _GENCODE: Final = re.compile(
 class Misfit:
     """A package that another one needs in a version that is not installed.
 
-    Attributes
-    ----------
-    by : str
-        The name and version of the package that needs it.
-    package : str
-        The name of the package.
-    wanted : str
-        The versions that fit, such as ``>=6.31.1``; empty if any does.
-    found : str or None
-        The version that is installed; None if there is none.
+    `wanted`: the versions that fit, such as ``>=6.31.1``; empty if any does. `found`: the version
+    that is installed; None if there is none.
     """
 
     by: str
@@ -74,10 +67,7 @@ def find_misfits() -> list[Misfit]:
 def explain(error: BaseException) -> str | None:
     """Return how packages that do not fit each other caused an error, and the fix.
 
-    Returns
-    -------
-    str or None
-        One line; None if all packages fit and the error is no failed import of another package.
+    One line; None if all packages fit and the error is no failed import of another package.
     """
     module = _imported(error)
     if module is None and isinstance(error, MemoryError | OSError):
@@ -108,7 +98,7 @@ def mended(misfits: Iterable[Misfit]) -> str:
     wanted: dict[str, SpecifierSet] = {}
     for misfit in found:
         wanted[misfit.package] = wanted.get(misfit.package, SpecifierSet()) & misfit.wanted
-    packages = " ".join(_quoted(f"{name}{versions}") for name, versions in wanted.items())
+    packages = shlex.join(f"{name}{versions}" for name, versions in wanted.items())
     text = f"{'; '.join(dict.fromkeys(map(str, found)))}: pip install {packages}"
     others = " and ".join(_opposed(wanted))
     return f"{text}, in another environment than {others}" if others else text
@@ -180,10 +170,6 @@ def _outdated_protobuf(error: BaseException) -> Misfit | None:
     by = _installed(module)
     title = module if by is None else f"{by.name} {by.version}"
     return Misfit(by=title, package="protobuf", wanted=wanted, found=found)
-
-
-def _quoted(requirement: str) -> str:
-    return f"'{requirement}'" if re.search(r"[<>!~*]", requirement) else requirement
 
 
 def _first_line(error: BaseException) -> str:

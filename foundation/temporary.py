@@ -31,20 +31,9 @@ class TemporaryFolder:
     It is locked as long as this process or a fork of it lives, so that other processes know that it
     was not left behind.
 
-    Parameters
-    ----------
-    purpose : str
-        A word on its use, which becomes part of its name.
-
-    Attributes
-    ----------
-    name : str
-        Its path, which a ``with`` statement yields too.
-
-    Raises
-    ------
-    ArtifactError
-        It cannot be made, or its disk is full, either beforehand or when the block fails.
+    `purpose`: a word on its use, which becomes part of its name. `name`: its path, which a ``with``
+    statement yields too. Raises ArtifactError: it cannot be made, or its disk is full, either
+    beforehand or when the block fails.
     """
 
     def __init__(self, purpose: str) -> None:
@@ -82,13 +71,7 @@ class TemporaryFolder:
 
 
 def sweep(folder: str | os.PathLike[str]) -> list[Path]:
-    """Delete this user's temporary folders in ``folder`` whose processes are dead.
-
-    Returns
-    -------
-    list of Path
-        The deleted folders.
-    """
+    """Delete this user's temporary folders in ``folder`` whose processes are dead."""
     swept = []
     with os.scandir(folder) as entries:
         ours = [Path(entry.path) for entry in entries if _is_ours(entry)]

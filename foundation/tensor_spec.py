@@ -22,18 +22,7 @@ LETTERBOX: Final = 114
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The form of pictures of bytes in an input.
-
-    Attributes
-    ----------
-    layout : str
-        One of `LAYOUTS`.
-    colours : str
-        One of `COLOURS`.
-    fit : str
-        The way in which a picture of another size is made to fit: one of
-        `neocpu.foundation.option_words.FITS`.
-    """
+    """The form of pictures of bytes in an input."""
 
     layout: str
     colours: str
@@ -41,13 +30,7 @@ class Picture:
 
     @classmethod
     def from_json(cls, data: Any, dtype: str, shape: tuple[int, ...]) -> Picture | None:
-        """Inverse of `to_json`; None for any other form, which a later version may write.
-
-        Parameters
-        ----------
-        dtype, shape
-            The dtype and shape of the input.
-        """
+        """Inverse of `to_json`; None for any other form, which a later version may write."""
         if not isinstance(data, dict) or dtype != "uint8" or len(shape) != 4:
             return None
         known = {"layout": LAYOUTS, "colours": COLOURS, "fit": FITS}
@@ -62,19 +45,10 @@ class Picture:
 class TensorSpec:
     """One graph input or output.
 
-    Attributes
-    ----------
-    name : str
-        The ONNX value name.
-    dtype : str
-        A key of `DTYPES`, such as ``float32``.
-    shape : tuple of int
-        Static shape, in the ONNX model's own layout (NCHW for images).
-    bounded : bool
-        Whether the first extent is an upper bound. The number of an output's rows is then known
-        only after a run, as with a NonMaxSuppression.
-    picture : Picture or None
-        The form of pictures, for an input that is compiled for them.
+    `dtype`: a key of `DTYPES`, such as ``float32``. `shape`: static shape, in the ONNX model's own
+    layout (NCHW for images). `bounded`: whether the first extent is an upper bound. The number of
+    an output's rows is then known only after a run, as with a NonMaxSuppression. `picture`: the
+    form of pictures, for an input that is compiled for them.
     """
 
     name: str
@@ -114,10 +88,7 @@ def shapes_text(specs: Sequence[TensorSpec]) -> str:
 def group_rows(row_counts: Sequence[int | None]) -> tuple[tuple[int, ...], ...]:
     """Return the positions of the outputs that share a row count, in groups.
 
-    Parameters
-    ----------
-    row_counts : sequence of int or None
-        The position of each output's row count; None where all rows count.
+    `row_counts`: the position of each output's row count; None where all rows count.
     """
     groups: dict[int, list[int]] = {}
     for position, count in enumerate(row_counts):

@@ -33,13 +33,7 @@ def size(count: int) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of ``90``, ``2ms``, ``60s``, ``10m`` or ``1h``.
-
-    Raises
-    ------
-    ValueError
-        ``text`` is none of these.
-    """
+    """Return the seconds of ``90``, ``2ms``, ``60s``, ``10m`` or ``1h``."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _SECONDS:
         raise ValueError(f"'{text}' is not a duration: write 90, 2ms, 60s, 10m or 1h")
@@ -50,13 +44,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of ``812``, ``120MB``, ``1.5 GB`` or ``64MiB``.
-
-    Raises
-    ------
-    ValueError
-        ``text`` is none of these.
-    """
+    """Return the bytes of ``812``, ``120MB``, ``1.5 GB`` or ``64MiB``."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]*)", text.strip().lower())
     if match is None or (unit := match[2] if match[2] != "b" else "") not in _BYTES:
         raise ValueError(f"'{text}' is not a size: write 120MB, 1.5GB, 64MiB or a number of bytes")

@@ -24,9 +24,9 @@ from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.bfloat16 import from_bits, holds
 from neocpu.foundation.errors import MissingPackageError, UsageError, did_you_mean
 from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.runtime.arguments import check_names, describe
 from neocpu.runtime.composed.batch_plans import mixing
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.runtime.inputs import check_names, describe
 from neocpu.runtime.module import load
 from neocpu.runtime.pictures.picture_files import decode_picture, fit_pixels
 from neocpu.runtime.signatures import Signature, SignatureSet
@@ -47,13 +47,7 @@ class InputColumn:
     column: str
 
     def of(self, batch: Mapping[str, Column]) -> Column:
-        """Return the column of a batch.
-
-        Raises
-        ------
-        UsageError
-            The column is missing, or is no array.
-        """
+        """Return the column of a batch, which must be there, and be an array."""
         if self.column in batch:
             column = batch[self.column]
             if hasattr(column, "__array__"):  # a pandas.Series has it too
@@ -71,19 +65,9 @@ class InputColumn:
     def rows(self, column: Column, first: int, count: int, errors: dict[int, str]) -> Column:
         """Return rows of the column as the model takes them, padded by repeating the last row.
 
-        Parameters
-        ----------
-        first : int
-            The number of the first of these rows in its batch.
-        count : int
-            The number of rows that the model takes.
-        errors : dict of int to str
-            Receives the faults of pictures, by their positions among these rows.
-
-        Raises
-        ------
-        UsageError
-            A row has another dtype or shape than the input, or Pillow is missing for a picture.
+        `first`: the number of the first of these rows in its batch. `errors` receives the faults of
+        pictures, by their positions among these rows. Raises UsageError: a row has another dtype or
+        shape than the input, or Pillow is missing for a picture.
         """
         if self.spec.picture is None:
             rows = column if column.dtype != object else np.stack([*map(self._array, column)])
@@ -140,10 +124,7 @@ class InputColumn:
 class OutputColumn:
     """An output, and the column it becomes.
 
-    Attributes
-    ----------
-    whole : bool
-        Whether the whole output belongs to one row.
+    `whole`: whether the whole output belongs to one row.
     """
 
     spec: TensorSpec
@@ -318,13 +299,7 @@ class Predictor(Unpicklable):
 
 
 def _plans(signatures: Sequence[Signature]) -> Mapping[int, int]:
-    """Return the first signature and those that differ from it only in rows, by their rows.
-
-    Raises
-    ------
-    UsageError
-        Inputs and outputs do not share an axis of rows.
-    """
+    """Return the first signature and those that differ from it only in rows, by their rows."""
     first = signatures[0]
     plans = SignatureSet(signatures).batch_plans([spec.shape for spec in first.inputs])
     if any(spec.bounded for spec in first.outputs) and 1 in plans:
@@ -334,13 +309,7 @@ def _plans(signatures: Sequence[Signature]) -> Mapping[int, int]:
 
 
 def _check_row_independent(path: str | os.PathLike[str], plans: Sequence[ArtifactHeader]) -> None:
-    """Check that the outputs of a row depend neither on other rows nor on their number.
-
-    Raises
-    ------
-    UsageError
-        The compiler tried to prove it and failed.
-    """
+    """Check that the outputs of a row depend neither on other rows nor on their number."""
     known = any(each.row_function or each.rows_mixed for each in plans)
     if known and (reason := mixing(plans)) is not None:
         raise UsageError(
@@ -355,13 +324,7 @@ def _is_whole(output: TensorSpec, inputs: Sequence[TensorSpec]) -> bool:
 
 
 def _rows_in_a_call(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
-    """Return the number of rows of a data set that a model computes at a time.
-
-    Raises
-    ------
-    UsageError
-        Inputs and outputs do not share an axis of rows.
-    """
+    """Return the number of rows of a data set that a model computes at a time."""
     extents = {spec.shape[0] if spec.shape else 0 for spec in inputs}
     if len(extents) != 1 or extents == {0}:
         listed = ", ".join(describe(spec.dtype, spec.shape) for spec in inputs)

@@ -37,7 +37,6 @@ from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.compilation.model_forms import (
     Attempt,
     Generating,
-    Imported,
     PlanKey,
     Planned,
     Simplified,
@@ -76,34 +75,13 @@ from neocpu.schedules.vocabulary.workload import Workload
 class Pipeline:
     """The steps of a compilation, with the settings that they share.
 
-    Attributes
-    ----------
-    target : CpuTarget
-        CPU to compile for.
-    threads : int
-        Threads of a call.
-    options : PlanOptions
-        Options of the layout search.
-    templates : frozenset of str or None
-        Convolution templates to choose among; None for all.
-    records : callable
-        A function that returns the measurements of a workload.
-    accuracy : Accuracy
-        Promise for the outputs.
-    clock : PhaseClock
-        Times and reports the phases.
-    dump : Dump
-        Writes the intermediate forms of the model to files, if that is requested.
-    generations : OneAtATime
-        The code generation that this pipeline shares with others.
-    calibration : CalibrationReport or None
-        Decisions that calibration data led to, if there was any.
-    disabled_rules : frozenset of str
-        Graph rules that are not applied.
-    streams : int or None
-        Number of concurrent calls that plans are made for; None to minimise the time of one call.
-    in_set : bool
-        Whether the model is compiled for other shapes too.
+    `target`: CPU to compile for. `threads`: threads of a call. `options`: options of the layout
+    search. `records`: a function that returns the measurements of a workload. `accuracy`: promise
+    for the outputs. `clock`: times and reports the phases. `dump`: writes the intermediate forms of
+    the model to files, if that is requested. `generations`: the code generation that this pipeline
+    shares with others. `calibration`: decisions that calibration data led to, if there was any.
+    `streams`: number of concurrent calls that plans are made for; None to minimise the time of one
+    call. `in_set`: whether the model is compiled for other shapes too.
     """
 
     target: CpuTarget
@@ -123,32 +101,28 @@ class Pipeline:
     def read(self, load: Callable[[], LoadedModel], *, keep: bool, uses: int = 1) -> Simplified:
         """Import and simplify a model.
 
-        Parameters
-        ----------
-        load : callable
-            A function that reads and checks the model.
-        keep : bool
-            Whether to keep the original model, for the reference to run.
-        uses : int
-            The number of plans that will be made for the model.
+        `load`: a function that reads and checks the model. `keep`: whether to keep the original
+        model, for the reference to run. `uses`: the number of plans that will be made for the
+        model.
         """
         with self.clock.phase("import"):
-            imported = on_deep_stack(self._import, load, keep)
-        loaded = imported.loaded
+            loaded, mods = on_deep_stack(self._import, load, keep)
         with self.clock.phase("simplify"):
-            return Simplified(loaded, on_deep_stack(self._simplify, imported, uses))
+            return Simplified(loaded, on_deep_stack(self._simplify, loaded, mods, uses))
 
-    def _import(self, load: Callable[[], LoadedModel], keep: bool) -> Imported:
+    def _import(
+        self, load: Callable[[], LoadedModel], keep: bool
+    ) -> tuple[LoadedModel, list[tvm.IRModule]]:
         loaded = load()
         mod = import_relax(loaded)
         self.dump.module("import", mod)
-        return Imported(loaded.without_graphs(keep_original=keep), [mod])
+        return loaded.without_graphs(keep_original=keep), [mod]
 
-    def _simplify(self, imported: Imported, uses: int) -> Source:
-        """Simplify the program. To save memory, only the passes refer to it meanwhile."""
+    def _simplify(self, loaded: LoadedModel, mods: list[tvm.IRModule], uses: int) -> Source:
+        """Simplify the program in ``mods``. To save memory, only the passes refer to it then."""
         fired: Counter[str] = Counter()
-        row_counts = imported.loaded.row_counts
-        mod = simplify(imported.mods.pop(), self.disabled_rules, fired)
+        row_counts = loaded.row_counts
+        mod = simplify(mods.pop(), self.disabled_rules, fired)
         self.dump.module("simplify", mod)
         prologues = self.options.fuses_prologues(self.templates)
         digests = ArrayDigests()
@@ -166,21 +140,11 @@ class Pipeline:
     ) -> Planned | None:
         """Rewrite a model by the first plan that was not tried yet.
 
-        Parameters
-        ----------
-        admissions : sequence of Admission
-            The admissions to make plans with, in order.
-        tried : collection of PlanKey
-            The keys of the plans that were tried before.
-        agreed : LayoutPlan, optional
-            The plan that `plan_jointly` chose with the first admission. It replaces a search.
-        compares : bool
-            Whether to report the costs of lower levels of optimisation and the gain of bfloat16.
-
-        Returns
-        -------
-        Planned or None
-            The rewritten model; None if every admission leads to a plan that was tried.
+        `admissions`: the admissions to make plans with, in order. `tried`: the keys of the plans
+        that were tried before. `agreed`: the plan that `plan_jointly` chose with the first
+        admission. It replaces a search. `compares`: whether to report the costs of lower levels of
+        optimisation and the gain of bfloat16. The rewritten model; None if every admission leads to
+        a plan that was tried.
         """
         mod, network, digests = model.source.take()
         with self.clock.phase("search"):
@@ -232,7 +196,6 @@ class Pipeline:
         )
 
     def _network_costs(self, weights: WeightSizes) -> NetworkCosts:
-        """Return the costs of kernels in a run of a model with these weights."""
         return NetworkCosts.of(self.target, self.threads, float(weights.packed_bytes))
 
     def _saved_in_bfloat16(

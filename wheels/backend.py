@@ -45,7 +45,6 @@ egg_base = {folder}
 def build_wheel(
     wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
 ) -> str:
-    """Write the wheel and return its name."""
     with _out_of_tree():
         return str(build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
 
@@ -59,19 +58,12 @@ def build_editable(
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
-    """Write the source archive and return its name."""
     with _out_of_tree():
         return str(build_meta.build_sdist(sdist_directory, config_settings))
 
 
 def compile_core(output: Path, compiler: Sequence[str]) -> None:
-    """Compile the runtime's library with ``compiler``, for its target.
-
-    Raises
-    ------
-    SystemExit
-        There is no such compiler, or it fails.
-    """
+    """Compile the runtime's library with ``compiler``, for its target."""
     sources = sorted(map(str, CORE.glob("src/*.c")))
     command = [*compiler, *_FLAGS, f"-I{CORE}", "-o", str(output), *sources, "-lm"]
     try:
@@ -89,7 +81,6 @@ class BuildWithCore(build_py):  # type: ignore[misc]
     """A build step that adds the library to the wheel, or to an editable checkout."""
 
     def run(self) -> None:
-        """Copy the modules and compile."""
         super().run()
         folder = CORE if self.editable_mode else Path(self.build_lib) / "neocpu" / "core"
         compile_core(folder / LIBRARY, shlex.split(os.environ.get("CC", "cc")))
@@ -99,12 +90,10 @@ class LibraryWheel(bdist_wheel):  # type: ignore[misc]
     """A wheel with a C library that works with any version of Python."""
 
     def finalize_options(self) -> None:
-        """Set the installation folder to the one for platform-specific files."""
         super().finalize_options()
         self.root_is_pure = False
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Return the tag of the wheel."""
         return "py3", "none", super().get_tag()[2]
 
 

@@ -13,12 +13,8 @@ from pathlib import Path
 class Closure:
     """A set of modules with everything that they import.
 
-    Attributes
-    ----------
-    modules : mapping of str to Path
-        The modules of this checkout, by their installed names.
-    others : mapping of str to str
-        Packages outside the standard library, each with a module that imports it.
+    `modules`: the modules of this checkout, by their installed names. `others`: packages outside
+    the standard library, each with a module that imports it.
     """
 
     modules: Mapping[str, Path]
@@ -28,17 +24,8 @@ class Closure:
 def closure(roots: Iterable[str], folders: Mapping[str, Path]) -> Closure:
     """Follow every import statement, also inside functions, except those for type checkers.
 
-    Parameters
-    ----------
-    roots : iterable of str
-        The modules to start from, by their installed names.
-    folders : mapping of str to Path
-        The packages and the folders of their sources.
-
-    Raises
-    ------
-    LookupError
-        An imported module does not exist.
+    `roots`: the modules to start from, by their installed names. `folders`: the packages and the
+    folders of their sources. Raises LookupError: an imported module does not exist.
     """
     modules: dict[str, Path] = {}
     others: dict[str, str] = {}

@@ -26,14 +26,8 @@ _ASKED: Final = re.compile(rf"(?:({GLIBC}|{MUSL})_(\d+)_)?({'|'.join(_MACHINES.v
 class Platform:
     """A machine and its oldest C library, as in the tag of a wheel.
 
-    Attributes
-    ----------
-    libc : str
-        `GLIBC` or `MUSL`, with the major version.
-    minor : int
-        The minor version of the C library.
-    machine : str
-        ``x86_64`` or ``aarch64``.
+    `libc`: `GLIBC` or `MUSL`, with the major version. `minor`: the minor version of the C library.
+    `machine`: ``x86_64`` or ``aarch64``.
     """
 
     libc: str
@@ -52,18 +46,10 @@ class Platform:
 def compile_library(asked: str, output: Path, compiler: str | None = None) -> Platform:
     """Compile the runtime's library and return the platform that it runs on.
 
-    Parameters
-    ----------
-    asked : str
-        A platform such as ``musllinux_1_2_aarch64``, which needs `zig` or a suitable ``compiler``;
-        or a machine, for the system's compiler and the C library that its output needs.
-    compiler : str, optional
-        The command of a C compiler for it.
-
-    Raises
-    ------
-    SystemExit
-        There is no compiler, it fails, or its output is for another platform.
+    `asked`: a platform such as ``musllinux_1_2_aarch64``, which needs `zig` or a suitable
+    ``compiler``; or a machine, for the system's compiler and the C library that its output needs.
+    `compiler`: the command of a C compiler for it. Raises SystemExit: there is no compiler, it
+    fails, or its output is for another platform.
     """
     if (match := _ASKED.fullmatch(asked)) is None:
         raise SystemExit(

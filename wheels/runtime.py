@@ -82,15 +82,7 @@ def requirements() -> Mapping[str, list[str]]:
 
 
 def build(platform: str, dist: Path, stage: Path, compiler: str | None = None) -> Path:
-    """Write the wheel for a platform or machine into ``dist`` and return its path.
-
-    Parameters
-    ----------
-    platform, compiler : str
-        The arguments of `compile_library`.
-    stage : Path
-        A folder for the wheel's contents, which is emptied first.
-    """
+    """Write the wheel for a platform or machine into ``dist`` and return its path."""
     shutil.rmtree(stage, ignore_errors=True)
     package = stage / "src"
     found = shipped()
@@ -130,7 +122,6 @@ def _pack(sources: Mapping[str, bytes], archive: Path) -> None:
 
 
 def _place(name: str, path: Path) -> Path:
-    """Return the path of a module in an installation."""
     inner = Path(*name.split("."))
     return inner / "__init__.py" if path.name == "__init__.py" else inner.with_suffix(".py")
 
@@ -174,7 +165,6 @@ def _describe(wheel: Path) -> str:
 
 
 def main() -> None:
-    """Build the wheel and print its size."""
     parser = argparse.ArgumentParser(prog="python -m wheels.runtime")
     parser.add_argument("platform", nargs="?", default=os.uname().machine)
     parser.add_argument("--cc", help="a C compiler for the platform, with its options")

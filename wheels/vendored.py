@@ -25,13 +25,8 @@ FOLDER: Final = Path(__file__).parents[1] / "neocpu/plan/pages/assets/vendor"
 class Library:
     """A package of npm's registry.
 
-    Attributes
-    ----------
-    address : str
-    sha512 : str
-        The digest of the archive, in base 64.
-    files : mapping of str to str
-        The name of each file that is kept, by its path in the archive.
+    `sha512`: the digest of the archive, in base 64. `files`: the name of each file that is kept, by
+    its path in the archive.
     """
 
     address: str
@@ -58,13 +53,7 @@ LIBRARIES: Final = (
 
 
 def fetch(library: Library) -> dict[str, bytes]:
-    """Return the contents of a library's files, by the names under which they are kept.
-
-    Raises
-    ------
-    ValueError
-        The archive differs from the one that is named here.
-    """
+    """Return the contents of a library's files, by the names under which they are kept."""
     with urllib.request.urlopen(library.address, timeout=60) as answer:
         archive = answer.read()
     found = base64.b64encode(hashlib.sha512(archive).digest()).decode()
@@ -80,7 +69,6 @@ def fetch(library: Library) -> dict[str, bytes]:
 
 
 def main() -> None:
-    """Write all libraries."""
     FOLDER.mkdir(exist_ok=True)
     for library in LIBRARIES:
         for name, content in fetch(library).items():

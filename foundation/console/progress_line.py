@@ -29,7 +29,6 @@ class PlainProgress:
         self._has_detail = False
 
     def __call__(self, progress: Progress) -> None:
-        """Report one step."""
         now = self._clock()
         same = progress.phase == self._phase
         has_detail = bool(progress.detail)

@@ -81,21 +81,9 @@ def _log_warning(
 class Terminal:
     """The options of every command, and printing that obeys them.
 
-    Attributes
-    ----------
-    json : bool
-        Whether one JSON document is printed instead of text: the result, or the error.
-    quiet : bool
-        Whether progress, notes and warnings are left out; a written file is then reported in one
-        line, without a summary.
-    verbose : int
-        1 shows informative log messages, 2 also debugging ones.
-    debug : bool
-        Whether the traceback of an error is shown.
-    kept : callable
-        A function that says after Ctrl-C which part of the work is not lost.
-    answered : bool
-        Whether the JSON document has been printed.
+    `quiet`: whether progress, notes and warnings are left out; a written file is then reported in
+    one line, without a summary. `verbose`: 1 shows informative log messages, 2 also debugging ones.
+    `kept`: a function that says after Ctrl-C which part of the work is not lost.
     """
 
     json: bool = False
@@ -168,16 +156,8 @@ def print_table(
 ) -> None:
     """Print an aligned table.
 
-    Parameters
-    ----------
-    header : sequence of str
-        Column titles.
-    rows : sequence of sequence of str
-        Rows with a cell for each title.
-    right : sequence of str
-        Titles of the columns that are aligned to the right.
-    bold : container of pair of int
-        Row and column of cells to emphasise, if the terminal can.
+    `right`: titles of the columns that are aligned to the right. `bold`: row and column of cells to
+    emphasise, if the terminal can.
     """
     from rich.console import Console
     from rich.table import Table

@@ -57,13 +57,7 @@ _FIRST_CPU: Final = 4096
 
 
 def host_cpu(cpuinfo: str | None = None) -> str:
-    """Return LLVM's name of this host's first CPU; empty if it is not listed here.
-
-    Parameters
-    ----------
-    cpuinfo : str, optional
-        Text in the format of ``/proc/cpuinfo``. By default that file is read.
-    """
+    """Return LLVM's name of this host's first CPU; empty if it is not listed here."""
     if cpuinfo is None:
         cpuinfo = _read_cpuinfo()
     fields: dict[str, str] = {}
@@ -82,10 +76,7 @@ def unmasked(cpu: str, *, amx: bool) -> str:
     Hypervisors may give their guests the model number of an older CPU, but no instruction set that
     the real one lacks: a "Rocket Lake" with AMX is a Sapphire Rapids or later.
 
-    Parameters
-    ----------
-    cpu : str
-        LLVM's name of a CPU that is listed here, or is older than all CPUs with AMX.
+    `cpu`: LLVM's name of a CPU that is listed here, or is older than all CPUs with AMX.
     """
     return _AMX[0] if amx and cpu not in _AMX else cpu
 

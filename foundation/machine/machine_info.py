@@ -41,21 +41,9 @@ SHORTEST: Final = 0.5
 class MachineInfo:
     """The machine and the date of a measurement.
 
-    Attributes
-    ----------
-    cpu : str
-        The CPU's name.
-    cpus : int
-        The number of CPUs that this process may keep busy.
-    caches : mapping of str to int
-        Bytes of each data cache that a CPU sees, shared ones in full, such as ``{"L1d": 32768}``.
-    memory : int
-        Bytes of memory.
-    system, python : str
-    versions : mapping of str to str
-        Versions of the installed packages among `PACKAGES`.
-    date : str
-        Date and time in ISO 8601, UTC.
+    `caches`: bytes of each data cache that a CPU sees, shared ones in full, such as ``{"L1d":
+    32768}``. `versions`: versions of the installed packages among `PACKAGES`. `date`: date and time
+    in ISO 8601, UTC.
     """
 
     cpu: str
@@ -113,12 +101,8 @@ def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 class OtherLoad:
     """The load of other programs during a measurement.
 
-    Attributes
-    ----------
-    cpus : float
-        The CPUs that other programs kept busy, on average.
-    stolen : float
-        Share of all CPUs' time that the hypervisor gave to others.
+    `cpus`: the CPUs that other programs kept busy, on average. `stolen`: share of all CPUs' time
+    that the hypervisor gave to others.
     """
 
     cpus: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,31 +26,16 @@ GROUP: Final = 8
 class Machine:
     """A machine with many cores. Cores that share a cache are used before those of the next cache.
 
-    Attributes
-    ----------
-    cpu : str
-        LLVM's name of its CPU.
-    cores : int
-        Number of cores in all its sockets. A core runs one thread.
-    flops : float
-        Float32 operations per second of a core in vector multiply-adds, which count as two each, at
-        the clock with all cores busy.
-    l2, l3 : int
-        Bytes of a core's L2 and of one L3.
-    l3_cores : int
-        Cores that share an L3.
-    l3_core, l3_all : float
-        Bytes per second from L3 for a core, and for all cores that share one.
-    memory_core, memory_l3, memory_all : float
-        Bytes per second from memory for a core, for all cores that share an L3, and for the whole
-        machine. With several sockets, it is the memory of one: weights lie where they were first
-        touched.
-    fork, fork_core : float
-        Seconds to enter and leave a parallel loop, and the additional seconds for each core that
-        waits for another core's cache line.
-    peer_core : float
-        Bytes per second for a core that reads or overwrites data in the L2 of another core with the
-        same L3.
+    `cpu`: LLVM's name of its CPU. `cores`: number of cores in all its sockets. A core runs one
+    thread. `flops`: float32 operations per second of a core in vector multiply-adds, which count as
+    two each, at the clock with all cores busy. `l2` and `l3`: bytes of a core's L2 and of one L3.
+    `l3_cores`: cores that share an L3. `l3_core` and `l3_all`: bytes per second from L3 for a core,
+    and for all cores that share one. `memory_core`, `memory_l3` and `memory_all`: bytes per second
+    from memory for a core, for all cores that share an L3, and for the whole machine. With several
+    sockets, it is the memory of one: weights lie where they were first touched. `fork` and
+    `fork_core`: seconds to enter and leave a parallel loop, and the additional seconds for each
+    core that waits for another core's cache line. `peer_core`: bytes per second for a core that
+    reads or overwrites data in the L2 of another core with the same L3.
     """
 
     cpu: str
@@ -92,37 +77,33 @@ class Machine:
         return self.fork + waiting * self.fork_core if cores > 1 else 0.0
 
 
+# An EPYC 9554: 8 dies of 8 cores, 3.5 GHz on all cores, 12 channels of DDR5-4800 (460 GB/s; STREAM
+# gets about 85 % of it). A die's link moves 32 bytes at 1.8 GHz. Zen 4 does one 512-bit
+# multiply-add per cycle. The latency between cores is 20 ns in a die, and 80 ns between dies.
+_ZEN4: Final = Machine(
+    cpu="znver4",
+    cores=64,
+    flops=3.5e9 * 32,
+    l2=MIB,
+    l3=32 * MIB,
+    l3_cores=8,
+    l3_core=75e9,
+    l3_all=600e9,
+    memory_core=20e9,
+    memory_l3=50e9,
+    memory_all=390e9,
+    fork_core=0.08e-6,
+    peer_core=36e9,
+)
 MACHINES: Final[dict[str, Machine]] = {
-    # An EPYC 9554: 8 dies of 8 cores, 3.5 GHz on all cores, 12 channels of DDR5-4800 (460 GB/s;
-    # STREAM gets about 85 % of it). A die's link moves 32 bytes at 1.8 GHz. Zen 4 does one 512-bit
-    # multiply-add per cycle. The latency between cores is 20 ns in a die, and 80 ns between dies.
-    "znver4": Machine(
-        cpu="znver4",
-        cores=64,
-        flops=3.5e9 * 32,
-        l2=MIB,
-        l3=32 * MIB,
-        l3_cores=8,
-        l3_core=75e9,
-        l3_all=600e9,
-        memory_core=20e9,
-        memory_l3=50e9,
-        memory_all=390e9,
-        fork_core=0.08e-6,
-        peer_core=36e9,
-    ),
+    "znver4": _ZEN4,
     # An EPYC 9575F: as above, with 12 channels of DDR5-6000. Measured are its clock, the rates of
     # two cores from L3 (150 GB/s), of one or two cores from memory (42 GB/s), and of one core from
     # another's L2. The last one is scaled by the clock for the Zen 4.
-    "znver5": Machine(
+    "znver5": replace(
+        _ZEN4,
         cpu="znver5",
-        cores=64,
         flops=4.05e9 * 64,
-        l2=MIB,
-        l3=32 * MIB,
-        l3_cores=8,
-        l3_core=75e9,
-        l3_all=600e9,
         memory_core=42e9,
         memory_l3=42e9,
         memory_all=490e9,
@@ -152,13 +133,7 @@ MACHINES: Final[dict[str, Machine]] = {
 
 
 def find_machine(name: str) -> Machine:
-    """Return a machine by its name, or from a JSON file that describes it.
-
-    Raises
-    ------
-    UsageError
-        No machine has that name, or the file is missing or does not describe one.
-    """
+    """Return a machine by its name, or from a JSON file that describes it."""
     if name in MACHINES:
         return MACHINES[name]
     path = Path(name)

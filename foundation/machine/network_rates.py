@@ -17,20 +17,11 @@ class NetworkRates:
     Plans only compare kernels, whereas predictions add their times up. The rates that plans assume
     rank kernels best, but do not give their times.
 
-    Attributes
-    ----------
-    frequency : float
-        Cycles per second, under load.
-    own, beyond, memory, cache : float
-        Bytes per second of one core within L2 and beyond it, and of all cores from memory and from
-        the last-level cache.
-    fork : float
-        Seconds to enter and leave a parallel loop.
-    cycles : mapping of str to float
-        Factors on the cycles counted in a kernel's loops, by their class
-        (`neocpu.schedules.estimates.kernel_work.CLASSES`).
-    paces : mapping of str to float
-        Factors on the estimated or recorded time of a kernel, by its kind; 1 for other kinds.
+    `frequency`: cycles per second, under load. `own`, `beyond`, `memory` and `cache`: bytes per
+    second of one core within L2 and beyond it, and of all cores from memory and from the last-level
+    cache. `fork`: seconds to enter and leave a parallel loop. `cycles`: factors on the cycles
+    counted in a kernel's loops, by their class (`neocpu.schedules.estimates.kernel_work.CLASSES`).
+    `paces`: factors on the estimated or recorded time of a kernel, by its kind; 1 for other kinds.
     """
 
     frequency: float

@@ -44,13 +44,7 @@ Judged = tuple[Admission, Verdict]
 
 
 def finish_unchecked(pipeline: Pipeline, first: Generating, reason: str) -> CompiledModule:
-    """Finish the artifact of the first plan without verifying it.
-
-    Parameters
-    ----------
-    reason : str
-        The reason why nothing is verified.
-    """
+    """Finish the artifact of the first plan without verifying it."""
     return _finished(pipeline, pipeline.finish(first), unchecked=reason)
 
 
@@ -70,17 +64,8 @@ def finish_as_promised(pipeline: Pipeline, first: Generating, verifier: Verifier
     If no plan keeps it, return the artifact of the last plan that errs hardly more than numpy in
     float32.
 
-    Parameters
-    ----------
-    first : Generating
-        The model with the first plan.
-    verifier : Verifier
-        The judge of the model's outputs, with the promised accuracy.
-
-    Raises
-    ------
-    AccuracyError
-        The outputs of every plan are wrong, or nothing can run the model to judge them.
+    `verifier`: the judge of the model's outputs, with the promised accuracy. Raises AccuracyError:
+    the outputs of every plan are wrong, or nothing can run the model to judge them.
     """
     accuracy = pipeline.accuracy
     loaded = first.planned.loaded
@@ -183,13 +168,7 @@ def _outputs(compiled: CompiledModule, verifier: Verifier, pipeline: Pipeline) -
 
 
 def _run_in_child(run: Callable[[], Arrays], target: CpuTarget) -> None:
-    """Run code for another CPU in a child process first, because it may end the process.
-
-    Raises
-    ------
-    TargetError
-        The code ended the child.
-    """
+    """Run code for another CPU in a child process first, because it may end the process."""
 
     def work(_: int) -> None:
         with contextlib.suppress(Exception):  # the parent raises it again

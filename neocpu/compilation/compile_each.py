@@ -65,21 +65,8 @@ def compile_each(
     The model is imported once, and the reference runs once for each promised accuracy. While the
     code for one CPU is generated, the next plan is made.
 
-    Parameters
-    ----------
-    progress_of : callable
-        A function that returns the progress callback of a member, by its number.
-    calibration : CalibrationReport, optional
-        Decisions that calibration data led to, for the plans' reports.
-
-    Yields
-    ------
-    CompiledModule
-        The artifact for each member, in order.
-
-    Raises
-    ------
-    ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
+    `progress_of`: a function that returns the progress callback of a member, by its number.
+    `calibration`: decisions that calibration data led to, for the plans' reports.
     """
     # Code from the cache has no intermediate forms, so that nothing could be dumped.
     cache = None if os.environ.get(DUMP_VARIABLE) else open_object_cache()
@@ -91,11 +78,7 @@ def compile_each(
             with ExitStack() as on_failure:
                 parts = [on_failure.enter_context(next(finished)) for _ in options.signatures]
                 joined = join_set(
-                    parts,
-                    member.target,
-                    generations,
-                    options.plan.max_weights,
-                    progress_of(number),
+                    parts, member.target, generations, options.plan.max_weights, progress_of(number)
                 )
                 on_failure.pop_all()
             yield joined
@@ -105,18 +88,7 @@ def compile_each(
 class _Begun:
     """A compilation for one CPU and signature whose code is being generated.
 
-    Attributes
-    ----------
-    signature : int
-        The number of the signature.
-    pipeline : Pipeline
-        The steps, with the settings for the CPU and the signature.
-    generating : Generating
-        The planned model.
-    tuned : TuneReport or None
-        The result of tuning for this CPU, if any.
-    unchecked : str or None
-        The reason why the artifact is not verified; None if it is.
+    `unchecked`: the reason why the artifact is not verified; None if it is.
     """
 
     signature: int
@@ -162,7 +134,9 @@ def _begin_each(
     store = open_store(
         options.databases, only=options.only_databases, writing=options.budget.seconds != 0
     )
-    unchecked = [_unchecked(m.target) if options.verify else "--no-verify" for m in members]
+    here = host_features()
+    obstacles = [code_obstacle(m.target.machine, m.target.demands, here) for m in members]
+    unchecked = obstacles if options.verify else ["--no-verify" for _ in members]
     models: list[Simplified] = []
     for number, member in enumerate(members):
         cpu, own = member.target, options.computing(member.precision)
@@ -198,18 +172,12 @@ def _begin_each(
 
 
 def _load(
-    model: ModelLike,
-    shapes: InputShapes,
-    processing: Processing,
-    precisions: Sequence[Precision],
+    model: ModelLike, shapes: InputShapes, processing: Processing, precisions: Sequence[Precision]
 ) -> LoadedModel:
     """Load a model that is to be computed in these precisions.
 
-    Raises
-    ------
-    UsageError
-        The precision is ``int8``, but the model is not quantised. Without an error, the caller
-        would get float32 and not notice.
+    Raises UsageError: the precision is ``int8``, but the model is not quantised. Without an error,
+    the caller would get float32 and not notice.
     """
     loaded = load_for_import(model, shapes, processing, WeightStore())
     if Precision.INT8 in precisions and not is_quantised(loaded.reference):
@@ -251,18 +219,8 @@ def _pipeline(
     )
 
 
-def _unchecked(cpu: CpuTarget) -> str | None:
-    """Return why this host cannot run and check code for a CPU; None if it can."""
-    return code_obstacle(cpu.machine, cpu.demands, host_features())
-
-
 def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> Decisions:
-    """Return the decisions about a model, without generating code.
-
-    Raises
-    ------
-    ModelError, UnsupportedError, UsageError, DatabaseError
-    """
+    """Return the decisions about a model, without generating code."""
     store = open_store(options.databases, only=options.only_databases)
     with OneAtATime() as generations:
         pipeline = _pipeline(cpu, options, store, PhaseClock(silent), generations)
@@ -281,12 +239,7 @@ def tune_jointly(
     options: CompileOptions,
     on_progress: ProgressCallback,
 ) -> TuneReport | None:
-    """Measure the workloads of several forms of one model; None if there is no budget.
-
-    Raises
-    ------
-    ModelError, UnsupportedError, TargetError, DatabaseError
-    """
+    """Measure the workloads of several forms of one model; None if there is no budget."""
     if options.budget.seconds == 0:
         return None
     store = open_store(options.databases, only=options.only_databases, writing=True)
@@ -301,7 +254,6 @@ def _tune_networks(
     options: CompileOptions,
     clock: PhaseClock,
 ) -> TuneReport | None:
-    """Measure the workloads of networks on this machine; None if there is no budget."""
     if options.budget.seconds == 0:
         return None
     strategy = make_strategy("xgb", cpu, options.threads, store)

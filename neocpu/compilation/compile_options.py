@@ -56,34 +56,12 @@ class CompileSettings(TypedDict, total=False):
 class CompileOptions:
     """The arguments of `neocpu.compile` except the model and the target, parsed.
 
-    Attributes
-    ----------
-    threads : int
-        Number of threads of a call that the plan is made for.
-    signatures : tuple of InputShapes
-        The shapes of the inputs: one signature, or several for a set of shapes.
-    databases : tuple of path
-        Tuning databases to read in addition to the shipped ones and the user's own.
-    only_databases : bool
-        Whether to read only ``databases``.
-    budget : Budget
-        The limit on tuning.
-    plan : PlanOptions
-        The options of the layout search.
-    templates : frozenset of str or None
-        Convolution templates to choose among; None for all.
-    accuracy : Accuracy
-        The promised accuracy of the outputs.
-    verify : bool
-        Whether to check the outputs against ``accuracy``, if this host can run the code.
-    processing : Processing
-        The steps before and after the model.
-    disabled_rules : frozenset of str
-        Graph rules that are not applied.
-    streams : int or None
-        Number of concurrent calls that the plan is made for; None to minimise the time of one call.
-    max_error : float
-        The largest norm-wise error of the outputs of a network in bfloat16.
+    `signatures`: the shapes of the inputs: one signature, or several for a set of shapes.
+    `databases`: tuning databases to read in addition to the shipped ones and the user's own.
+    `accuracy`: the promised accuracy of the outputs. `verify`: whether to check the outputs against
+    ``accuracy``, if this host can run the code. `streams`: number of concurrent calls that the plan
+    is made for; None to minimise the time of one call. `max_error`: the largest norm-wise error of
+    the outputs of a network in bfloat16.
     """
 
     threads: int
@@ -124,12 +102,7 @@ class CompileOptions:
         processing: Processing = NO_PROCESSING,
         disable_rules: Sequence[str] = (),
     ) -> CompileOptions:
-        """Parse the arguments of `neocpu.compile`, which describes them.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Parse the arguments of `neocpu.compile`, which describes them."""
         signatures = tuple(InputShapes.parse(each, batch) for each in parse_signatures(shapes))
         packs = pack_at_load and len(signatures) > 1
         plan = PlanOptions.parse(opt, solver, search_seconds, max_weights, precision, packs, small)
@@ -158,13 +131,7 @@ class CompileOptions:
 
     @property
     def shapes(self) -> InputShapes:
-        """The shapes of the inputs, if the options have a single signature.
-
-        Raises
-        ------
-        UsageError
-            The options have a set of shapes.
-        """
+        """The shapes of the inputs, if the options have a single signature."""
         if len(self.signatures) > 1:
             raise UsageError(
                 f"a set of {len(self.signatures)} shapes, but only one is allowed: give one shape"
@@ -172,13 +139,7 @@ class CompileOptions:
         return self.signatures[0]
 
     def computing(self, precision: Precision) -> CompileOptions:
-        """Return options for another precision, with an accuracy that it can keep.
-
-        Raises
-        ------
-        UsageError
-            The requested accuracy is higher than ``precision`` can keep.
-        """
+        """Return options for another precision, with an accuracy that it can keep."""
         level = DEFAULT if self.accuracy.name == BFLOAT16.name else self.accuracy
         if precision is Precision.BF16:
             if level is not DEFAULT:
@@ -196,14 +157,7 @@ class CompileOptions:
 class Member:
     """One of the CPUs that a model is compiled for, with its precision.
 
-    Attributes
-    ----------
-    target : CpuTarget
-        The CPU.
-    precision : Precision
-        The numbers to compute in.
-    name : str
-        The name of the CPU in messages and fat files.
+    `precision`: the numbers to compute in. `name`: the name of the CPU in messages and fat files.
     """
 
     target: CpuTarget
@@ -212,15 +166,7 @@ class Member:
 
     @classmethod
     def parse(cls, text: str, default: Precision) -> Member:
-        """Parse ``CPU`` or ``CPU:PRECISION``.
-
-        Raises
-        ------
-        TargetError
-            There is no such CPU.
-        UsageError
-            There is no such precision.
-        """
+        """Parse ``CPU`` or ``CPU:PRECISION``."""
         name, colon, precision = text.rpartition(":")
         if not colon or text.lstrip().startswith("{"):  # a target in JSON has colons too
             return cls(parse_target(text), default, text)

@@ -34,13 +34,7 @@ _FEWER: Final = 0.7
 
 
 def limited(options: CompileOptions, limit: float) -> CompileOptions:
-    """Return options with a limit on the norm-wise error of outputs.
-
-    Raises
-    ------
-    UsageError
-        The limit is not a positive number, or the precision excludes bfloat16.
-    """
+    """Return options with a limit on the norm-wise error of outputs."""
     if not 0 < limit < math.inf:
         raise UsageError(f"max_error must be above 0, got {limit!r}")
     if options.plan.precision not in (Precision.AUTO, Precision.BF16):
@@ -63,13 +57,8 @@ def compile_within(
 ) -> CompiledModule:
     """Compile a float32 model so that its outputs err at most ``options.max_error``, norm-wise.
 
-    Raises
-    ------
-    UsageError
-        This host cannot run the code to measure its error, or verification is off.
-    AccuracyError
-        The outputs err more even in float32.
-    ModelError, UnsupportedError, TargetError, DatabaseError
+    Raises UsageError: this host cannot run the code to measure its error, or verification is off.
+    Raises AccuracyError: the outputs err more even in float32.
     """
     limit = options.max_error
     obstacle = code_obstacle(cpu.machine, cpu.demands, host_features())

@@ -272,7 +272,8 @@ def tune(
     given = InputShapes.parse(shapes, batch)
     networks = []
     for number, model in enumerate(models):
-        report(Progress("import", number, len(models), str(model) if _is_path(model) else ""))
+        title = str(model) if isinstance(model, str | os.PathLike) else ""
+        report(Progress("import", number, len(models), title))
         networks.append(workloads_of(read_network(model, given), cpu))
     return tune_networks(
         networks,
@@ -286,10 +287,6 @@ def tune(
         level.admission,
         on_interrupt,
     )
-
-
-def _is_path(model: ModelLike) -> bool:
-    return isinstance(model, str | os.PathLike)
 
 
 def _linkable(target: str | dict[str, Any] | CpuTarget) -> CpuTarget:

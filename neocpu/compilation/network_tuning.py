@@ -65,22 +65,10 @@ def open_store(
 ) -> Store:
     """Open the shipped records, the user's own and ``databases`` as layers of one store.
 
-    Parameters
-    ----------
-    databases : sequence of path
-        Files that must exist.
-    only : bool
-        Whether to leave out the shipped records and the user's own.
-    writing : bool
-        Whether measurements will be written. They go to the last of ``databases``, which need not
-        exist then, or without any to the user's own database.
-
-    Raises
-    ------
-    UsageError
-        Measurements will be written, but there is no database to write to.
-    DatabaseError
-        A file cannot be read.
+    `only`: whether to leave out the shipped records and the user's own. `writing`: whether
+    measurements will be written. They go to the last of ``databases``, which need not exist then,
+    or without any to the user's own database. Raises UsageError: measurements will be written, but
+    there is no database to write to. Raises DatabaseError: a file cannot be read.
     """
     if writing and only and not databases:
         raise UsageError("--only-db leaves no database to write to: name one with --db")
@@ -113,10 +101,7 @@ def measured_schemes(
     Schemes were measured with nothing else running. If there are several streams, the seconds of
     each are multiplied by the estimated slowdown from sharing the memory.
 
-    Parameters
-    ----------
-    keep : callable
-        A function that may have the result from an earlier compilation: see `Keep`.
+    `keep`: a function that may have the result from an earlier compilation: see `Keep`.
     """
 
     def find() -> tuple[str, str, list[tuple[Any, float | None]]]:
@@ -232,17 +217,8 @@ def make_strategy(
 ) -> Strategy:
     """Return the named search strategy.
 
-    Parameters
-    ----------
-    store : Store
-        The records that a learning strategy learns from before anything is measured.
-    seed : int
-        The seed of the search. Equal seeds and measurements give equal searches.
-
-    Raises
-    ------
-    UsageError
-        There is no strategy of that name.
+    `store`: the records that a learning strategy learns from before anything is measured. Equal
+    seeds and measurements give equal searches.
     """
     if name not in STRATEGIES:
         hint = did_you_mean(name, STRATEGIES)
@@ -282,23 +258,10 @@ def tune_networks(
 ) -> TuneReport:
     """Measure the workloads of networks that ``store`` has no records of.
 
-    Parameters
-    ----------
-    networks : sequence of collection of Workload
-        The workloads of each network, each as often as the network runs it.
-    measuring : context manager of Measurer
-        The measurer, from `measurer_for`.
-    admission : Admission
-        The limit on errors; only schemes that are exact enough are measured.
-    on_interrupt : callable
-        A function that is called with the report so far if Ctrl-C ends the search.
-
-    Raises
-    ------
-    NeoCPUError
-        Nothing can be measured any more.
-    DatabaseError
-        ``store`` cannot be written.
+    `networks`: the workloads of each network, each as often as the network runs it. `admission`:
+    the limit on errors; only schemes that are exact enough are measured. `on_interrupt`: a function
+    that is called with the report so far if Ctrl-C ends the search. Raises NeoCPUError: nothing can
+    be measured any more. Raises DatabaseError: ``store`` cannot be written.
     """
     store.read()  # now, so that reading costs none of the budget
 
@@ -339,12 +302,8 @@ def measurer_for(
 
     It is made before models are read, so that errors come early.
 
-    Raises
-    ------
-    TargetError
-        This machine cannot run code for ``target``.
-    UsageError
-        ``fleet`` cannot be used.
+    Raises TargetError: this machine cannot run code for ``target``. Raises UsageError: ``fleet``
+    cannot be used.
     """
     if isinstance(strategy, AnalyticStrategy):  # it measures nothing, so any CPU will do
         return nullcontext(ReplayMeasurer({}))

@@ -36,10 +36,7 @@ def load_for_import(
 ) -> LoadedModel:
     """Read, check and simplify a model, or build one by its name.
 
-    Parameters
-    ----------
-    weights : WeightStore, optional
-        The store that large weights move to; by default they stay in the model's messages.
+    `weights`: the store that large weights move to; by default they stay in the model's messages.
     """
     if isinstance(model, str) and models.is_name(model):
         built = models.build_with_shapes(model, shapes)
@@ -61,9 +58,7 @@ def read_network(model: ModelLike, shapes: InputShapes = NO_SHAPES) -> Network:
 
 
 def workloads(
-    model: ModelLike,
-    targets: Iterable[CpuTarget],
-    shapes: InputShapes = NO_SHAPES,
+    model: ModelLike, targets: Iterable[CpuTarget], shapes: InputShapes = NO_SHAPES
 ) -> set[Workload]:
     """Return the workloads that `tune` measures for a model on at least one of ``targets``."""
     network = read_network(model, shapes)

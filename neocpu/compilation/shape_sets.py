@@ -1,24 +1,26 @@
-"""Join the artifacts for single shapes into one for a set of shapes."""
+"""Join the artifacts for single shapes into one for a set of shapes, and time its plans."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.shape_set import SetMember, write_shape_set
 from neocpu.building.weight_packing import PackingKernels
 from neocpu.compilation.compiled_module import CompiledModule
-from neocpu.compilation.plan_seconds import Batches, quickest_seconds
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
-from neocpu.foundation.progress import ProgressCallback
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.tensor_spec import TensorSpec, random_inputs, shapes_text
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.runtime.composed.batch_plans import mixing
+from neocpu.runtime.composed.batch_plans import Run, inputs_by_rows, mixing
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import Module
 from neocpu.runtime.signatures import SignatureSet
@@ -26,13 +28,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 def check_set(models: Sequence[LoadedModel]) -> None:
-    """Check that the signatures of a set differ in the shapes of their inputs, and only in shapes.
-
-    Raises
-    ------
-    UsageError
-        Two signatures have the same input shapes, or differ in names or types.
-    """
+    """Check that the signatures of a set differ in shapes of inputs, and only in shapes."""
     first = models[0]
     for number, model in enumerate(models):
         for other in models[:number]:
@@ -65,23 +61,8 @@ def join_set(
     If any part was verified, the joined module is run on the same inputs as each part, and must
     return the same bits.
 
-    Parameters
-    ----------
-    parts : sequence of CompiledModule
-        The modules, whose models passed `check_set`. A single one is returned as it is.
-    target : CpuTarget
-        The CPU that they are compiled for.
-    generations : OneAtATime
-        The code generation, for kernels that pack weights.
-    max_weights : int or None
-        The limit on the packed weights of all parts in sum, in bytes.
-    report : callable
-        A function that is called with the progress of timing plans.
-
-    Raises
-    ------
-    UsageError, ArtifactError
-        See `write_shape_set`.
+    `parts`: the modules, whose models passed `check_set`. A single one is returned as it is.
+    `max_weights`: the limit on the packed weights of all parts in sum, in bytes.
     """
     if len(parts) == 1:
         return parts[0]
@@ -147,3 +128,54 @@ def _with_seconds(
         for number, each in enumerate(header.each)
     )
     return replace(header, stored_plan=first.stored_plan, others=tuple(others))
+
+
+TURNS: Final = 2
+"""Least number of turns of each plan."""
+MOST_TURNS: Final = 100
+"""Largest number of turns of each plan, if `SECONDS` allow as many."""
+SECONDS: Final = 12
+"""Time limit after which no turns beyond `TURNS` begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Plans that differ only in their number of rows."""
+
+    inputs: Sequence[TensorSpec]
+    plans: Mapping[int, int]
+
+
+def quickest_seconds(
+    run: Run, every: Sequence[Batches], report: ProgressCallback = silent
+) -> dict[int, float]:
+    """Return the seconds of a call in the quickest turn of each plan, by the plan's number.
+
+    A shared machine is slower for seconds at a time, and another plan may then take the least time
+    a row, so that medians of a few turns depend on chance. The quickest turns of all plans come
+    from the same state of the machine. All plans compute about the same number of rows in a turn.
+    Otherwise plans of few rows would look too fast, because a short turn is more likely to have the
+    machine to itself.
+    """
+    given = [(batches.plans, inputs_by_rows(batches.inputs, batches.plans)) for batches in every]
+    for _, inputs in given:
+        for rows in inputs.values():
+            run(rows)
+    quickest = {number: math.inf for plans, _ in given for number in plans.values()}
+    is_choice = any(len(plans) > 1 for plans, _ in given)
+    begun = time.perf_counter()
+    for turn in range(MOST_TURNS if is_choice else TURNS):
+        spent = time.perf_counter() - begun
+        if turn >= TURNS and spent > SECONDS:
+            break
+        if is_choice:
+            report(Progress("time batches", min(int(spent), SECONDS), SECONDS))
+        for plans, inputs in given:
+            for size, rows in inputs.items():
+                calls = round(max(plans) / size)
+                start = time.perf_counter()
+                for _ in range(calls):
+                    run(rows)
+                took = (time.perf_counter() - start) / calls
+                quickest[plans[size]] = min(quickest[plans[size]], took)
+    return quickest

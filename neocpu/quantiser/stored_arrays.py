@@ -19,8 +19,14 @@ from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import regular_status
 from neocpu.foundation.plain_text import plain
 from neocpu.quantiser.histogram import Array
-from neocpu.runtime.npy import MAGIC, NpyHeader, read_npy_data, read_npy_header
-from neocpu.runtime.npz import open_archive, open_member
+from neocpu.runtime.npy import (
+    MAGIC,
+    NpyHeader,
+    open_archive,
+    open_member,
+    read_npy_data,
+    read_npy_header,
+)
 
 MAX_FORTRAN: Final = 1 << 28
 """Most bytes of an array in Fortran's order, which must be read as a whole for any of its rows."""

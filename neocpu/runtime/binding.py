@@ -1,4 +1,7 @@
-"""The functions of ``neocpu.h`` for Python, by ctypes. Other threads run during their calls."""
+"""The functions and structures of ``neocpu.h`` for Python, by ctypes.
+
+`Options` is ``neocpu_options``, and so on. Other threads run during calls.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,6 @@ _ERRORS: Final[dict[int, type[NeoCPUError]]] = {
 
 
 class Options(ctypes.Structure):
-    """``neocpu_options``."""
-
     _fields_ = (
         ("threads", c_int),
         ("trust_weights", c_int),
@@ -38,14 +39,10 @@ class Options(ctypes.Structure):
 
 
 class Picture(ctypes.Structure):
-    """``neocpu_picture``."""
-
     _fields_ = (("layout", c_char_p), ("colours", c_char_p), ("fit", c_char_p))
 
 
 class Spec(ctypes.Structure):
-    """``neocpu_spec``."""
-
     _fields_ = (
         ("name", c_char_p),
         ("dtype", c_char_p),
@@ -58,14 +55,10 @@ class Spec(ctypes.Structure):
 
 
 class Signature(ctypes.Structure):
-    """``neocpu_signature``."""
-
     _fields_ = (("inputs", POINTER(Spec)), ("outputs", POINTER(Spec)))
 
 
 class Description(ctypes.Structure):
-    """``neocpu_description``."""
-
     _fields_ = (
         ("name", c_char_p),
         ("target", c_char_p),
@@ -81,20 +74,14 @@ class Description(ctypes.Structure):
 
 
 class Input(ctypes.Structure):
-    """``neocpu_input``."""
-
     _fields_ = (("data", c_void_p), ("bytes", c_size_t))
 
 
 class Output(ctypes.Structure):
-    """``neocpu_output``."""
-
     _fields_ = (("data", c_void_p), ("bytes", c_size_t), ("rows", c_size_t))
 
 
 class Variant(ctypes.Structure):
-    """``neocpu_variant``."""
-
     _fields_ = (
         ("name", c_char_p),
         ("offset", c_uint64),
@@ -107,8 +94,6 @@ class Variant(ctypes.Structure):
 
 
 class Contents(ctypes.Structure):
-    """``neocpu_contents``."""
-
     _fields_ = (
         ("file", c_int),
         ("variants", POINTER(Variant)),
@@ -118,8 +103,6 @@ class Contents(ctypes.Structure):
 
 
 class Event(ctypes.Structure):
-    """``neocpu_event``."""
-
     _fields_ = (
         ("begin", c_uint64),
         ("end", c_uint64),
@@ -168,13 +151,7 @@ _OTHERS: Final[dict[str, tuple[Any, ...]]] = {
 
 @functools.cache
 def library() -> Any:
-    """Return the loaded library, whose functions raise their errors as exceptions.
-
-    Raises
-    ------
-    TargetError
-        The library is missing, or is for another machine.
-    """
+    """Return the loaded library, whose functions raise their errors as exceptions."""
     try:
         loaded = ctypes.CDLL(os.fspath(LIBRARY))
     except OSError as error:
@@ -203,13 +180,7 @@ def made_by(function: Callable[..., Any], *arguments: Any) -> int:
 
 
 def encoded_path(path: str | os.PathLike[str]) -> bytes:
-    """Return the path of an artifact as C takes it.
-
-    Raises
-    ------
-    ArtifactError
-        The path has a null byte, which would end it in C.
-    """
+    """Return the path of an artifact as C takes it."""
     encoded = os.fsencode(path)
     if b"\0" in encoded:
         raise ArtifactError(f"cannot open artifact {os.fspath(path)!r}: embedded null byte")

@@ -15,14 +15,9 @@ from neocpu.runtime.header_parts import Placement
 class DescribedCall:
     """A call of a kernel.
 
-    Attributes
-    ----------
-    name : str
-        Name of the plan's operator, or of the kernel where the plan has none.
-    kernel : str
-        Name of the kernel. Equal operators share one.
-    weights, others : int
-        Bytes of the weights it reads, and of the other tensors it reads or writes.
+    `name`: name of the plan's operator, or of the kernel where the plan has none. Equal operators
+    share one. `weights` and `others`: bytes of the weights it reads, and of the other tensors it
+    reads or writes.
     """
 
     name: str
@@ -60,13 +55,6 @@ def operators_in_turn(
     """Yield the plan's operator for each call; None where the plan has none.
 
     Equal operators share a kernel, and are called in the plan's order.
-
-    Parameters
-    ----------
-    operators : sequence of PlannedOperator
-        All operators of a plan.
-    kernels : iterable of str
-        Names of the called kernels, in the order of calls.
     """
     waiting: dict[str | None, list[PlannedOperator]] = defaultdict(list)
     for operator in operators:

@@ -21,14 +21,9 @@ Launch: TypeAlias = tuple[int, int]
 class Placement:
     """The place of an array in a block of memory: a weight, or a tensor between two kernels.
 
-    Attributes
-    ----------
-    offset : int
-        Bytes from the start of the weights section (a multiple of `WEIGHT_ALIGN`) or of the arena.
-    dtype : str
-        A key of `neocpu.foundation.dtypes.DTYPES`.
-    shape : tuple of int
-        Extents in the (packed) layout that the compiled code reads, C-contiguous.
+    `offset`: bytes from the start of the weights section (a multiple of `WEIGHT_ALIGN`) or of the
+    arena. `dtype`: a key of `neocpu.foundation.dtypes.DTYPES`. `shape`: extents in the (packed)
+    layout that the compiled code reads, C-contiguous.
     """
 
     offset: int
@@ -55,21 +50,12 @@ class Placement:
 class Repeat:
     """Calls that are repeated; with a limit of one, they may be skipped.
 
-    Attributes
-    ----------
-    first, end : int
-        Positions of the first call, and of the one after the last.
-    limit : int
-        The most repetitions.
-    count : int, optional
-        Number of the tensor that holds the repetitions (int64), or whether there is one (bool).
-    unless : int, optional
-        Number of the tensor (bool) that, if true, skips all of them.
-    condition : int, optional
-        Number of the tensor (bool) that says after each repetition whether another one follows. In
-        JSON, ``while``.
-    index : int, optional
-        Number of the activation (int64) that receives the repetition's number, from 0.
+    `first` and `end`: positions of the first call, and of the one after the last. `limit`: the most
+    repetitions. `count`: number of the tensor that holds the repetitions (int64), or whether there
+    is one (bool). `unless`: number of the tensor (bool) that, if true, skips all of them.
+    `condition`: number of the tensor (bool) that says after each repetition whether another one
+    follows. In JSON, ``while``. `index`: number of the activation (int64) that receives the
+    repetition's number, from 0.
     """
 
     first: int
@@ -95,17 +81,9 @@ def times_of_calls(calls: int, repeats: Iterable[Repeat]) -> tuple[int, ...]:
 class Slice:
     """A part of a tensor that advances with each repetition of calls.
 
-    Attributes
-    ----------
-    repeat : int
-        Position of the repeat among the header's.
-    tensor : int
-        Number of the whole tensor, which is no slice.
-    backward : bool
-        Whether it begins with the last part; there are as many parts as the repeat's limit.
-    dtype : str
-    shape : tuple of int
-        Extents of a part. Its size in bytes is a multiple of `ARGUMENT_ALIGN`.
+    `repeat`: position of the repeat among the header's. `tensor`: number of the whole tensor, which
+    is no slice. `backward`: whether it begins with the last part; there are as many parts as the
+    repeat's limit. `shape`: extents of a part. Its size in bytes is a multiple of `ARGUMENT_ALIGN`.
     """
 
     repeat: int
@@ -129,18 +107,10 @@ class Slice:
 class Prologue:
     """The packing of some weights from others when an artifact is loaded.
 
-    Attributes
-    ----------
-    offset : int
-        Size of the weights section, in bytes. Weights that plans read beyond it are packed.
-    made_bytes : int
-        Size of all packed weights, in bytes.
-    weights, made : tuple of Placement
-        Weights of the section that are read, and the packed ones, which lie after it.
-    calls : tuple of Call
-        Calls of kernels, in order. They number tensors: ``weights``, then ``made``.
-    seconds : float or None
-        Seconds that packing took where the artifact was compiled; None if it was not loaded there.
+    `offset`: size of the weights section, in bytes. Weights that plans read beyond it are packed.
+    `made_bytes`: size of all packed weights, in bytes. `weights` and `made`: weights of the section
+    that are read, and the packed ones, which lie after it. `calls` number ``weights``, then those.
+    `seconds`: seconds that packing took where the artifact was compiled, if it was loaded there.
     """
 
     offset: int

@@ -11,10 +11,14 @@ from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import ArgumentTypeError, UsageError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.foundation.units import plural
+from neocpu.runtime.arguments import (
+    check_named,
+    check_named_out,
+    check_positional,
+    check_positional_out,
+)
 from neocpu.runtime.array_types import AnyArray, ArrayLike
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.runtime.inputs import check_named, check_positional
-from neocpu.runtime.outputs import check_named_out, check_positional_out
 from neocpu.runtime.session import Source, open_session
 from neocpu.runtime.thread_pool import ThreadPool, Threads
 from neocpu.runtime.unpicklable import Unpicklable
@@ -88,7 +92,10 @@ def load(
             raise UsageError("pool= and pin= exclude streams=: each stream has threads of its own")
         if threads == "performance":
             raise UsageError("threads='performance' is for one stream: give a number for several")
-        return _load_streams(path, threads, streams, verify=verify, hugepages=hugepages)
+        from neocpu.runtime.streams import load_streams
+
+        session, pools = load_streams(path, threads, streams, verify=verify, hugepages=hugepages)
+        return Module(session, pools, pools)
     if pool is not None:
         return Module(open_session(path, pool, verify=verify, hugepages=hugepages), pool, None)
     own = ThreadPool(threads, pin=pin, name="neocpu-submitted")
@@ -97,25 +104,6 @@ def load(
     except BaseException:
         own.close()
         raise
-
-
-def _load_streams(
-    path: Source,
-    threads: int | None,
-    streams: int | Literal["auto"],
-    *,
-    verify: bool,
-    hugepages: bool,
-) -> Module:
-    from neocpu.runtime.streams import fastest_streams, open_streams, planned_streams
-
-    if streams == "auto":
-        if (planned := planned_streams(path, threads)) is not None:
-            streams, threads = planned
-        else:
-            streams = fastest_streams(path, threads, hugepages=hugepages)
-    session, pools = open_streams(path, streams, threads, verify=verify, hugepages=hugepages)
-    return Module(session, pools, pools)
 
 
 class Module(Unpicklable, Closing):
@@ -131,7 +119,9 @@ class Module(Unpicklable, Closing):
     the logger ``neocpu`` reports at level DEBUG. Inputs must not change during a call.
 
     A module belongs to the process that loaded it: in a child that is forked later, it can only be
-    closed. Load the artifact there; the two modules still share the memory of the weights.
+    closed. Load the artifact there; the two modules still share the memory of the weights. All that
+    runs the model raises `UsageError` if the module or its pool is closed, or if the module was
+    loaded before this process forked, and `ArtifactError` if the weights turn out to be damaged.
 
     Attributes
     ----------
@@ -140,8 +130,7 @@ class Module(Unpicklable, Closing):
     streams : int
         Number of calls that run at once.
     packing_seconds : float
-        Seconds of loading that packing took: of weights that a set of shapes has in another packing
-        in the file.
+        Seconds of loading that packing weights took, of a set of shapes.
     """
 
     _instead = "neocpu.load() the artifact in each process, by its path"
@@ -185,10 +174,7 @@ class Module(Unpicklable, Closing):
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of each output of the first signature, in graph order.
-
-        The first extent of a ``bounded`` output is the most rows it can have.
-        """
+        """The same of each output; the first extent of a ``bounded`` one is its most rows."""
         return self.signatures[0].outputs
 
     @overload
@@ -231,8 +217,7 @@ class Module(Unpicklable, Closing):
         Raises
         ------
         UsageError
-            The number, dtype or shape of the arrays is wrong, the module or its pool is closed,
-            or the module was loaded before this process forked.
+            The number, dtype or shape of the arrays is wrong, or the module cannot be used.
         ArgumentTypeError
             An argument is no array. This is a `UsageError` too.
         ArtifactError
@@ -257,30 +242,13 @@ class Module(Unpicklable, Closing):
 
         Raises
         ------
-        UsageError
-            A name is unknown or missing, or an error of a call.
-        ArgumentTypeError
-            ``inputs`` is no mapping, or an error of a call.
-        ArtifactError
-            An error of a call.
+        UsageError, ArgumentTypeError
+            A name is unknown or missing, ``inputs`` is no mapping, or an error of a call.
         """
         return self._named_call(inputs, out)()
 
     def run_plan(self, number: int, inputs: Sequence[AnyArray]) -> tuple[AnyArray, ...]:
-        """Run the plan of one of `signatures`, whereas a call may compose its batch of others.
-
-        Parameters
-        ----------
-        number : int
-            The position of the signature.
-        inputs : sequence of array
-            Inputs in graph order, with the signature's shapes.
-
-        Raises
-        ------
-        UsageError, ArtifactError
-            An error of a call.
-        """
+        """Run a plan by its position among `signatures`, where a call may compose the batch."""
         return self._usable().run(number, inputs)
 
     @overload
@@ -321,12 +289,8 @@ class Module(Unpicklable, Closing):
     def warmup(self, n: int = 3) -> None:
         """Run on zeros, so that later calls find memory and threads ready.
 
-        Each stream runs ``n`` times for each of `signatures`.
-
-        Raises
-        ------
-        UsageError, ArtifactError
-            An error of a call; if another thread closes the module, the next run raises it.
+        Each stream runs ``n`` times for each of `signatures`. If another thread closes the module
+        meanwhile, the next run raises `UsageError`.
         """
         for number in range(len(self.signatures)):
             zeros = self._usable().streams[0].zeros(number)
@@ -335,15 +299,7 @@ class Module(Unpicklable, Closing):
                     one.run(number, zeros)
 
     def wait_verified(self) -> None:
-        """Wait for the check of the weights, if there is one.
-
-        Raises
-        ------
-        ArtifactError
-            The weights are damaged.
-        UsageError
-            The module is closed, or was loaded before this process forked.
-        """
+        """Wait for the check of the weights, if there is one."""
         self._usable().verify()
 
     def start_trace(self) -> None:
@@ -351,11 +307,6 @@ class Module(Unpicklable, Closing):
 
         Earlier records that `stop_trace` has not returned are dropped. Calls in progress are waited
         for, and not recorded. Calls of a traced module compute the same.
-
-        Raises
-        ------
-        UsageError
-            The module is closed, or was loaded before this process forked.
         """
         self._usable().start_trace()
 
@@ -364,11 +315,8 @@ class Module(Unpicklable, Closing):
 
         Raises
         ------
-        UsageError
-            `start_trace` was not called, the module is closed, or it was loaded before this process
-            forked.
-        NeoCPUError
-            There was too little memory to record everything.
+        UsageError, NeoCPUError
+            `start_trace` was not called, or there was too little memory to record everything.
         """
         from neocpu.runtime.described_calls import describe_calls
         from neocpu.runtime.timeline import Timeline
@@ -379,13 +327,7 @@ class Module(Unpicklable, Closing):
     def stream(self, pool: ThreadPool) -> Module:
         """Return another module with the same weights, which runs on another pool at the same time.
 
-        Either may be closed first.
-
-        Raises
-        ------
-        UsageError
-            This module or the pool is closed, or this module has several streams or was loaded
-            before this process forked.
+        Either may be closed first. A module of several streams raises `UsageError`.
         """
         return Module(self._usable().stream(pool), pool, None)
 
@@ -403,19 +345,14 @@ class Module(Unpicklable, Closing):
         del session
 
     def __repr__(self) -> str:
+        threads = plural(self.threads, "thread")
         streams = "" if self.streams == 1 else f", {self.streams} at once"
-        return (
-            f"<neocpu.Module {self.metadata.summary}, on {plural(self.threads, 'thread')}{streams}>"
-        )
+        return f"<neocpu.Module {self.metadata.summary}, on {threads}{streams}>"
 
     def _call(self, inputs: Sequence[Any], out: Any) -> Callable[[], Any]:
         """Check arguments (arrays or one mapping); return the call to make."""
         if len(inputs) == 1 and isinstance(inputs[0], Mapping):
             return self._named_call(inputs[0], out)
-        return self._positional_call(inputs, out)
-
-    def _positional_call(self, inputs: Sequence[Any], out: Any) -> Callable[[], Any]:
-        """Check arguments; return the call to make."""
         session = self._usable()
         signature, arrays = check_positional(self._signatures, inputs)
         results = None if out is None else check_positional_out(signature.outputs, out)
@@ -427,7 +364,6 @@ class Module(Unpicklable, Closing):
         return call
 
     def _named_call(self, inputs: Mapping[str, Any], out: Any) -> Callable[[], dict[str, AnyArray]]:
-        """Check arguments; return the call to make."""
         session = self._usable()
         signature, arrays = check_named(self._signatures, inputs)
         specs = signature.outputs
@@ -446,7 +382,6 @@ class Module(Unpicklable, Closing):
         arrays: Sequence[AnyArray],
         out: Sequence[AnyArray] | None,
     ) -> tuple[AnyArray, ...]:
-        """Run a signature's plan, or the plans that its batch is composed of."""
         if len(self.signatures) == 1:
             return session.run(0, arrays, out)
         if (batches := self._batches) is None:
@@ -457,19 +392,10 @@ class Module(Unpicklable, Closing):
         return batches.run(signature, arrays, out)
 
     def _usable(self) -> Session | StreamedSession:
-        """Return the loaded model.
-
-        Raises
-        ------
-        UsageError
-            The module or its pool is closed.
-        """
         session = self._session
         if session is None:
             raise UsageError(f"module '{self._name}' is closed: load the artifact again")
         if self._pool.is_closed:
-            raise UsageError(
-                f"the thread pool of module '{self._name}' is closed: "
-                "load the artifact with another"
-            )
+            whose = f"the thread pool of module '{self._name}'"
+            raise UsageError(f"{whose} is closed: load the artifact with another")
         return session

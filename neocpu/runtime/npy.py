@@ -11,14 +11,15 @@ import ast
 import math
 import re
 import warnings
+import zipfile
 from dataclasses import dataclass
-from typing import IO, Any, Final
+from typing import IO, Any, BinaryIO, Final
 
 import numpy as np
 
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.aligned_memory import aligned_empty
-from neocpu.runtime.inputs import check_kind
+from neocpu.runtime.arguments import check_kind
 
 MAGIC: Final = b"\x93NUMPY"
 MAX_HEADER: Final = 1 << 14
@@ -35,10 +36,7 @@ _DESCR: Final = re.compile(r"[<>=|]?[a-zA-Z?]\d{0,4}")
 class NpyHeader:
     """The properties of an array in a file.
 
-    Attributes
-    ----------
-    fortran : bool
-        Whether the first index runs fastest.
+    `fortran`: whether the first index runs fastest.
     """
 
     dtype: np.dtype[Any]
@@ -54,23 +52,9 @@ class NpyHeader:
 def read_npy(stream: IO[bytes], spec: TensorSpec) -> np.ndarray[Any, Any]:
     """Read an array of an input's dtype and shape; nothing after its last byte is read.
 
-    Parameters
-    ----------
-    stream : file
-        A file open for reading bytes; it need not be seekable.
-    spec : TensorSpec
-
-    Returns
-    -------
-    array
-        An array of the input's dtype, in either byte order, with the file's order of axes.
-
-    Raises
-    ------
-    ValueError
-        The data are not ``.npy``, or are cut short. The message continues a sentence.
-    UsageError
-        The dtype or shape is not the input's.
+    `stream`: a file open for reading bytes; it need not be seekable. An array of the input's dtype,
+    in either byte order, with the file's order of axes. Raises ValueError: the data are not
+    ``.npy``, or are cut short. The message continues a sentence.
     """
     header = read_npy_header(stream)
     check_kind(spec, header.dtype, header.shape)
@@ -80,17 +64,9 @@ def read_npy(stream: IO[bytes], spec: TensorSpec) -> np.ndarray[Any, Any]:
 def read_npy_data(stream: IO[bytes], header: NpyHeader) -> np.ndarray[Any, Any]:
     """Read the array after its header.
 
-    Parameters
-    ----------
-    stream : file
-    header : NpyHeader
-        The header that was read. For an array in C order, it may be changed to fewer rows to read
-        the first ones only.
-
-    Raises
-    ------
-    ValueError
-        The data are cut short. The message continues a sentence.
+    `header`: the header that was read. For an array in C order, it may be changed to fewer rows to
+    read the first ones only. Raises ValueError: the data are cut short. The message continues a
+    sentence.
     """
     dtype, shape = header.dtype, header.shape
     array = aligned_empty(shape[::-1] if header.fortran else shape, dtype)
@@ -104,10 +80,8 @@ def read_npy_data(stream: IO[bytes], header: NpyHeader) -> np.ndarray[Any, Any]:
 def read_npy_header(stream: IO[bytes]) -> NpyHeader:
     """Read the header of an array, and none of its data.
 
-    Raises
-    ------
-    ValueError
-        The data are not ``.npy``, or hold no numbers. The message continues a sentence.
+    Raises ValueError: the data are not ``.npy``, or hold no numbers. The message continues a
+    sentence.
     """
     if stream.read(len(MAGIC)) != MAGIC:
         raise ValueError("not a .npy or .npz file")
@@ -169,3 +143,41 @@ def _fill(stream: IO[bytes], into: memoryview) -> None:
             raise ValueError("it is cut short")
         into[done : done + len(data)] = data
         done += len(data)
+
+
+MAX_DIRECTORY: Final = 4 << 20
+"""The most bytes of an archive's directory. In memory, a name takes some twenty times its bytes."""
+
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""numpy's compression methods. Others unpack whole blocks, however little is read."""
+
+
+def open_archive(file: BinaryIO) -> zipfile.ZipFile:
+    """Open an archive for reading.
+
+    Raises ValueError and zipfile.BadZipFile: the file is no archive, or names more files than any
+    model has inputs. Raises OSError: the disk fails.
+    """
+    if not zipfile.is_zipfile(file):
+        raise ValueError("not a .npy or .npz file")
+    if _directory_bytes(file) > MAX_DIRECTORY:
+        raise ValueError("it names more files than any model has inputs")
+    return zipfile.ZipFile(file)
+
+
+def open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    """Open a file of an archive. Only the part that is read is unpacked.
+
+    Raises ValueError, RuntimeError, NotImplementedError and zipfile.BadZipFile: the file cannot be
+    read.
+    """
+    if archive.getinfo(name).compress_type not in _METHODS:
+        raise ValueError("it is compressed in another way than numpy does")
+    return archive.open(name)
+
+
+def _directory_bytes(file: BinaryIO) -> int:
+    """Return the bytes of a zip file's directory. Opening the file reads the whole directory."""
+    # A private function: a reader of our own might find another record than zipfile does.
+    end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
+    return int(end[zipfile._ECD_SIZE])  # type: ignore[attr-defined]

@@ -20,16 +20,7 @@ Job = Callable[[], object]
 class QueuedCalls:
     """A queue of calls. Threads that make them start with the first call.
 
-    Parameters
-    ----------
-    name : str
-        The name of the threads.
-    threads : int
-        The number of threads. Calls begin in order, and as many run at once.
-
-    In a child of the process that made the queue there are no such threads: nothing can be
-    submitted, and there is nothing to wait for. Locks are not touched there, because another thread
-    may have locked them when the process forked.
+    `threads`: the number of threads. Calls begin in order, and as many run at once.
     """
 
     __slots__ = ("_alive", "_count", "_jobs", "_lock", "_name", "_process", "_stopped", "_threads")
@@ -47,10 +38,7 @@ class QueuedCalls:
     def submit(self, call: Callable[[], T]) -> Future[T] | None:
         """Queue a call. A cancelled call is dropped at once, because its inputs may be large.
 
-        Returns
-        -------
-        concurrent.futures.Future or None
-            None if the queue is ended, or in another process.
+        None if the queue is ended, or in another process.
         """
         from concurrent.futures import Future  # here, because that takes 5 ms
 
@@ -75,7 +63,6 @@ class QueuedCalls:
 
     @property
     def is_ended(self) -> bool:
-        """Whether `end` was called."""
         return self._stopped
 
     def wait(self) -> None:
@@ -97,7 +84,6 @@ class QueuedCalls:
         return os.getpid() != self._process
 
     def _enqueue(self, job: Job, times: int = 1) -> bool:
-        """Queue a job so many times; return False if the queue takes none."""
         if self._is_elsewhere:
             return False
         with self._lock:

@@ -43,18 +43,7 @@ _ALIGN: Final = 64
 def open_session(
     source: Source, pool: ThreadPool, *, verify: bool = True, hugepages: bool = False
 ) -> Session:
-    """Load a model, to run on a pool.
-
-    Parameters
-    ----------
-    source, verify, hugepages
-        Parameters of `neocpu.load`.
-
-    Raises
-    ------
-    ArtifactError, TargetError, UsageError
-        Errors of `neocpu.load`.
-    """
+    """Load a model, to run on a pool."""
     core = library()
     used = pool.handle  # keeps the pool alive during loading; the model then keeps its threads
     options = Options(trust_weights=not verify, huge_pages=hugepages, pool=used.address)
@@ -69,28 +58,11 @@ def open_session(
 
 
 class Session:
-    """A loaded model, freed with the last reference to it. `open_session` makes one.
-
-    Attributes
-    ----------
-    name : str
-    signatures : SignatureSet
-        The inputs and outputs of calls.
-    metadata : bytes
-        The header, in JSON.
-    packing_seconds : float
-        Seconds of loading spent on packing weights that the file lacks in the packing of kernels.
-    """
+    """A loaded model, freed with the last reference to it. `open_session` makes one."""
 
     __slots__ = (
-        "_core",
-        "_guard",
-        "_handle",
-        "_tracing",
-        "metadata",
-        "name",
-        "packing_seconds",
-        "signatures",
+        *("_core", "_guard", "_handle", "_tracing"),
+        *("metadata", "name", "packing_seconds", "signatures"),
     )
 
     def __init__(self, handle: Handle) -> None:
@@ -129,10 +101,8 @@ class Session:
 
         The two share the weights and their check. Each has its own arena.
 
-        Raises
-        ------
-        UsageError
-            This is a child of the process that loaded the model, or the pool is closed.
+        Raises UsageError: this is a child of the process that loaded the model, or the pool is
+        closed.
         """
         used, mine = pool.handle, self._handle
         options = Options(pool=used.address)
@@ -144,27 +114,10 @@ class Session:
     ) -> tuple[AnyArray, ...]:
         """Run the model once, from any thread. Runs on one pool take turns.
 
-        Parameters
-        ----------
-        number : int
-            The number of the signature.
-        inputs : sequence of array
-            Inputs in graph order, with the signature's shapes, in any strides, alignment and byte
-            order.
-        out : sequence of array, optional
-            Arrays for outputs in graph order, with the signature's shapes and dtypes. They may
-            overlap inputs.
-
-        Returns
-        -------
-        tuple of array
-            Outputs in graph order, with the rows that count: new arrays, or ``out`` and views of
-            it.
-
-        Raises
-        ------
-        ArtifactError, UsageError, NeoCPUError
-            An error of a module's call.
+        `inputs`: inputs in graph order, with the signature's shapes, in any strides, alignment and
+        byte order. `out`: arrays for outputs in graph order, with the signature's shapes and
+        dtypes. They may overlap inputs. Outputs in graph order, with the rows that count: new
+        arrays, or ``out`` and views of it.
         """
         signature = self.signatures.all[number]
         read = _readable(signature.inputs, inputs, out)
@@ -172,14 +125,8 @@ class Session:
         given = (Input * len(read))(*(Input(address_of(one), one.nbytes) for one in read))
         taken = (Output * len(written))(*(Output(address_of(one), one.nbytes) for one in written))
         try:
-            self._core.neocpu_run_signature(
-                self._handle.address,
-                number,
-                given,
-                len(read),
-                taken,
-                len(written),
-            )
+            model = self._handle.address
+            self._core.neocpu_run_signature(model, number, given, len(read), taken, len(written))
         finally:
             if self._guard is not None:
                 self._guard.raise_finding()
@@ -198,53 +145,23 @@ class Session:
         return arrays
 
     def verify(self) -> None:
-        """Wait for the check of the weights, if there is one.
-
-        Raises
-        ------
-        ArtifactError
-            The weights are damaged.
-        UsageError
-            This is a child of the process that loaded the model.
-        """
+        """Wait for the check of the weights, if there is one."""
         self._core.neocpu_verify(self._handle.address)
 
     def start_trace(self) -> None:
-        """Record runs from now on; drop earlier records.
-
-        Raises
-        ------
-        UsageError
-            This is a child of the process that loaded the model.
-        """
+        """Record runs from now on; drop earlier records."""
         with self._tracing:
             self._core.neocpu_trace_start(self._handle.address)
 
     def stop_trace(self) -> tuple[TraceEvent, ...]:
-        """Stop recording; return the events in the order in which they began.
-
-        Raises
-        ------
-        UsageError
-            Nothing was being recorded, or this is a child of the process that loaded the model.
-        NeoCPUError
-            There was too little memory.
-        """
+        """Stop recording; return the events in the order in which they began."""
         from neocpu.runtime.timeline import TraceEvent
 
         events, count = POINTER(Event)(), c_size_t()
         with self._tracing:  # another start would free them
             self._core.neocpu_trace_stop(self._handle.address, byref(events), byref(count))
             return tuple(
-                TraceEvent(
-                    begin=one.begin,
-                    end=one.end,
-                    run=one.run,
-                    call=one.call,
-                    loop=one.loop,
-                    task=one.task,
-                    thread=one.thread,
-                )
+                TraceEvent(**{name: getattr(one, name) for name in TraceEvent.__slots__})
                 for one in events[: count.value]
             )
 
@@ -252,7 +169,6 @@ class Session:
 def _readable(
     specs: Sequence[TensorSpec], inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None
 ) -> list[AnyArray]:
-    """Return inputs in C order and native byte order, copied only where necessary."""
     arrays, copied = [], []
     for spec, array in zip(specs, inputs, strict=True):
         if reason := _reason_to_copy(array, out):
@@ -290,12 +206,8 @@ def delivered(
 ) -> tuple[AnyArray, ...]:
     """Return the outputs of a run, in ``out`` if that is given.
 
-    Parameters
-    ----------
-    written : sequence of array
-        The arrays that `writable` returned.
-    rows : sequence of int
-        The number of rows that count, for bounded outputs.
+    `written`: the arrays that `writable` returned. `rows`: the number of rows that count, for
+    bounded outputs.
     """
     results = []
     for position, (spec, array) in enumerate(zip(specs, written, strict=True)):
@@ -344,19 +256,12 @@ def _spec(one: Any) -> TensorSpec:
 def _is_writable_in_place(out: Sequence[AnyArray], position: int) -> bool:
     """Whether a run can write an output in place: not if it overlaps another, as the later wins."""
     array = out[position]
-    return (
-        array.flags.c_contiguous
-        and array.dtype.isnative
-        and not any(
-            np.may_share_memory(array, other)
-            for index, other in enumerate(out)
-            if index != position
-        )
-    )
+    others = (*out[:position], *out[position + 1 :])
+    is_plain = array.flags.c_contiguous and array.dtype.isnative
+    return is_plain and not any(np.may_share_memory(array, other) for other in others)
 
 
 def _reason_to_copy(array: AnyArray, out: Sequence[AnyArray] | None) -> str | None:
-    """Return why kernels cannot read an input in place; None if they can."""
     if not array.flags.c_contiguous:
         return "not C-contiguous"
     if not array.dtype.isnative:

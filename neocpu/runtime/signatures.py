@@ -17,12 +17,9 @@ SHOWN = 16
 class Signature:
     """The inputs and outputs of a call.
 
-    Attributes
-    ----------
-    inputs, outputs : tuple of TensorSpec
-        Inputs and outputs in graph order. A module's signatures have the same names and types.
-    number : int or None
-        Its position among the module's signatures; None if no single plan is for it.
+    `inputs` and `outputs`: inputs and outputs in graph order. A module's signatures have the same
+    names and types. `number`: its position among the module's signatures; None if no single plan is
+    for it.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -31,7 +28,6 @@ class Signature:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the inputs, by name."""
         return {spec.name: spec.shape for spec in self.inputs}
 
     @property
@@ -58,13 +54,7 @@ class Signature:
 
 
 class SignatureSet:
-    """All signatures of a module.
-
-    Parameters
-    ----------
-    signatures : sequence of Signature
-        One or more signatures. No two have inputs of the same shapes.
-    """
+    """All signatures of a module."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self.all = tuple(signatures)
@@ -80,12 +70,9 @@ class SignatureSet:
     def batch_plans(self, shapes: Sequence[tuple[int, ...]]) -> dict[int, int]:
         """Return the signatures that differ from these shapes only in the batch.
 
-        Returns
-        -------
-        dict of int to int
-            Their numbers by their rows: the first extent, which all inputs and outputs share. Empty
-            if the shapes do not share one, if there are not two such signatures to show that it is
-            a batch, or if a row has more results in one than in another.
+        Their numbers by their rows: the first extent, which all inputs and outputs share. Empty if
+        the shapes do not share one, if there are not two such signatures to show that it is a
+        batch, or if a row has more results in one than in another.
         """
         if any(not shape or shape[0] != shapes[0][0] or not shape[0] for shape in shapes):
             return {}
@@ -102,13 +89,7 @@ class SignatureSet:
         return found if len(found) > 1 and len(given) == 1 else {}
 
     def of(self, arrays: Sequence[AnyArray]) -> Signature:
-        """Return the signature that arrays are inputs of: one of these, or of another batch.
-
-        Raises
-        ------
-        UsageError
-            There is none. The message lists this set.
-        """
+        """Return the signature that arrays are inputs of: one of these, or of another batch."""
         shapes = [array.shape for array in arrays]
         found = self.find(shapes)
         if found is not None:

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import LifoQueue
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeVar
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
@@ -34,23 +34,8 @@ WORTH: Final = 1.03
 class StreamPools:
     """A pool of threads for each stream, and the streams that are free.
 
-    Parameters
-    ----------
-    streams : int
-        The number of pools.
-    threads : int, optional
-        The threads of each pool. By default pools share the CPUs evenly.
-
-    Attributes
-    ----------
-    pools : tuple of ThreadPool
-    threads : int
-        The threads of each pool.
-
-    Raises
-    ------
-    UsageError
-        There is not at least one stream, there are far more than CPUs, or an error of `ThreadPool`.
+    `threads`: the threads of each pool. By default pools share the CPUs evenly. Raises UsageError:
+    there is not at least one stream, there are far more than CPUs, or an error of `ThreadPool`.
     """
 
     def __init__(self, streams: int, threads: int | None = None) -> None:
@@ -80,17 +65,10 @@ class StreamPools:
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` was called."""
         return self._queue.is_ended
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
-        """Queue a function and return at once: as many are called at once as there are streams.
-
-        Raises
-        ------
-        UsageError
-            The pools are closed, or were made before this process forked.
-        """
+        """Queue a function and return at once: as many are called at once as there are streams."""
         future = self._queue.submit(function)
         if future is None:
             what = "are closed" if self.is_closed else "were made before this process forked"
@@ -112,19 +90,7 @@ class StreamPools:
 
 
 class StreamedSession:
-    """A loaded model that several threads can run at once, used like a `Session`.
-
-    Parameters
-    ----------
-    session : Session
-        The session on the first pool. Those on other pools share its weights.
-    pools : StreamPools
-
-    Attributes
-    ----------
-    streams : tuple of Session
-        One for each stream.
-    """
+    """A loaded model that several threads can run at once, used like a `Session`."""
 
     def __init__(self, session: Session, pools: StreamPools) -> None:
         others = (session.stream(pool) for pool in pools.pools[1:])
@@ -142,12 +108,7 @@ class StreamedSession:
             return self.streams[position].run(number, inputs, out)
 
     def stream(self, pool: ThreadPool) -> NoReturn:
-        """Raise an error, because this needs a module of one stream.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Raise an error, because this needs a module of one stream."""
         raise UsageError("a module of several streams makes no other: load it with streams=1")
 
     def verify(self) -> None:
@@ -155,12 +116,7 @@ class StreamedSession:
         self.streams[0].verify()
 
     def start_trace(self) -> NoReturn:
-        """Raise an error, because this needs a module of one stream.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Raise an error, because this needs a module of one stream."""
         raise UsageError("a module of several streams is not traced: load it with streams=1")
 
     def stop_trace(self) -> tuple[TraceEvent, ...]:
@@ -171,13 +127,7 @@ class StreamedSession:
 def open_streams(
     source: Source, streams: int, threads: int | None, *, verify: bool, hugepages: bool
 ) -> tuple[StreamedSession, StreamPools]:
-    """Load a model on so many streams; see `StreamPools`.
-
-    Raises
-    ------
-    ArtifactError, TargetError, UsageError
-        Errors of `neocpu.load`.
-    """
+    """Load a model on so many streams; see `StreamPools`."""
     pools = StreamPools(streams, threads)
     try:
         session = open_session(source, pools.pools[0], verify=verify, hugepages=hugepages)
@@ -187,16 +137,28 @@ def open_streams(
         raise
 
 
+def load_streams(
+    source: Source,
+    threads: int | None,
+    streams: int | Literal["auto"],
+    *,
+    verify: bool,
+    hugepages: bool,
+) -> tuple[StreamedSession, StreamPools]:
+    """Load a model on as many streams as were planned, or as make the most calls, or so many."""
+    if streams == "auto":
+        if (planned := planned_streams(source, threads)) is not None:
+            streams, threads = planned
+        else:
+            streams = fastest_streams(source, threads, hugepages=hugepages)
+    return open_streams(source, streams, threads, verify=verify, hugepages=hugepages)
+
+
 def planned_streams(source: Source, threads: int | None) -> tuple[int, int] | None:
     """Return the number of streams that an artifact for throughput needs, and the threads of each.
 
     The CPUs this process may use are divided into streams of ``threads``, by default those that a
     call was planned for. The result is None for an artifact planned for the time of one call.
-
-    Raises
-    ------
-    ArtifactError, TargetError, UsageError
-        Errors of `neocpu.load`.
     """
     session, pools = open_streams(source, 1, 1, verify=False, hugepages=False)
     pools.close()
@@ -212,11 +174,6 @@ def fastest_streams(source: Source, threads: int | None, *, hugepages: bool) -> 
 
     Powers of two are tried, up to a stream for each CPU (or for each ``threads`` of them). More
     streams are taken only if they make 3 % more calls.
-
-    Raises
-    ------
-    ArtifactError, TargetError, UsageError
-        Errors of `neocpu.load`.
     """
     most = max(1, usable_cpus() // (threads or 1))
     best, calls = 1, 0.0

@@ -21,20 +21,11 @@ Kind: TypeAlias = Literal["run", "kernel", "task"]
 class TraceEvent:
     """A run, a call of a kernel or a task, with its times.
 
-    Attributes
-    ----------
-    begin, end : int
-        Nanoseconds of the clock that `time.monotonic_ns` reads.
-    run : int
-        Number of the run, from 0.
-    call : int
-        Position of the call among `Timeline.calls`; -1 for a run.
-    loop : int
-        Number of the call's parallel loop; -1 for a run or a call.
-    task : int
-        Number of the loop's part; -1 for a run or a call.
-    thread : int
-        Number of the thread it took place on; 0 is the thread that made the run.
+    `begin` and `end`: nanoseconds of the clock that `time.monotonic_ns` reads. `run`: number of the
+    run, from 0. `call`: position of the call among `Timeline.calls`; -1 for a run. `loop`: number
+    of the call's parallel loop; -1 for a run or a call. `task`: number of the loop's part; -1 for a
+    run or a call. `thread`: number of the thread it took place on; 0 is the thread that made the
+    run.
     """
 
     begin: int
@@ -52,7 +43,6 @@ class TraceEvent:
 
     @property
     def seconds(self) -> float:
-        """Its duration."""
         return (self.end - self.begin) * 1e-9
 
 
@@ -60,14 +50,7 @@ class TraceEvent:
 class Timeline:
     """The events of a model between `Module.start_trace` and `Module.stop_trace`.
 
-    Attributes
-    ----------
-    name : str
-        The model's name.
-    calls : tuple of DescribedCall
-        The calls of a run, in order.
-    events : tuple of TraceEvent
-        Events in the order in which they began. One that contains others comes before them.
+    `events`: events in the order in which they began. One that contains others comes before them.
     """
 
     name: str
@@ -79,10 +62,8 @@ class Timeline:
 
         It is JSON in Chrome's trace event format. Times are microseconds since the first event.
 
-        Raises
-        ------
-        UsageError, ArtifactError
-            The folder is missing or read-only, or the disk is full.
+        Raises UsageError and ArtifactError: the folder is missing or read-only, or the disk is
+        full.
         """
         with replacing(Path(path), option="--trace") as file:
             # Written one by one: a million events in one piece would take a gigabyte of memory.

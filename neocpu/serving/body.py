@@ -38,28 +38,13 @@ async def read_body(
 ) -> memoryview:
     """Receive a body. If its declared length is too large, nothing is read.
 
-    Parameters
-    ----------
-    chunks : async iterator of bytes
-        The chunks that the socket delivers.
-    length : int or None
-        The value of Content-Length; None if the body is chunked.
-    limit : int
-        The most bytes of a body.
-    seconds : float
-        The most seconds that it may take to arrive.
-    json_bytes : int or None
-        The offset at which the JSON ends and binary tensor data begin. These data are aligned, so
-        that the module reads the first tensor in place.
-    hold : callable, optional
-        A function called with the total bytes about to be allocated. It may raise to refuse.
-    rest : callable, optional
-        A function that reads the data after the first chunk, if the length of the body is known.
-
-    Raises
-    ------
-    RequestError
-        The body is too large, too slow, or ends early.
+    `chunks`: the chunks that the socket delivers. `length`: the value of Content-Length; None if
+    the body is chunked. `seconds`: the most seconds that it may take to arrive. `json_bytes`: the
+    offset at which the JSON ends and binary tensor data begin. These data are aligned, so that the
+    module reads the first tensor in place. `hold`: a function called with the total bytes about to
+    be allocated. It may raise to refuse. `rest`: a function that reads the data after the first
+    chunk, if the length of the body is known. Raises RequestError: the body is too large, too slow,
+    or ends early.
     """
     if length is not None and length > limit:
         raise _too_large(limit)

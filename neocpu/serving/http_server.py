@@ -29,28 +29,14 @@ _BACKLOG: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of serving.
-
-    Attributes
-    ----------
-    signal : int
-        The number of the signal that asked for it.
-    unanswered : int
-        Accepted requests that were cut off because the time for draining was over.
-    """
+    """The signal that ended serving, and the accepted requests that were cut off in draining."""
 
     signal: int
     unanswered: int
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a bound socket that does not listen yet. Port 0 is any free port.
-
-    Raises
-    ------
-    UsageError
-        The socket cannot be bound to the address.
-    """
+    """Return a bound socket that does not listen yet. Port 0 is any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -64,7 +50,6 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url(bound: socket.socket) -> str:
-    """Return the URL of a bound socket."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -80,14 +65,8 @@ def serve(
 
     SIGHUP reloads the files that changed, unless it means that the terminal is gone.
 
-    Parameters
-    ----------
-    server : InferenceServer
-        A server that is started. It is closed at the end.
-    announce : callable
-        A function called once connections are accepted.
-    tell : callable
-        A function called with a line about each reloaded file.
+    `server`: a server that is started. It is closed at the end. `announce`: a function called once
+    connections are accepted. `tell`: a function called with a line about each reloaded file.
     """
     keep_freed_memory()
     # Objects of the start-up stay for good: no collection needs to check them again.

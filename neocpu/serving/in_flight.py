@@ -16,12 +16,8 @@ RETRY_SECONDS: Final = 5
 class InFlight:
     """Counts the bytes of requests that arrive or are computed, and of answers not sent yet.
 
-    Attributes
-    ----------
-    limit : int
-        The most bytes of requests and answers. A single request may take more.
-    requests, answers : int
-        The present bytes of each.
+    `limit`: the most bytes of requests and answers. A single request may take more. `requests` and
+    `answers`: the present bytes of each.
     """
 
     def __init__(self, limit: int, registry: CollectorRegistry) -> None:
@@ -43,25 +39,13 @@ class InFlight:
         most.set(limit)
 
     def share(self, answer: int) -> Share:
-        """Return the share of a new request with an answer of at least so many bytes.
-
-        Raises
-        ------
-        OverloadedError
-            There is no room.
-        """
+        """Return the share of a new request with an answer of at least so many bytes."""
         share = Share(self)
         share.hold_answer(answer)
         return share
 
     def check(self, more: int, own: int) -> None:
-        """Check that there is room for ``more`` bytes of a request that already has ``own``.
-
-        Raises
-        ------
-        OverloadedError
-            Other requests leave no room.
-        """
+        """Check that there is room for ``more`` bytes of a request that already has ``own``."""
         used = self.requests + self.answers
         if more > 0 and used > own and used + more > self.limit:
             raise OverloadedError(
@@ -82,25 +66,13 @@ class Share(Closing):
         self._answer = 0
 
     def hold_request(self, size: int) -> None:
-        """Count ``size`` bytes of its body, in place of the former number.
-
-        Raises
-        ------
-        OverloadedError
-            There is no room.
-        """
+        """Count ``size`` bytes of its body, in place of the former number."""
         self._all.check(size - self._request, self._request + self._answer)
         self._all.requests += size - self._request
         self._request = size
 
     def hold_answer(self, size: int) -> None:
-        """Count ``size`` bytes of its answer, in place of the former number.
-
-        Raises
-        ------
-        OverloadedError
-            There is no room.
-        """
+        """Count ``size`` bytes of its answer, in place of the former number."""
         self._all.check(size - self._answer, self._request + self._answer)
         self._all.answers += size - self._answer
         self._answer = size

@@ -27,11 +27,7 @@ OpenModel: TypeAlias = Callable[[ModelEntry], ServedModel]
 class Reload:
     """The outcome of loading a changed file.
 
-    Attributes
-    ----------
-    entry : ModelEntry
-    problem : str or None
-        The reason that it cannot be loaded; the former model then goes on serving.
+    `problem`: the reason that it cannot be loaded; the former model then goes on serving.
     """
 
     entry: ModelEntry
@@ -43,12 +39,8 @@ class LoadedModels:
 
     `start` and `close` block. All other methods belong to one event loop.
 
-    Parameters
-    ----------
-    models : iterable of ModelEntry
-        The models. No other file is ever loaded.
-    open_model : callable
-        A function that loads a model. Other threads call it.
+    No other file is ever loaded. `open_model`: a function that loads a model. Other threads call
+    it.
     """
 
     def __init__(self, models: Iterable[ModelEntry], open_model: OpenModel) -> None:
@@ -62,13 +54,6 @@ class LoadedModels:
         self._started = self._closed = False
 
     def start(self) -> None:
-        """Load all models.
-
-        Raises
-        ------
-        NeoCPUError
-            The error of `neocpu.load` for the first model that cannot be loaded.
-        """
         for entry in self.entries:
             self._loaded[entry.name][entry.version] = self._open(entry)
         self._started = True
@@ -92,12 +77,8 @@ class LoadedModels:
     def find(self, name: str, version: str | None = None) -> ServedModel:
         """Return a model, by default in its latest version.
 
-        Raises
-        ------
-        UnknownModelError
-            There is no model with this name or version.
-        UnavailableError
-            The model is unloaded.
+        Raises UnknownModelError: there is no model with this name or version. Raises
+        UnavailableError: the model is unloaded.
         """
         known = self._versions(name)
         if version is not None and version not in known:
@@ -112,13 +93,7 @@ class LoadedModels:
         return versions[wanted]
 
     def metadata(self, name: str, version: str | None) -> JsonObject:
-        """Return the protocol's description of a model.
-
-        Raises
-        ------
-        UnknownModelError, UnavailableError
-            An error of `find`.
-        """
+        """Return the protocol's description of a model."""
         model = self.find(name, version)
         versions = [version] if version else sorted(self._loaded[name], key=int)
         return model_metadata(name, versions, model.signatures)
@@ -140,12 +115,7 @@ class LoadedModels:
 
         The former model answers the requests that were accepted before.
 
-        Raises
-        ------
-        UnknownModelError
-            There is no model with this name.
-        LoadError
-            A file cannot be loaded; the former model goes on serving.
+        Raises LoadError: a file cannot be loaded; the former model goes on serving.
         """
         self._versions(name)
         async with self._changing:
@@ -158,13 +128,7 @@ class LoadedModels:
                         raise LoadError(_reason(error)) from error
 
     async def unload(self, name: str) -> None:
-        """Take no more requests for a model, answer those accepted, and free its memory.
-
-        Raises
-        ------
-        UnknownModelError
-            There is no model with this name.
-        """
+        """Take no more requests for a model, answer those accepted, and free its memory."""
         self._versions(name)
         async with self._changing:
             versions, self._loaded[name] = self._loaded[name], {}
@@ -191,13 +155,6 @@ class LoadedModels:
         return found
 
     def _versions(self, name: str) -> Sequence[str]:
-        """Return the versions of a model, loaded or not.
-
-        Raises
-        ------
-        UnknownModelError
-            There is no model with this name.
-        """
         if name not in self._loaded:
             hint = did_you_mean(name[:128], self._loaded)
             raise UnknownModelError(f"no model {brief(name)} is served here{hint}")
@@ -239,5 +196,4 @@ class LoadedModels:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason that a file cannot be loaded, in one line."""
     return " ".join(str(error).split()) or type(error).__name__

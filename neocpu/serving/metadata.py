@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.tensor_spec import TensorSpec
@@ -13,13 +13,7 @@ PLATFORM = "neocpu"
 
 
 def server_metadata(version: str, *, model_control: bool) -> JsonObject:
-    """Return the answer to ``GET /v2``.
-
-    Parameters
-    ----------
-    model_control : bool
-        Whether clients may load and unload models.
-    """
+    """Return the answer to ``GET /v2``."""
     extensions = ["binary_tensor_data", *(["model_repository"] if model_control else [])]
     return {"name": PLATFORM, "version": version, "extensions": extensions}
 
@@ -41,13 +35,11 @@ def _tensors(signatures: Sequence[Sequence[TensorSpec]]) -> list[JsonObject]:
     """Return the names, datatypes and shapes of tensors; -1 stands for extents that vary."""
     described = []
     for specs in zip(*signatures, strict=True):
-        extents = [one.pop() if len(one) == 1 else -1 for one in map(set, _extents(specs))]
+        shapes = [(-1, *spec.shape[1:]) if spec.bounded else spec.shape for spec in specs]
+        extents = [
+            one.pop() if len(one) == 1 else -1 for one in map(set, zip(*shapes, strict=True))
+        ]
         first = specs[0]
         datatype = DATATYPES[first.dtype]
         described.append({"name": first.name, "datatype": datatype, "shape": extents})
     return described
-
-
-def _extents(specs: Sequence[TensorSpec]) -> Iterator[tuple[int, ...]]:
-    shapes = ((-1, *spec.shape[1:]) if spec.bounded else spec.shape for spec in specs)
-    return zip(*shapes, strict=True)

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 BUCKETS: Final = (
-    0.0005,
-    0.001,
-    0.002,
-    0.005,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-    10.0,
+    *(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
+    *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
 )
 """Bounds in seconds, from a small network on a fast core to a long queue."""
 ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)
@@ -33,50 +21,36 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
-        self.requests = Counter(
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, labelnames=_LABELS, registry=registry)
+        histogram = partial(Histogram, labelnames=_LABELS, registry=registry)
+        self.requests = counter(
             "neocpu_requests",
             "Inference requests answered, by HTTP status code",
             (*_LABELS, "code"),
-            registry=registry,
         )
-        self.queue = Histogram(
+        self.queue = histogram(
             "neocpu_queue_seconds",
             "Time a request waited for the calls before it, and for others to be computed with",
-            _LABELS,
-            registry=registry,
             buckets=BUCKETS,
         )
-        self.inference = Histogram(
-            "neocpu_inference_seconds",
-            "Time the module ran",
-            _LABELS,
-            registry=registry,
-            buckets=BUCKETS,
+        self.inference = histogram(
+            "neocpu_inference_seconds", "Time the module ran", buckets=BUCKETS
         )
-        self.batch = Histogram(
-            "neocpu_batch_rows",
-            "Rows of requests that a run computed together",
-            _LABELS,
-            registry=registry,
-            buckets=ROWS,
+        self.batch = histogram(
+            "neocpu_batch_rows", "Rows of requests that a run computed together", buckets=ROWS
         )
-        self.spare = Counter(
+        self.spare = counter(
             "neocpu_spare_rows",
             "Rows that runs computed for nobody, their plans having more than there were",
             _LABELS,
-            registry=registry,
         )
-        self.in_flight = Gauge(
-            "neocpu_requests_in_flight",
-            "Requests accepted and not yet answered",
-            _LABELS,
-            registry=registry,
+        self.in_flight = gauge(
+            "neocpu_requests_in_flight", "Requests accepted and not yet answered"
         )
-        self.ready = Gauge(
+        self.ready = gauge(
             "neocpu_model_ready",
             "Copies of the model that are warmed up and open: 2 while one replaces another",
-            _LABELS,
-            registry=registry,
         )
 
 

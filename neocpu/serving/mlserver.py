@@ -24,7 +24,6 @@ from neocpu.foundation.errors import UsageError
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.serving.batches.batching import Batching, check_delay
 from neocpu.serving.datatypes import DATATYPES, AnyArray
-from neocpu.serving.lane import Worker
 from neocpu.serving.metadata import model_metadata
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import ServedModel
@@ -33,6 +32,7 @@ from neocpu.serving.repository import FIRST_VERSION, ModelEntry
 from neocpu.serving.request import RequestedOutput, parse_document
 from neocpu.serving.response import json_data
 from neocpu.serving.server import Limits
+from neocpu.serving.workers import Worker
 
 
 class NeoCPURuntime(MLModel):  # type: ignore[misc]
@@ -50,13 +50,6 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
         super().__init__(settings.model_copy(update={"max_batch_size": 0}))
 
     async def load(self) -> bool:
-        """Load the model and warm it up.
-
-        Raises
-        ------
-        NeoCPUError
-            An error of `neocpu.load`, or the settings are wrong.
-        """
         uri = await get_model_uri(self.settings)
         entry = ModelEntry(self.name, Path(uri), self.version or FIRST_VERSION)
         limits = _limits(self.settings.parameters.extra if self.settings.parameters else None)
@@ -68,13 +61,7 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Answer a request.
-
-        Raises
-        ------
-        MLServerError
-            The request is refused; the error has the HTTP status.
-        """
+        """Answer a request."""
         model = self._model
         if model is None:
             raise MLServerError(f"model '{self.name}' is not loaded", UnavailableError.status)
@@ -85,7 +72,6 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
             raise MLServerError(str(error), error.status) from error
 
     async def unload(self) -> bool:
-        """Wait for the call under way and free the model."""
         await asyncio.to_thread(self._close)
         return True
 

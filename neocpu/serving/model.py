@@ -15,24 +15,23 @@ from neocpu import Module, load
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.signatures import Signature
-from neocpu.serving.batches.batched_plans import any_rows, batches_of, check_row_independent
-from neocpu.serving.batches.batching import Batcher, Batching
-from neocpu.serving.batches.run_seconds import run_seconds
-from neocpu.serving.datatypes import DATATYPES, AnyArray
-from neocpu.serving.lane import Worker, least_busy
-from neocpu.serving.metrics import Metrics, ModelMetrics
-from neocpu.serving.on_each import on_each
-from neocpu.serving.pictures import ENCODED_BYTES
-from neocpu.serving.refusals import (
-    AbandonedError,
-    OverloadedError,
-    RequestError,
-    UnavailableError,
+from neocpu.serving.batches.batched_plans import (
+    any_rows,
+    batches_of,
+    check_row_independent,
+    on_each,
+    run_seconds,
 )
+from neocpu.serving.batches.batching import Batcher, Batching
+from neocpu.serving.datatypes import DATATYPES, AnyArray
+from neocpu.serving.metrics import Metrics, ModelMetrics
+from neocpu.serving.pictures import ENCODED_BYTES
+from neocpu.serving.refusals import AbandonedError, OverloadedError, RequestError, UnavailableError
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import values_at_most
 from neocpu.serving.response import binary_bytes
 from neocpu.serving.tensors import json_bytes_at_most
+from neocpu.serving.workers import Worker, least_busy
 
 WARMUP_CALLS: Final = 3
 
@@ -43,21 +42,11 @@ Departure: TypeAlias = Callable[[], Coroutine[Any, Any, None] | asyncio.Future[N
 class ServedModel:
     """One version of a model, with a module for each worker.
 
-    Attributes
-    ----------
-    entry : ModelEntry
-    ready : bool
-        Whether it is warmed up and open.
-    signatures : tuple of Signature
-        The signatures of requests. They are ``bounded`` if requests may have any number of rows.
-    request_values : int
-        The most values in the JSON of a request.
-    request_bytes : int
-        The most bytes of a request that is not padded.
-    answer_bytes : int
-        The least bytes of an answer, roughly.
-    joint_rows : int
-        The most rows of requests that are computed jointly; 1 if each request runs alone.
+    `ready`: whether it is warmed up and open. `signatures`: the signatures of requests. They are
+    ``bounded`` if requests may have any number of rows. `request_values`: the most values in the
+    JSON of a request. `request_bytes`: the most bytes of a request that is not padded.
+    `answer_bytes`: the least bytes of an answer, roughly. `joint_rows`: the most rows of requests
+    that are computed jointly; 1 if each request runs alone.
     """
 
     def __init__(
@@ -70,19 +59,9 @@ class ServedModel:
     ) -> None:
         """Load the artifact and warm it up.
 
-        Parameters
-        ----------
-        workers : sequence of Worker
-            Workers that all models share.
-        queue : int
-            The most requests that wait, besides those that run: one or a batch on each worker.
-        batching : Batching, optional
-            Options for computing requests jointly, if the model has plans for several rows.
-
-        Raises
-        ------
-        NeoCPUError
-            An error of `neocpu.load`, or the rows of a batch are not independent.
+        `workers`: workers that all models share. `queue`: the most requests that wait, besides
+        those that run: one or a batch on each worker. `batching`: options for computing requests
+        jointly, if the model has plans for several rows.
         """
         self.entry = entry
         self.ready = False
@@ -127,10 +106,8 @@ class ServedModel:
 
         Enter the context before the body is read, and leave it with the answer.
 
-        Raises
-        ------
-        RequestError
-            All places are taken, the model is closed or cannot run, or the block raises the error.
+        Raises RequestError: all places are taken, the model is closed or cannot run, or the block
+        raises the error.
         """
         code = 500
         try:
@@ -160,19 +137,9 @@ class ServedModel:
 
         A request that still waits is cancelled with its task.
 
-        Parameters
-        ----------
-        signature : int
-            The number of the inputs' signature among `signatures`.
-        inputs : mapping of str to array
-            The inputs as `Module.run` takes them.
-        gone : callable, optional
-            A function that returns a future of the client's departure, which cancels the request.
-
-        Raises
-        ------
-        AbandonedError
-            The client went away first.
+        `signature`: the number of the inputs' signature among `signatures`. `inputs`: the inputs as
+        `Module.run` takes them. `gone`: a function that returns a future of the client's departure,
+        which cancels the request. Raises AbandonedError: the client went away first.
         """
         if (batcher := self._batchers[signature]) is not None:
             answer = batcher.submit(inputs, asyncio.get_running_loop().call_later)
@@ -202,7 +169,6 @@ class ServedModel:
             module.close()
 
     def _start_batching(self, batching: Batching) -> None:
-        """Gather requests from now on."""
         path, headers = self.entry.path, self._modules[0].metadata.each
         found: list[tuple[Signature, Batcher | None]] = []
         for plans in batches_of(path, self.signatures):

@@ -23,13 +23,7 @@ _LENGTH_BYTES: Final = 4
 
 
 def picture_input(specs: Sequence[TensorSpec]) -> TensorSpec:
-    """Return the only input of a model, for a body that is a picture.
-
-    Raises
-    ------
-    RequestError
-        The model has other inputs, or takes no pictures.
-    """
+    """Return the only input of a model, for a body that is a picture."""
     if len(specs) == 1 and specs[0].picture is not None:
         return specs[0]
     raise EncodingError(
@@ -39,12 +33,7 @@ def picture_input(specs: Sequence[TensorSpec]) -> TensorSpec:
 
 
 def check_pictures(spec: TensorSpec, shape: object) -> None:
-    """Check the declared shape of encoded pictures: one for each row of the batch.
-
-    Raises
-    ------
-    RequestError
-    """
+    """Check the declared shape of encoded pictures: one for each row of the batch."""
     if shape != [spec.shape[0]]:
         raise RequestError(
             f"input '{spec.name}': encoded pictures have the shape [{spec.shape[0]}], as many as "
@@ -53,13 +42,7 @@ def check_pictures(spec: TensorSpec, shape: object) -> None:
 
 
 def picture_elements(spec: TensorSpec, data: memoryview) -> list[memoryview]:
-    """Return the elements of binary data of type BYTES. Each follows its length, in 4 bytes.
-
-    Raises
-    ------
-    RequestError
-        Lengths and data do not agree, or there are more elements than rows of the batch.
-    """
+    """Return the elements of binary data of type BYTES. Each follows its length, in 4 bytes."""
     found: list[memoryview] = []
     offset = 0
     while offset < data.nbytes:
@@ -78,15 +61,8 @@ def picture_elements(spec: TensorSpec, data: memoryview) -> list[memoryview]:
 def decode_pictures(spec: TensorSpec, encoded: Sequence[bytes | memoryview]) -> AnyArray:
     """Return pictures as an input takes them; see `picture_files.decode_picture`.
 
-    Parameters
-    ----------
-    encoded : sequence of bytes
-        One file for each picture of the batch.
-
-    Raises
-    ------
-    RequestError
-        There are too few pictures, one cannot be decoded or is too large, or Pillow is missing.
+    `encoded`: one file for each picture of the batch. Raises RequestError: there are too few
+    pictures, one cannot be decoded or is too large, or Pillow is missing.
     """
     if len(encoded) != spec.shape[0]:
         raise RequestError(

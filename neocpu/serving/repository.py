@@ -37,12 +37,7 @@ class ModelEntry:
     version: str = FIRST_VERSION
 
     def __post_init__(self) -> None:
-        """Refuse names and versions that would be ambiguous in a URL.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Refuse names and versions that would be ambiguous in a URL."""
         if not _NAME.fullmatch(self.name):
             raise UsageError(
                 f"{self.name!r} is no name for a model: use letters, digits, '.', '_' and '-', at "
@@ -64,13 +59,7 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 def entries(paths: Sequence[Path], names: Sequence[str]) -> tuple[ModelEntry, ...]:
-    """Return the models of a command line, named ``NAME[:VERSION]`` or like their files.
-
-    Raises
-    ------
-    UsageError
-        The names are not one for each file, or a name is not allowed.
-    """
+    """Return the models of a command line, named ``NAME[:VERSION]`` or like their files."""
     if names and len(names) != len(paths):
         raise UsageError(
             f"--name is given {len(names)} times for {len(paths)} files: one for each, in order"
@@ -83,13 +72,7 @@ def entries(paths: Sequence[Path], names: Sequence[str]) -> tuple[ModelEntry, ..
 
 
 def unique(models: Iterable[ModelEntry]) -> tuple[ModelEntry, ...]:
-    """Return the models after checking that they are distinct.
-
-    Raises
-    ------
-    UsageError
-        There are none, two have the same name and version, or names differ only in case.
-    """
+    """Return the models after checking that they are distinct."""
     found: dict[tuple[str, str], ModelEntry] = {}
     spelling: dict[str, str] = {}
     for model in models:

@@ -49,16 +49,9 @@ class RequestedOutput:
 class InferRequest:
     """A checked request.
 
-    Attributes
-    ----------
-    id : str or None
-        The client's identifier, which the response repeats.
-    inputs : dict of str to array
-        Arrays of the model's dtypes and shapes. Binary ones are views of the body.
-    outputs : tuple of RequestedOutput
-        The outputs in the order of the response.
-    signature : int
-        The number of its signature among the model's.
+    `id`: the client's identifier, which the response repeats. `inputs`: arrays of the model's
+    dtypes and shapes. Binary ones are views of the body. `outputs`: the outputs in the order of the
+    response. `signature`: the number of its signature among the model's.
     """
 
     id: str | None
@@ -77,22 +70,11 @@ def parse_request(
 ) -> InferRequest:
     """Check and decode a request.
 
-    Parameters
-    ----------
-    body : memoryview
-        The whole body. It must stay unchanged as long as the arrays are in use.
-    json_bytes : int or None
-        The length of the JSON; None if there is nothing else.
-    signatures : sequence of Signature
-        The model's signatures. If inputs are ``bounded``, a request may have any number of rows up
-        to the bound, the same for all of them.
-    values : int
-        The result of `values_at_most` for the signatures.
-
-    Raises
-    ------
-    RequestError
-        The request is malformed or does not fit the model. The message names the tensor.
+    `body`: the whole body. It must stay unchanged as long as the arrays are in use. `json_bytes`:
+    the length of the JSON; None if there is nothing else. `signatures`: the model's signatures. If
+    inputs are ``bounded``, a request may have any number of rows up to the bound, the same for all
+    of them. `values`: the result of `values_at_most` for the signatures. Raises RequestError: the
+    request is malformed or does not fit the model. The message names the tensor.
     """
     if json_bytes is not None and not 0 < json_bytes <= body.nbytes:
         raise RequestError(
@@ -106,13 +88,7 @@ def parse_request(
 
 
 def parse_picture(body: memoryview, signatures: Sequence[Signature]) -> InferRequest:
-    """Decode a request with a picture's file as body, for the first signature of one picture.
-
-    Raises
-    ------
-    RequestError
-        The picture cannot be decoded, or the model takes something else.
-    """
+    """Decode a request with a picture's file as body, for the first signature of one picture."""
     specs = [picture_input(each.inputs) for each in signatures]
     single = (number for number, spec in enumerate(specs) if spec.bounded or spec.shape[0] == 1)
     number = next(single, 0)
@@ -125,20 +101,7 @@ def parse_picture(body: memoryview, signatures: Sequence[Signature]) -> InferReq
 def parse_document(
     document: JsonObject, tail: memoryview, signatures: Sequence[Signature]
 ) -> InferRequest:
-    """Check and decode a request with its JSON already parsed.
-
-    Parameters
-    ----------
-    document : dict
-        The parsed JSON. None of its content is trusted.
-    tail : memoryview
-        The binary tensor data.
-
-    Raises
-    ------
-    RequestError
-        An error of `parse_request`.
-    """
+    """Check and decode a request with its JSON already parsed."""
     number = _signature(document.get("inputs"), signatures)
     inputs, outputs = signatures[number].inputs, signatures[number].outputs
     tensors = _parse_inputs(document.get("inputs"), tail, inputs)
@@ -213,13 +176,7 @@ def _parse_inputs(
 
 
 def _signature(entries: object, signatures: Sequence[Signature]) -> int:
-    """Return the number of the signature with the declared shapes, or of the only signature.
-
-    Raises
-    ------
-    RequestError
-        No signature has these inputs.
-    """
+    """Return the number of the signature with the declared shapes, or of the only signature."""
     if len(signatures) == 1 or not isinstance(entries, list):
         return 0
     given = [
@@ -296,7 +253,6 @@ def _parse_outputs(
 
 
 def _named(entry: object, specs: dict[str, TensorSpec], seen: JsonObject, kind: str) -> TensorSpec:
-    """Return the model's tensor with the name of an entry."""
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise RequestError(f"every {kind} must be an object with a name, got {brief(entry)}")
     name = entry["name"]

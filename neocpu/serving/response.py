@@ -21,11 +21,8 @@ from neocpu.serving.request import InferRequest, RequestedOutput
 class InferResponse:
     """A response's body.
 
-    Attributes
-    ----------
-    body : bytes
-    json_bytes : int or None
-        The length of the JSON, after which binary tensor data follow; None if there are none.
+    `json_bytes`: the length of the JSON, after which binary tensor data follow; None if there are
+    none.
     """
 
     body: bytes
@@ -40,13 +37,7 @@ def binary_bytes(specs: Sequence[TensorSpec]) -> int:
 def render_response(
     model: str, version: str, request: InferRequest, results: Mapping[str, AnyArray]
 ) -> InferResponse:
-    """Return the response with the outputs that ``request`` wants, in the form it wants.
-
-    Raises
-    ------
-    NotFiniteError
-        An output wanted as JSON has an infinity or NaN.
-    """
+    """Return the response with the outputs that ``request`` wants, in the form it wants."""
     entries = []
     blobs: list[bytes] = []
     for output in request.outputs:
@@ -71,13 +62,7 @@ def render_response(
 
 
 def json_data(output: RequestedOutput, array: AnyArray) -> AnyArray:
-    """Return an output's numbers as a flat array, after checking that JSON can express them.
-
-    Raises
-    ------
-    NotFiniteError
-        JSON cannot express a value.
-    """
+    """Return an output's numbers as a flat array, after checking that JSON can express them."""
     array = from_bits(array) if output.dtype == NAME else array
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise NotFiniteError(

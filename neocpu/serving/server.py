@@ -19,7 +19,6 @@ from neocpu.serving.batches.batching import Batching
 from neocpu.serving.body import discard_body, read_body
 from neocpu.serving.extensions import Rest
 from neocpu.serving.in_flight import InFlight, Share
-from neocpu.serving.lane import Worker
 from neocpu.serving.loaded_models import LoadedModels
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import Departure, ServedModel
@@ -27,6 +26,7 @@ from neocpu.serving.refusals import ForbiddenError, UnavailableError
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import InferRequest, parse_picture, parse_request
 from neocpu.serving.response import InferResponse, render_response
+from neocpu.serving.workers import Worker
 
 DRAINING: Final = "the server is shutting down: send the request to another"
 LATE_SECONDS: Final = 4.0
@@ -88,19 +88,9 @@ class Limits:
 class InferCall:
     """The parts of an inference request besides its body.
 
-    Attributes
-    ----------
-    model : str
-    version : str or None
-        The version of the model; None is the latest.
-    length : int or None
-        Content-Length; None if the body is chunked.
-    json_bytes : int or None
-        Inference-Header-Content-Length.
-    is_picture : bool
-        Whether Content-Type declares the body a picture.
-    rest : callable or None
-        A function that reads the body after its first chunk into given memory.
+    `length`: Content-Length; None if the body is chunked. `json_bytes`:
+    Inference-Header-Content-Length. `is_picture`: whether Content-Type declares the body a picture.
+    `rest`: a function that reads the body after its first chunk into given memory.
     """
 
     model: str
@@ -139,13 +129,7 @@ class InferenceServer:
         self._idle.set()
 
     def start(self) -> None:
-        """Load all models and warm them up, unless that was done.
-
-        Raises
-        ------
-        NeoCPUError
-            The error of `neocpu.load` for the first model that cannot be loaded.
-        """
+        """Load all models and warm them up, unless that was done."""
         if self._workers:
             return
         limits = self.limits
@@ -175,52 +159,21 @@ class InferenceServer:
             worker.pool.close()
 
     async def load(self, name: str) -> None:
-        """Reload a model from its files: see `LoadedModels.load`.
-
-        Raises
-        ------
-        RequestError
-            Clients may not do that, the server shuts down, or `LoadedModels.load` fails.
-        """
         self._check_control()
         await self.models.load(name)
 
     async def unload(self, name: str) -> None:
-        """Free a model: see `LoadedModels.unload`.
-
-        Raises
-        ------
-        RequestError
-            Clients may not do that, the server shuts down, or `LoadedModels.unload` fails.
-        """
         self._check_control()
         await self.models.unload(name)
 
     async def infer(
-        self,
-        call: InferCall,
-        chunks: AsyncIterator[bytes],
-        gone: Departure,
+        self, call: InferCall, chunks: AsyncIterator[bytes], gone: Departure
     ) -> tuple[InferResponse, Share]:
         """Answer an inference request.
 
-        Parameters
-        ----------
-        chunks : async iterator of bytes
-            The body. It is read only if the request is admitted.
-        gone : callable
-            A function called once the body is read; see `Departure`.
-
-        Returns
-        -------
-        InferResponse
-        Share
-            The response's share of the bytes in flight. Close it once the response is sent.
-
-        Raises
-        ------
-        RequestError
-            The request is refused.
+        `chunks`: the body. It is read only if the request is admitted. `gone`: a function called
+        once the body is read; see `Departure`. Close the share of the
+        bytes in flight once the response is sent.
         """
         model = self.models.find(call.model, call.version)
         if self.draining:

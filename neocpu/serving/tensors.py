@@ -35,13 +35,7 @@ def json_values_at_most(specs: Sequence[TensorSpec]) -> int:
 
 
 def check_declaration(spec: TensorSpec, datatype: object, shape: object) -> None:
-    """Check the datatype and shape that a request declares for an input.
-
-    Raises
-    ------
-    RequestError
-        Datatype or shape are malformed, or not those of the model.
-    """
+    """Check the datatype and shape that a request declares for an input."""
     expected = DATATYPES[spec.dtype]
     if datatype != expected:
         known = isinstance(datatype, str) and datatype in DATATYPES.values()
@@ -63,15 +57,8 @@ def check_declaration(spec: TensorSpec, datatype: object, shape: object) -> None
 def from_binary(spec: TensorSpec, data: memoryview) -> AnyArray:
     """Return binary tensor data as an array without a copy.
 
-    Parameters
-    ----------
-    data : memoryview
-        Little-endian elements in row-major order, at any alignment.
-
-    Raises
-    ------
-    RequestError
-        The number of bytes is not that of the tensor, or a boolean is neither 0 nor 1.
+    `data`: little-endian elements in row-major order, at any alignment. Raises RequestError: the
+    number of bytes is not that of the tensor, or a boolean is neither 0 nor 1.
     """
     dtype = wire_dtype(spec.dtype)
     size = math.prod(spec.shape) * dtype.itemsize
@@ -86,14 +73,7 @@ def from_binary(spec: TensorSpec, data: memoryview) -> AnyArray:
 
 
 def from_json(spec: TensorSpec, data: object) -> AnyArray:
-    """Return the numbers of a JSON list, flat or nested like the shape, as an array.
-
-    Raises
-    ------
-    RequestError
-        The values are not a list, too few or many, ragged, of another kind than the model takes, or
-        out of its range.
-    """
+    """Return the numbers of a JSON list, flat or nested like the shape, as an array."""
     if not isinstance(data, list):
         raise RequestError(f"input '{spec.name}': data must be a list, got {brief(data)}")
     dtype = np.dtype("float32" if spec.dtype == NAME else spec.dtype)

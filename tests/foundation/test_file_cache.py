@@ -96,13 +96,6 @@ def test_the_cache_counts_and_deletes_only_its_own_files(folder):
     assert (folder / ("ef" * 32)).is_dir()
 
 
-def test_nothing_is_deleted_within_the_bound(folder):
-    cache = FileCache(folder, 1 << 20)
-    cache.put("a", b"x")
-    cache.trim()
-    assert cache.get("a") == b"x"
-
-
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
 def test_a_folder_that_others_may_write_to_is_not_used(folder, mode, caplog):
     FileCache(folder, 1 << 20).put("a", b"x")

@@ -24,11 +24,7 @@ from neocpu.foundation.host import usable_cores, usable_cpus, usable_memory
             {"cpu/job/cpu.cfs_quota_us": "100000\n", "cpu/job/cpu.cfs_period_us": "100000\n"},
             1,
         ),
-        (
-            "2:cpu:/\n",
-            {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"},
-            None,
-        ),
+        ("2:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
     ],
 )
 def test_cpu_quota(tmp_path, groups, files, expected):

@@ -2,10 +2,9 @@
 
 import os
 import re
-import subprocess
-import sys
 
 import needs
+from scripts import run_script
 
 from neocpu import core
 from neocpu.foundation import instruction_sets
@@ -17,12 +16,14 @@ from neocpu.foundation.instruction_sets import (
     AVX10_LEAF,
     EBX,
     KNOWN_FEATURES,
+    TILES,
     X86_BITS,
     arm_features,
     code_obstacle,
     cpuinfo_features,
     host_features,
     missing_features,
+    tiles_permitted,
     x86_features,
 )
 
@@ -117,16 +118,10 @@ def test_features_switched_off_in_the_c_library_are_not_offered():
         "from neocpu.foundation.instruction_sets import host_features; "
         "print('avx2' in host_features(), 'sse4.2' in host_features())"
     )
-    answers = []
-    for tunables in ("", "glibc.cpu.hwcaps=-AVX2,-AVX2_Usable"):
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "GLIBC_TUNABLES": tunables},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        answers.append(done.stdout.strip())
+    answers = [
+        run_script(script, GLIBC_TUNABLES=tunables).strip()
+        for tunables in ("", "glibc.cpu.hwcaps=-AVX2,-AVX2_Usable")
+    ]
     assert answers == ["True True", "False True"]
 
 
@@ -139,3 +134,40 @@ def test_messages_say_why_code_cannot_run_here():
         "this host lacks avx512f, fma"
     )
     assert code_obstacle(other, ("avx2",), available) == f"this host is {machine}, the code {other}"
+
+
+#: A filter of system calls that lets arch_prctl (158) fail with EPERM.
+REFUSING = """
+import ctypes, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def instruction(code, k, yes=0, no=0):
+    return struct.pack("HBBI", code, yes, no, k)
+program = (
+    instruction(0x20, 0)                # the system call's number
+    + instruction(0x15, 158, 0, 1)
+    + instruction(0x06, 0x00050001)     # SECCOMP_RET_ERRNO, EPERM
+    + instruction(0x06, 0x7FFF0000)     # SECCOMP_RET_ALLOW
+)
+buffer = ctypes.create_string_buffer(program)
+header = struct.pack("HxxxxxxP", 4, ctypes.addressof(buffer))
+assert libc.prctl(38, 1, 0, 0, 0) == 0                                   # PR_SET_NO_NEW_PRIVS
+assert libc.prctl(22, 2, ctypes.create_string_buffer(header), 0, 0) == 0  # PR_SET_SECCOMP
+assert libc.syscall(158, 0x1022, 0) == -1 and ctypes.get_errno() == 1
+"""
+ASKING = """
+from neocpu.foundation.instruction_sets import TILES, host_features
+print(sorted(TILES & host_features()))
+"""
+
+
+@x86_64
+def test_no_tiles_are_used_if_the_system_refuses_them():
+    assert run_script(REFUSING + ASKING) == "[]\n"
+
+
+def test_a_program_that_is_executed_asks_for_itself():
+    assert run_script(ASKING) == f"{sorted(TILES & host_features())}\n"
+
+
+def test_the_tile_feature_needs_permission():
+    assert tiles_permitted() or not TILES & host_features()

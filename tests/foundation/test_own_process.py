@@ -1,7 +1,6 @@
 """A command configures its process before it imports the libraries that read the settings."""
 
-import subprocess
-import sys
+from scripts import run_script
 
 SCRIPT = """
 import gc, os, sys
@@ -19,8 +18,6 @@ print(gc.get_threshold() > before, os.environ["OPENBLAS_THREAD_TIMEOUT"])
 """
 
 
-def test_a_compilation_collects_rarely_and_waits_idly(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert done.stdout.split() == ["False", "False", "True", "4"], done.stderr
+def test_a_compilation_collects_rarely_and_waits_idly(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_script(SCRIPT, quiet=False).split() == ["False", "False", "True", "4"]

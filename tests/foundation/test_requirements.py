@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import needs
 import pytest
 
 import neocpu
@@ -121,6 +122,7 @@ def test_a_package_of_a_wrong_version_is_named_where_it_cannot_be_imported(run, 
         (),
     ],
 )
+@needs.one_in(4)
 def test_another_ffi_of_tvm_is_named_before_it_is_imported(run, plant, arguments):
     """The import would crash without an explanation."""
     plant("tvm_ffi", "0.0", source="import os; os.abort()")

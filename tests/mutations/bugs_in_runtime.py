@@ -14,14 +14,14 @@ BUGS = (
     ),
     Bug(
         "inputs: more than the model takes",
-        "neocpu/runtime/inputs.py",
+        "neocpu/runtime/arguments.py",
         "    if len(arrays) != len(specs):\n",
         "    arrays = arrays[: len(specs)]\n    if len(arrays) != len(specs):\n",
         ("tests/neocpu/runtime/test_calls.py",),
     ),
     Bug(
         "inputs: any shape will do",
-        "neocpu/runtime/inputs.py",
+        "neocpu/runtime/arguments.py",
         "    if shape != spec.shape:\n",
         "    if len(shape) != len(spec.shape):\n",
         ("tests/neocpu/runtime/test_inputs.py",),
@@ -45,7 +45,7 @@ BUGS = (
         "core/src/artifact.c",
         "if (memcmp(found, digests, sizeof found) != 0) {",
         "if (memcmp(found, digests, 0) != 0) {",
-        ("tests/neocpu/runtime/bundle/test_native_files.py",),
+        ("tests/neocpu/runtime/test_artifact.py",),
     ),
     Bug(
         "C: damaged weights are computed with",

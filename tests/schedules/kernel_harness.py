@@ -19,8 +19,7 @@ from tvm import relax, tirx
 
 from neocpu.building.pipeline import LEGALIZATIONS
 from neocpu.runtime.guarding import is_guarded
-from neocpu.runtime.guarding.guarded_memory import EDGES, guarded
-from neocpu.runtime.guarding.guarded_workspaces import Workspaces
+from neocpu.runtime.guarding.guarded_memory import EDGES, Workspaces, guarded
 from neocpu.runtime.header import ARGUMENT_ALIGN
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.loop_threads import kernel_tasks

@@ -17,8 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from neocpu.bench.engines.engine_session import AnyArray, Inputs, Session
-from neocpu.foundation.peers import NCNN, ONNXRUNTIME, OPENVINO, PEERS
-from neocpu.foundation.quiet_onnxruntime import import_onnxruntime
+from neocpu.foundation.peers import NCNN, ONNXRUNTIME, OPENVINO, PEERS, import_onnxruntime
 
 
 def load_neocpu(path: str, threads: int | None, inputs: Inputs, streams: int = 1) -> Session:

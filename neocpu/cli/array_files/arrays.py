@@ -17,9 +17,8 @@ from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.errors import MissingFileError, UsageError, did_you_mean
 from neocpu.foundation.files import regular_status, replacing
 from neocpu.foundation.tensor_spec import TensorSpec
-from neocpu.runtime.inputs import check_names
-from neocpu.runtime.npy import MAGIC, read_npy
-from neocpu.runtime.npz import open_archive, open_member
+from neocpu.runtime.arguments import check_names
+from neocpu.runtime.npy import MAGIC, open_archive, open_member, read_npy
 
 AnyArray = np.ndarray[Any, Any]
 

@@ -47,17 +47,9 @@ class BundledFile:
 class Bundle:
     """A bundle that was written.
 
-    Attributes
-    ----------
-    folder : Path
-    model : str
-        The name of the model's file in the folder.
-    machines : tuple of str
-        The machines that it is compiled for: ``x86_64``, ``aarch64``, or both for a fat file.
-    files : tuple of BundledFile
-        All files, largest first.
-    weight_bytes : int
-        The bytes of weights in the model's file, for all variants.
+    `model`: the name of the model's file in the folder. `machines`: the machines that it is
+    compiled for: ``x86_64``, ``aarch64``, or both for a fat file. `weight_bytes`: the bytes of
+    weights in the model's file, for all variants.
     """
 
     folder: Path
@@ -81,23 +73,11 @@ def write_bundle(
 ) -> Bundle:
     """Write a folder with a model and all it takes to run it. It appears whole or not at all.
 
-    Parameters
-    ----------
-    artifact : path
-        A file that ``neocpu compile`` wrote. Its weights are checked.
-    folder : path
-        A new or empty folder.
-    static : bool
-        Whether the makefile builds one program that contains the model and needs no other file.
-    replace : bool
-        Whether a bundle in ``folder`` is replaced.
-
-    Raises
-    ------
-    ArtifactError
-        The artifact is damaged or foreign.
-    UsageError
-        ``folder`` holds something else, or cannot be written.
+    `artifact`: a file that ``neocpu compile`` wrote. Its weights are checked. `folder`: a new or
+    empty folder. `static`: whether the makefile builds one program that contains the model and
+    needs no other file. `replace`: whether a bundle in ``folder`` is replaced. Raises
+    ArtifactError: the artifact is damaged or foreign. Raises UsageError: ``folder`` holds something
+    else, or cannot be written.
     """
     artifact, folder = Path(artifact), Path(folder)
     source = ArtifactFile(artifact)
@@ -130,7 +110,6 @@ def write_bundle(
 
 
 def _sources() -> dict[str, bytes]:
-    """Return the files that every bundle holds, by their paths in its folder."""
     native = {path.name: path.read_bytes() for path in NATIVE.iterdir()}
     return {**core.sources(), **native, _LICENCE: _licence()}
 

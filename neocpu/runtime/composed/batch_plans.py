@@ -1,7 +1,8 @@
-"""Find out whether the plans of a batch may be composed, and how long each takes."""
+"""Find out whether the plans of a batch may be composed, and choose the fastest runs of them."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -50,13 +51,6 @@ def time_plans(run: Run, inputs: Sequence[TensorSpec], sizes: Collection[int]) -
 
     Plans are called in turns, after one call of each. The seconds are medians: minima would favour
     short runs, because a short run is more likely to have the machine to itself.
-
-    Parameters
-    ----------
-    inputs : sequence of TensorSpec
-        The inputs, with any number of rows.
-    sizes : collection of int
-        The rows of the plans.
     """
     from statistics import median  # here, because that takes 3 ms
 
@@ -76,3 +70,68 @@ def inputs_by_rows(
     """Return random inputs by name for each number of rows in ``sizes``, fewest rows first."""
     arrays = random_inputs([spec.with_rows(max(sizes)) for spec in inputs], seed=0)
     return {size: {name: array[:size] for name, array in arrays.items()} for size in sorted(sizes)}
+
+
+TABLE: Final = 128
+"""The most rows for which all compositions are considered.
+
+Rows beyond them are computed by the plan that does most rows a second.
+"""
+
+Runs: TypeAlias = tuple[int, ...]
+"""The rows of each run's plan, most first. The last run may have rows to spare."""
+
+
+def compositions(
+    seconds: Mapping[int, float], most: int, *, spare: bool = True
+) -> tuple[Runs, ...]:
+    """Return the fastest runs for every number of rows from 0 to ``most``.
+
+    With plans of 1, 4 and 8, five rows may be a run of 4 and one of 1, or one of 8 with three rows
+    to spare. This is a dynamic program over the rows left after the first run. Among compositions
+    of equal time, it takes one with the fewest runs.
+
+    `seconds`: seconds of a run, by the rows of its plan. All are above 0, and there is at least
+    one. `spare`: whether runs may have rows to spare. If not, there must be a plan of one row. The
+    runs for n rows at position n. Every run has at least one row to compute.
+    """
+    assert seconds
+    assert spare or 1 in seconds
+    assert all(rows > 0 and time > 0 for rows, time in seconds.items()), seconds
+    totals: list[tuple[float, int]] = [(0.0, 0)]
+    found: list[Runs] = [()]
+    for rows in range(1, most + 1):
+        rests = {size: max(0, rows - size) for size in seconds if spare or size <= rows}
+        time, runs, first = min(
+            (totals[rest][0] + seconds[size], totals[rest][1] + 1, size)
+            for size, rest in rests.items()
+        )
+        totals.append((time, runs))
+        found.append(tuple(sorted((first, *found[rests[first]]), reverse=True)))
+    return tuple(found)
+
+
+class FastestRuns:
+    """The runs for any number of rows: see `TABLE`.
+
+    A larger batch with a plan of its own uses that plan unless other plans take less time.
+    """
+
+    def __init__(self, seconds: Mapping[int, float], *, spare: bool = True) -> None:
+        # Without spare rows, runs of the fastest plan must not exceed a batch: see `all`.
+        self._most = TABLE if spare else max(TABLE, *seconds)
+        self._table = compositions(seconds, self._most, spare=spare)
+        self._seconds = seconds
+        self._fastest = min(seconds, key=lambda rows: seconds[rows] / rows)
+
+    def all(self, rows: int) -> Runs:
+        """Return the runs that compute a batch."""
+        many = max(0, -(-(rows - self._most) // self._fastest))
+        rest = max(0, rows - many * self._fastest)
+        runs = (*(self._fastest for _ in range(many)), *self._table[rest])
+        own = self._seconds.get(rows, math.inf)
+        return (rows,) if own <= math.fsum(self._seconds[size] for size in runs) else runs
+
+    def first(self, rows: int) -> int:
+        """Return the rows of a batch's first run; the batch has at least one row."""
+        return self.all(rows)[0]

@@ -15,8 +15,7 @@ import numpy as np
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.array_types import AnyArray
-from neocpu.runtime.composed.batch_plans import mixing, recorded_seconds, time_plans
-from neocpu.runtime.composed.composition import FastestRuns
+from neocpu.runtime.composed.batch_plans import FastestRuns, mixing, recorded_seconds, time_plans
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.session import delivered, writable
 from neocpu.runtime.signatures import Signature, SignatureSet
@@ -50,10 +49,6 @@ class ComposedBatches:
     """Runs batches of any size by plans that were measured when they were compiled.
 
     Plans that were not are measured when the first batch without a plan comes.
-
-    Parameters
-    ----------
-    session : Session or StreamedSession
     """
 
     def __init__(self, session: Runner) -> None:
@@ -76,13 +71,7 @@ class ComposedBatches:
         inputs: Sequence[AnyArray],
         out: Sequence[AnyArray] | None = None,
     ) -> tuple[AnyArray, ...]:
-        """Run a batch by its own plan or by those that it is composed of, as `Session.run` does.
-
-        Raises
-        ------
-        UsageError
-            Rows were not proven to be independent, or an error of a module's call.
-        """
+        """Run a batch by its own plan or by those that it is composed of, as `Session.run` does."""
         if not self.does(signature):
             assert signature.number is not None
             return self._session.run(signature.number, inputs, out)
@@ -171,7 +160,6 @@ class ComposedBatches:
 def _chosen(
     every: Sequence[ArtifactHeader], numbers: Mapping[int, int]
 ) -> dict[int, ArtifactHeader]:
-    """Return the headers of plans, by their rows."""
     return {rows: every[number] for rows, number in numbers.items()}
 
 
@@ -185,16 +173,7 @@ def _reason_against(plans: Mapping[int, ArtifactHeader], signature: Signature) -
 
 @dataclass(frozen=True, slots=True)
 class _Plans:
-    """Plans that differ only in their rows.
-
-    Attributes
-    ----------
-    numbers : mapping of int to int
-        Numbers of their signatures, by their rows.
-    runs : FastestRuns
-    numbered : tuple
-        The header's ``numbered``.
-    """
+    """Plans that differ only in their rows."""
 
     numbers: Mapping[int, int]
     runs: FastestRuns
@@ -220,7 +199,6 @@ def _plans_of(
 
 
 def _filled(rows: AnyArray, size: int) -> AnyArray:
-    """Return rows padded with zeros to ``size`` rows."""
     if len(rows) == size:
         return rows
     filled = aligned_empty((size, *rows.shape[1:]), rows.dtype)

@@ -21,13 +21,7 @@ import numpy as np
 
 from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.binding import Handle, library
-from neocpu.runtime.guarding.guarded_memory import (
-    ALIGNMENT,
-    EDGES,
-    Edge,
-    GuardedMemory,
-)
-from neocpu.runtime.guarding.guarded_workspaces import Workspaces
+from neocpu.runtime.guarding.guarded_memory import ALIGNMENT, EDGES, Edge, GuardedMemory, Workspaces
 from neocpu.runtime.guarding.kernel_calls import Call, Interception, Kernel, Tensor
 
 
@@ -54,10 +48,8 @@ class Guard:
     def raise_finding(self) -> None:
         """Raise the error that was found since the last call of this, if any.
 
-        Raises
-        ------
-        GuardError
-            A kernel wrote outside its arguments, or its results depend on memory outside them.
+        Raises GuardError: a kernel wrote outside its arguments, or its results depend on memory
+        outside them.
         """
         error, self._finding = self._finding, None
         if error is not None:
@@ -73,13 +65,7 @@ class Guard:
         return 0
 
     def check(self, kernel: Kernel, arguments: Any) -> None:
-        """Call a kernel twice on guarded copies of its arguments, and write its results.
-
-        Raises
-        ------
-        GuardError
-            See `raise_finding`.
-        """
+        """Call a kernel twice on guarded copies of its arguments, and write its results."""
         name = kernel.name.decode()
 
         def call() -> None:
@@ -104,7 +90,6 @@ class Guard:
     def _run(
         self, name: str, call: Callable[[], None], spans: Sequence[_Span], edge: Edge
     ) -> list[GuardedMemory]:
-        """Make the call on guarded copies of its tensors, and return the copies."""
         copies = [span.copy(edge) for span in spans]
         self._workspaces.edge = edge
         try:
@@ -129,17 +114,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """The bytes of one tensor of a call, or of several that overlap.
-
-    Attributes
-    ----------
-    start, stop : int
-        Addresses.
-    is_constant : bool
-        Whether kernels may only read them.
-    tensors : tuple of (int, Tensor)
-        The tensors, with their numbers among the arguments.
-    """
+    """The bytes of one tensor of a call, or of several that overlap."""
 
     start: int
     stop: int
@@ -153,7 +128,6 @@ class _Span:
         )
 
     def bytes(self) -> AnyArray:
-        """Return the bytes where they lie."""
         size = self.stop - self.start
         memory: Any = (ctypes.c_char * size).from_address(self.start)
         return np.ndarray(size, np.uint8, memory)

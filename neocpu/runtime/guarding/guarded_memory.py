@@ -11,6 +11,7 @@ import numpy as np
 
 from neocpu.runtime.aligned_memory import address_of
 from neocpu.runtime.array_types import AnyArray
+from neocpu.runtime.guarding.kernel_calls import Allocate, Release
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -41,20 +42,8 @@ class GuardedMemory:
     at their beginning is exact; one at their end is up to 63 bytes away, or less with a smaller
     ``alignment``. The gap between them and a fence is filled with a pattern.
 
-    Parameters
-    ----------
-    size : int
-        The number of bytes, at least one.
-    edge : str
-        ``end`` or ``beginning``.
-    skew : int
-        The distance of the first byte from a multiple of the alignment, in bytes.
-    alignment : int
-
-    Attributes
-    ----------
-    content : array of uint8
-        The bytes. They are unmapped once this array and all its views are gone.
+    `skew`: the distance of the first byte from a multiple of the alignment, in bytes. The
+    bytes are unmapped once `content` and all its views are gone.
     """
 
     __slots__ = ("_pages", "_start", "content", "edge")
@@ -110,3 +99,42 @@ _libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 def _protect(address: int, size: int, protection: int) -> None:
     if _libc.mprotect(address, size, protection):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+FILLED: Final = 1 << 24
+"""Bytes of the largest workspace that is filled with a pattern.
+
+A kernel may ask for a larger one in each of 100,000 tasks, and use a page of it.
+"""
+
+
+class Workspaces:
+    """Lends workspaces to the kernels of one model, which call it from any thread.
+
+    `edge`: the edge at which new workspaces meet inaccessible pages. `allocate` and `release`:
+    callbacks for kernels. They must be kept as long as kernels may call them.
+    """
+
+    def __init__(self) -> None:
+        self.edge: Edge = "end"
+        self._busy: dict[int, GuardedMemory] = {}
+        self._strays: list[str] = []
+        self.allocate: Final = Allocate(self._allocate)
+        self.release: Final = Release(self._release)
+
+    def take_strays(self) -> list[str]:
+        """Return where kernels wrote outside workspaces since the last call."""
+        strays, self._strays = self._strays, []
+        return strays
+
+    def _allocate(self, _: int, __: int, size: int, ___: int, ____: int) -> int:
+        memory = GuardedMemory(max(size, 1), self.edge)
+        if size <= FILLED:
+            memory.content.fill(FILLING[self.edge])  # reading memory never written changes results
+        self._busy[memory.address] = memory
+        return memory.address
+
+    def _release(self, _: int, __: int, address: int) -> int:
+        if stray := self._busy.pop(address).stray_write():
+            self._strays.append(stray)
+        return 0

@@ -52,8 +52,6 @@ Function = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(Value), c_int32, POINTER(Va
 
 
 class Kernel(Structure):
-    """``nc_kernel``."""
-
     _fields_ = (
         ("name", c_char_p),
         ("function", Function),
@@ -82,6 +80,4 @@ Release = ctypes.CFUNCTYPE(c_int, c_int, c_int, c_void_p)
 
 
 class Interception(Structure):
-    """``nc_interception``."""
-
     _fields_ = (("call", Call), ("data", c_void_p), ("allocate", Allocate), ("release", Release))

@@ -1,8 +1,14 @@
-"""Bounds on the memory that decoding and fitting a picture takes, known beforehand."""
+"""Bounds on the memory that decoding and fitting a picture takes, known beforehand.
+
+A few bytes of a comment, or of a TIFF's strip, become hundreds in memory, and are copied again and
+again: files of 15 MB took a gigabyte, and minutes. So the parts before the pixels are bounded too.
+"""
 
 from __future__ import annotations
 
+import io
 import math
+import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,12 +32,8 @@ _TILE_WIDTH, _TILE_LENGTH, _BITS_PER_SAMPLE = 322, 323, 258
 class Placement:
     """The part of a picture that is resized, and its new size.
 
-    Attributes
-    ----------
-    box : tuple of float
-        Left, top, right and bottom of the part, in pixels.
-    size : tuple of int
-        Width and height of the resized part. It is smaller than the picture where the rest is grey.
+    `box`: left, top, right and bottom of the part, in pixels. `size`: width and height of the
+    resized part. It is smaller than the picture where the rest is grey.
     """
 
     box: tuple[float, float, float, float]
@@ -39,13 +41,7 @@ class Placement:
 
 
 def place(given: tuple[int, int], wanted: tuple[int, int], fit: str) -> Placement:
-    """Return how a picture is fitted. Sizes are width and height.
-
-    Parameters
-    ----------
-    fit : str
-        One of `neocpu.foundation.option_words.FITS`.
-    """
+    """Return how a picture is fitted. Sizes are width and height."""
     width, height = given
     ratio = wanted[0] / wanted[1]
     if fit == "crop":
@@ -83,12 +79,7 @@ def resize_bytes(placement: Placement, wanted: tuple[int, int], mode: str) -> in
 def decoder_bytes(image: Any, scans: int) -> int:
     """Return the bytes that the decoder of an open image allocates besides the image.
 
-    Parameters
-    ----------
-    image : PIL.ImageFile.ImageFile
-        Its header is read, and nothing is decoded yet.
-    scans : int
-        The number of scans of a JPEG.
+    `image`: its header is read, and nothing is decoded yet. `scans`: the number of scans of a JPEG.
     """
     pixels: int = image.width * image.height
     if image.format in ("JPEG", "MPO"):
@@ -119,3 +110,63 @@ def _coefficient_bytes(image: Any) -> int:
     """Return the bytes of libjpeg's coefficients of a picture in several scans: two a sample."""
     blocks = (-(-image.width // 16)) * (-(-image.height // 16))
     return 2 * len(image.getbands()) * 256 * int(blocks)
+
+
+MAX_READS: Final = 1 << 16
+"""The most reads of a file before its pixels begin. Each part of a JPEG takes about four."""
+MAX_VALUES: Final = 1 << 16
+"""The most values of a TIFF's tag, which is the most strips or tiles."""
+
+_BYTE_KINDS: Final = (1, 2, 7)
+"""Types of tags that stay bytes: bytes, text and undefined."""
+_SINGLE: Final = frozenset((256, 257, 259, 262, 266, 274, 277, 278, 284, 322, 323))
+"""Tags with one value. If there are several, Pillow takes a default and warns while it decodes."""
+_BIG: Final = 43
+"""The version of TIFFs with offsets of eight bytes."""
+
+
+class CountedReads(io.BytesIO):
+    """A file in memory that allows `MAX_READS` reads until its head is complete."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        super().__init__(data)
+        self._left: int | None = MAX_READS
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read from the file, like any other."""
+        if self._left is not None:
+            if self._left == 0:
+                raise ValueError("too many parts, such as comments, precede its pixels")
+            self._left -= 1
+        return super().read(size)
+
+    def end_head(self) -> None:
+        """Allow any number of reads from now on."""
+        self._left = None
+
+
+def check_tags(file: bytes | memoryview) -> None:
+    """Refuse a TIFF with a tag that has more values than its meaning allows or any picture needs.
+
+    All else, even a damaged file, is left to the decoder.
+    """
+    order = {b"II": "<", b"MM": ">"}.get(bytes(file[:2]))
+    if order is None or len(file) < 16:
+        return
+    # As Pillow does: in a file of the other byte order this byte is 0.
+    big = file[2] == _BIG
+    where, number = ("Q", "Q") if big else ("I", "H")
+    entry = struct.Struct(order + ("HHQ8x" if big else "HHI4x"))
+    head = struct.Struct(order + number)
+    (start,) = struct.unpack_from(order + where, file, 8 if big else 4)
+    if start + head.size > len(file):
+        return
+    (count,) = head.unpack_from(file, start)
+    start += head.size
+    end = min(len(file), start + count * entry.size)
+    end -= (end - start) % entry.size
+    for tag, kind, values in entry.iter_unpack(file[start:end]):
+        if values > 1 and tag in _SINGLE:
+            raise ValueError(f"its tag {tag} has {values} values, where there is one")
+        if values > MAX_VALUES and kind not in _BYTE_KINDS:
+            raise ValueError(f"its tag {tag} has {values} values, more than {MAX_VALUES}")

@@ -16,13 +16,14 @@ from neocpu.foundation.units import size
 from neocpu.runtime.pictures.picture_bounds import (
     MAX_BYTES,
     PIXEL_BYTES,
+    CountedReads,
     bits_per_sample,
+    check_tags,
     decoder_bytes,
     place,
     plane_bytes,
     resize_bytes,
 )
-from neocpu.runtime.pictures.picture_parts import CountedReads, check_tags
 
 Pixels: TypeAlias = np.ndarray[Any, Any]
 
@@ -57,28 +58,10 @@ def read_sized(
     several pictures, the first is taken. A picture of another size is resized with Pillow's
     BILINEAR.
 
-    Parameters
-    ----------
-    mode : str
-        Pillow's name of the colours: L or RGB.
-    wanted : tuple of int
-        Width and height.
-    fit : str
-        One of `neocpu.foundation.option_words.FITS`.
-    formats : tuple of str
-        Pillow's names of the formats to try. The content of a file decides, not its name.
-
-    Returns
-    -------
-    PIL.Image.Image
-
-    Raises
-    ------
-    ModuleNotFoundError
-        Pillow is not installed.
-    ValueError
-        The picture cannot be decoded, would take more than `MAX_BYTES` of memory, or has numbers
-        without a meaning as shades of 8 bits. The message gives the reason.
+    `mode`: Pillow's name of the colours: L or RGB. `formats`: Pillow's names of the formats to try.
+    The content of a file decides, not its name. Raises ValueError: the picture cannot be decoded,
+    would take more than `MAX_BYTES` of memory, or has numbers without a meaning as shades of 8
+    bits. The message gives the reason.
     """
     from PIL import Image
 
@@ -111,20 +94,8 @@ def read_sized(
 def decode_picture(spec: TensorSpec, file: bytes | memoryview) -> Pixels:
     """Return a file from anybody as one of the pictures that an input takes: see `read_sized`.
 
-    Parameters
-    ----------
-    spec : TensorSpec
-        An input that is compiled for pictures, with the model's fit.
-
-    Returns
-    -------
-    uint8 array
-        The picture in the input's size, colours and layout, without the axis of the batch.
-
-    Raises
-    ------
-    ModuleNotFoundError, ValueError
-        Errors of `read_sized`.
+    `spec`: an input that is compiled for pictures, with the model's fit. The picture in the input's
+    size, colours and layout, without the axis of the batch.
     """
     assert spec.picture is not None
     return _as_input(spec, read_sized(file, _mode(spec), _size(spec), spec.picture.fit))
@@ -133,18 +104,10 @@ def decode_picture(spec: TensorSpec, file: bytes | memoryview) -> Pixels:
 def fit_pixels(spec: TensorSpec, pixels: Pixels) -> Pixels:
     """Return a decoded picture as one of the pictures that an input takes; see `decode_picture`.
 
-    Parameters
-    ----------
-    pixels : uint8 array
-        Pixels of shape (height, width) in grey, or (height, width, colours) with one, three or four
-        colours: grey; red, green, blue; and opacity, which is ignored.
-
-    Raises
-    ------
-    ValueError
-        The picture has no pixels, or would take more than `MAX_BYTES` of memory.
-    ModuleNotFoundError
-        It has to be converted, and Pillow is not installed.
+    `pixels`: pixels of shape (height, width) in grey, or (height, width, colours) with one, three
+    or four colours: grey; red, green, blue; and opacity, which is ignored. Raises ValueError: the
+    picture has no pixels, or would take more than `MAX_BYTES` of memory. Raises
+    ModuleNotFoundError: it has to be converted, and Pillow is not installed.
     """
     picture = spec.picture
     assert picture is not None
@@ -163,12 +126,7 @@ def fit_pixels(spec: TensorSpec, pixels: Pixels) -> Pixels:
 
 
 def _check_meaning(image: Any) -> None:
-    """Refuse an open image whose numbers have no meaning as shades of 8 bits.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse an open image whose numbers have no meaning as shades of 8 bits."""
     if image.mode not in PIXEL_BYTES or (image.mode == "I" and image.format not in _SIXTEEN_BITS):
         raise ValueError(
             f"its pixels are of Pillow's mode {image.mode}, which no scale to bytes is known of; "
@@ -180,12 +138,7 @@ def _check_meaning(image: Any) -> None:
 
 
 def _check_tiff(image: Any) -> None:
-    """Refuse an open TIFF that Pillow misreads.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse an open TIFF that Pillow misreads."""
     bits, meaning = bits_per_sample(image), image.tag_v2.get(_PHOTOMETRIC)
     if _SIGNED in image.tag_v2.get(_SAMPLE_FORMAT, ()):
         raise ValueError("it is a TIFF of signed numbers: store it with unsigned ones")
@@ -221,16 +174,8 @@ def _check_bytes(
 ) -> None:
     """Refuse a picture that would take too much memory, before any is allocated.
 
-    Parameters
-    ----------
-    decoded : int
-        Bytes that are allocated before the picture is resized.
-    given, wanted : tuple of int
-        The picture's size, and the size wanted.
-
-    Raises
-    ------
-    ValueError
+    `decoded`: bytes that are allocated before the picture is resized. `given` and `wanted`: the
+    picture's size, and the size wanted.
     """
     resized = 0 if given == wanted else resize_bytes(place(given, wanted, fit), wanted, mode)
     if decoded + resized > MAX_BYTES:
@@ -271,10 +216,7 @@ def _shades() -> tuple[int, ...]:
 def _fitted(image: Any, wanted: tuple[int, int], fit: str) -> Any:
     """Return a picture of the size wanted: stretched, cropped or on grey.
 
-    Parameters
-    ----------
-    image : PIL.Image.Image
-        A picture in mode L or RGB. If it has the size already, it is returned as it is.
+    `image`: a picture in mode L or RGB. If it has the size already, it is returned as it is.
     """
     from PIL import Image
 
@@ -296,7 +238,6 @@ def _mode(spec: TensorSpec) -> str:
 
 
 def _size(spec: TensorSpec) -> tuple[int, int]:
-    """Return the width and the height of an input's pictures."""
     assert spec.picture is not None
     height, width = spec.shape[2:] if spec.picture.layout == "nchw" else spec.shape[1:3]
     return width, height

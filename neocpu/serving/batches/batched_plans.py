@@ -1,25 +1,24 @@
-"""The batches that a model has plans for, and the independence of their rows."""
+"""The batches that a model has plans for, the independence of their rows, and their seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
+from typing import Final, TypeVar
 
+from neocpu import Module
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.runtime.composed.batch_plans import mixing
+from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.runtime.composed.batch_plans import mixing, time_plans
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.signatures import Signature
 
 
 def batch_of(path: Path, signature: Signature) -> int:
-    """Return the number of rows that a plan computes at a time, which may be one.
-
-    Raises
-    ------
-    UnsupportedError
-        The tensors do not agree on the batch.
-    """
+    """Return the number of rows that a plan computes at a time, which may be one."""
     rows = {spec.shape[0] if spec.shape else 0 for spec in signature.inputs}
     if rows == {1}:
         return 1
@@ -33,13 +32,7 @@ def batch_of(path: Path, signature: Signature) -> int:
 
 
 def batches_of(path: Path, signatures: Sequence[Signature]) -> list[dict[int, Signature]]:
-    """Return signatures by their rows, in groups that differ only in rows.
-
-    Raises
-    ------
-    UnsupportedError
-        See `batch_of`.
-    """
+    """Return signatures by their rows, in groups that differ only in rows."""
     found: dict[tuple[tuple[int, ...], ...], dict[int, Signature]] = {}
     for each in signatures:
         alike = tuple(spec.shape[1:] for spec in each.inputs)
@@ -73,14 +66,59 @@ def any_rows(signature: Signature, most: int) -> Signature:
 
 
 def check_row_independent(path: Path, plans: Sequence[ArtifactHeader]) -> None:
-    """Check that the outputs of a row depend neither on other rows nor on the plan.
-
-    Raises
-    ------
-    UnsupportedError
-        The compiler did not prove it.
-    """
+    """Check that the outputs of a row depend neither on other rows nor on the plan."""
     if (reason := mixing(plans)) is not None:
         raise UnsupportedError(
             f"{path}: requests cannot be computed together: {reason}; serve it without --max-batch"
         )
+
+
+BESIDE: Final = 0.0002
+"""Seconds of a run besides its call: to queue it, begin it, and notify the clients that wait."""
+WORTH: Final = 1.03
+"""The factor by which a larger run must raise the rows a second to be made, or waited for."""
+
+
+def run_seconds(
+    modules: Sequence[Module], inputs: Sequence[TensorSpec], sizes: Collection[int]
+) -> dict[int, float]:
+    """Return the seconds of a run by the rows of its plan, while every worker makes one.
+
+    Workers share caches and memory. A run of few rows reads all weights for them, so it is faster
+    alone than next to others.
+    """
+    found = on_each(modules, lambda module: time_plans(module.run, inputs, sizes))
+    return {size: BESIDE + fmean(each[size] for each in found) for size in found[0]}
+
+
+def worthwhile(seconds: Mapping[int, float]) -> dict[int, float]:
+    """Leave out runs that do hardly more rows a second than smaller ones.
+
+    Requests wait longer for larger runs, and their rows must be copied into one array.
+    """
+    kept: dict[int, float] = {}
+    best = 0.0
+    for rows in sorted(seconds):
+        rate = rows / seconds[rows]
+        if rate >= WORTH * best:
+            kept[rows] = seconds[rows]
+            best = rate
+    return kept
+
+
+T = TypeVar("T")
+
+
+def on_each(modules: Sequence[Module], work: Callable[[Module], T]) -> list[T]:
+    """Return the result of the work with each module.
+
+    Any exception, Ctrl-C included, closes the modules: calls under way are waited for, and no more
+    begin.
+    """
+    with ThreadPoolExecutor(len(modules)) as workers:
+        try:
+            return [*workers.map(work, modules)]
+        except BaseException:
+            for module in modules:
+                module.close()
+            raise

@@ -22,11 +22,11 @@ import numpy as np
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import duration
 from neocpu.runtime.aligned_memory import aligned_empty
-from neocpu.runtime.composed.composition import TABLE, FastestRuns
-from neocpu.serving.batches.run_seconds import WORTH, worthwhile
+from neocpu.runtime.composed.batch_plans import TABLE, FastestRuns
+from neocpu.serving.batches.batched_plans import WORTH, worthwhile
 from neocpu.serving.datatypes import AnyArray
-from neocpu.serving.lane import Worker, least_busy
 from neocpu.serving.metrics import ModelMetrics
+from neocpu.serving.workers import Worker, least_busy
 
 Tensors: TypeAlias = Mapping[str, AnyArray]
 Later: TypeAlias = Callable[[float, Callable[[], object]], object]
@@ -47,33 +47,14 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """The options for gathering requests.
-
-    Attributes
-    ----------
-    most : int
-        The most rows of a batch, and of a request.
-    delay : float
-        Seconds that a request may wait for others while a worker is free.
-    """
+    """The options for gathering requests."""
 
     most: int
     delay: float
 
 
 def check_delay(seconds: float, name: str) -> float:
-    """Check and return the seconds that requests wait for others.
-
-    Parameters
-    ----------
-    name : str
-        The name of the setting.
-
-    Raises
-    ------
-    UsageError
-        The delay is longer than `MOST_DELAY`.
-    """
+    """Check and return the seconds that requests wait for others."""
     if seconds > MOST_DELAY:
         raise UsageError(
             f"{name} {duration(seconds)}: so long no client waits for others; give at most "
@@ -85,12 +66,8 @@ def check_delay(seconds: float, name: str) -> float:
 class _Request:
     """A request, with rows that wait, are computed, or are done.
 
-    Attributes
-    ----------
-    taken, pending : int
-        Number of rows that runs have taken, and of rows that are not computed yet.
-    outputs : dict of str to array
-        The answer so far, for a request that several runs compute.
+    `taken` and `pending`: number of rows that runs have taken, and of rows that are not computed
+    yet. `outputs`: the answer so far, for a request that several runs compute.
     """
 
     __slots__ = ("answer", "came", "inputs", "number", "outputs", "pending", "rows", "taken")
@@ -115,12 +92,8 @@ class _Request:
 class _Part:
     """Rows of a request that a run computes.
 
-    Attributes
-    ----------
-    start, count : int
-        The first row in the request, and the number of rows.
-    place : int
-        The first row in the batch.
+    `start` and `count`: the first row in the request, and the number of rows. `place`: the first
+    row in the batch.
     """
 
     request: _Request
@@ -130,29 +103,19 @@ class _Part:
 
     @property
     def rows(self) -> slice:
-        """Its rows in the request."""
         return slice(self.start, self.start + self.count)
 
     @property
     def places(self) -> slice:
-        """Its rows in the batch."""
         return slice(self.place, self.place + self.count)
 
 
 class Batcher:
     """The rows that wait for one model, and its runs on all workers. Any thread may use it.
 
-    Parameters
-    ----------
-    modules : sequence
-        One module for each worker. It takes batches with the rows of any plan, and the rows of a
-        batch are independent.
-    workers : sequence of Worker
-        Workers, perhaps shared with other models, whose calls take turns with this one's runs.
-    seconds : mapping of int to float
-        Seconds of a run, by the rows of its plan.
-    batching : Batching
-    metrics : ModelMetrics
+    `modules`: one module for each worker. It takes batches with the rows of any plan, and the rows
+    of a batch are independent. `workers`: workers, perhaps shared with other models, whose calls
+    take turns with this one's runs. `seconds`: seconds of a run, by the rows of its plan.
     """
 
     def __init__(
@@ -186,23 +149,10 @@ class Batcher:
     def submit(self, inputs: Tensors, later: Later) -> Future[dict[str, AnyArray]]:
         """Queue a request.
 
-        Parameters
-        ----------
-        inputs : mapping of str to array
-            Inputs with the same first extent. They must not change until the answer is there.
-        later : callable
-            A function that calls another one after a delay.
-
-        Returns
-        -------
-        concurrent.futures.Future
-            The outputs by name, with as many rows, or the error that its run raises. It may be
-            cancelled until a run takes some of the rows.
-
-        Raises
-        ------
-        UsageError
-            The batcher is closed.
+        `inputs`: inputs with the same first extent. They must not change until the answer is there.
+        `later`: a function that calls another one after a delay. The outputs by name, with as many
+        rows, or the error that its run raises. It may be cancelled until a run takes some of the
+        rows.
         """
         with self._lock:
             if self._closing:  # its run would be queued on workers that may close
@@ -243,7 +193,6 @@ class Batcher:
                 self._waiting.remove(found)
 
     def _rate(self, rows: int) -> float:
-        """Return the rows per second of the first run for so many rows."""
         size = self._runs.first(rows)
         return min(rows, size) / self._seconds[size]
 
@@ -253,7 +202,6 @@ class Batcher:
         return min(self._most, -(-waiting // workers))
 
     def _all_seconds(self, rows: int) -> float:
-        """Return the seconds of all runs for so many rows, one after another."""
         return sum(self._seconds[size] for size in self._runs.all(rows))
 
     def _consider(self) -> None:

@@ -22,11 +22,11 @@ from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.plan.model_values import ModelValue, values_in_order
 from neocpu.runtime.aligned_memory import aligned_empty
-from neocpu.runtime.guarding.guarded_workspaces import Workspaces
+from neocpu.runtime.arguments import check_named
+from neocpu.runtime.guarding.guarded_memory import Workspaces
 from neocpu.runtime.guarding.kernel_calls import Call, Interception
 from neocpu.runtime.guarding.kernel_calls import Value as Argument
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.runtime.inputs import check_named
 from neocpu.runtime.session import open_session
 from neocpu.runtime.signatures import SignatureSet
 from neocpu.runtime.thread_pool import ThreadPool

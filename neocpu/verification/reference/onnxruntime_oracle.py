@@ -10,7 +10,7 @@ import onnx
 
 from neocpu.foundation.arrays import Array
 from neocpu.foundation.host import usable_cpus
-from neocpu.foundation.quiet_onnxruntime import import_onnxruntime
+from neocpu.foundation.peers import import_onnxruntime
 from neocpu.frontend.onnx_graph.weight_store import array_of, whole
 from neocpu.frontend.onnx_graph.weightless_model import Skeleton, strip_weights
 from neocpu.verification.reference.runner import run_each_image

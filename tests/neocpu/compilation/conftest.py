@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from float_models import float_model
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 import neocpu
@@ -39,18 +40,8 @@ def network() -> onnx.ModelProto:
         helper.make_node("Conv", ["r1", "w2"], ["y"]),
         helper.make_node("GlobalAveragePool", ["r1"], ["mean"]),
     ]
-    image = ["n", 3, "h", "w"]
-    graph = helper.make_graph(
-        nodes,
-        "sized",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, image)],
-        [
-            helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 5, "h", "w"]),
-            helper.make_tensor_value_info("mean", TensorProto.FLOAT, ["n", 13, 1, 1]),
-        ],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    outputs = {"y": ("n", 5, "h", "w"), "mean": ("n", 13, 1, 1)}
+    model = float_model("sized", nodes, {"x": ("n", 3, "h", "w")}, outputs, weights, 17)
     onnx.checker.check_model(model)
     return model
 

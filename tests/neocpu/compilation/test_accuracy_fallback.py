@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from float_models import float_model
+from onnx import helper
 
 import neocpu
 from neocpu import pipeline
@@ -257,7 +258,6 @@ def test_failed_attempts_leave_nothing_behind(monkeypatch, tmp_path, winograd_fi
 
 def cancelling() -> onnx.ModelProto:
     """A model that adds and subtracts 64,000: float32 keeps three digits."""
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (64, 64)) for name in "xy"]
     nodes = [
         helper.make_node("MatMul", ["x", "eye"], ["large"]),
         helper.make_node("Add", ["large", "offset"], ["both"]),
@@ -266,9 +266,7 @@ def cancelling() -> onnx.ModelProto:
         helper.make_node("Sub", ["same", "offset"], ["y"]),
     ]
     constants = {"eye": np.eye(64, dtype="f"), "offset": np.float32(64_000)}
-    initializers = [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()]
-    graph = helper.make_graph(nodes, "cancelling", ends[:1], ends[1:], initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return float_model("cancelling", nodes, {"x": (64, 64)}, {"y": (64, 64)}, constants)
 
 
 @pytest.fixture

@@ -73,8 +73,7 @@ def decided(seconds):
 
 
 @pytest.mark.parametrize(
-    ("limit", "tried"),
-    [(0.03, [None]), (0.025, [None, 4]), (0.012, [None, 1]), (0.005, [None, 0])],
+    ("limit", "tried"), [(0.03, [None]), (0.025, [None, 4]), (0.012, [None, 1]), (0.005, [None, 0])]
 )
 def test_layers_that_save_least_return_to_float32_first(monkeypatch, limit, tried):
     found = []

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from float_models import float_model
+from onnx import helper
 
 import neocpu
 from neocpu.compilation.read_model import convolutions
@@ -26,13 +27,7 @@ def tiny() -> onnx.ModelProto:
         helper.make_node("Identity", ["a"], ["b"]),
         helper.make_node("Identity", ["x"], ["c"]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "tiny",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "abc"],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return float_model("tiny", nodes, {"x": shape}, dict.fromkeys("abc", shape))
 
 
 def test_outputs_that_are_one_value_keep_their_names():
@@ -255,15 +250,7 @@ def test_dump_folder_holds_every_phase(tmp_path, monkeypatch):
     monkeypatch.setenv("NEOCPU_DUMP_DIR", str(tmp_path))
     neocpu.compile(tiny(), threads=1, verify=False).close()
     phases = [path.stem.partition("-")[2] for path in sorted(tmp_path.iterdir())]
-    assert phases == [
-        "import",
-        "simplify",
-        "rewrite",
-        "fused",
-        "planned",
-        "assembly",
-        "plan",
-    ]
+    assert phases == ["import", "simplify", "rewrite", "fused", "planned", "assembly", "plan"]
 
 
 def test_each_shape_has_a_dump_folder_of_its_own(tmp_path, monkeypatch):
@@ -288,16 +275,9 @@ def test_a_dump_folder_that_cannot_be_is_named(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("kernel", "dilation"), [(7, 1), (3, 3)])
 def test_a_kernel_larger_than_its_image_is_named(kernel, dilation):
-    weights = onnx.numpy_helper.from_array(np.ones((2, 3, kernel, kernel), np.float32), "w")
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="big", dilations=[dilation, dilation])
-    graph = helper.make_graph(
-        [node],
-        "toobig",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 5, 5])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2, "h", "w"])],
-        [weights],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    weights, image = np.ones((2, 3, kernel, kernel), np.float32), {"x": (1, 3, 5, 5)}
+    model = float_model("toobig", [node], image, {"y": (1, 2, "h", "w")}, {"w": weights})
     with pytest.raises(UnsupportedError, match=r"Conv 'big': its kernel spans 7 pixels.*has 5"):
         neocpu.compile(model, threads=1)
 

@@ -10,8 +10,8 @@ import pytest
 import neocpu
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.runtime.composed.batch_plans import TABLE
 from neocpu.runtime.composed.composed_batches import ComposedBatches
-from neocpu.runtime.composed.composition import TABLE
 from neocpu.runtime.header import SET_FORMAT, ArtifactHeader
 from neocpu.runtime.signatures import Signature, SignatureSet
 
@@ -207,7 +207,7 @@ def test_a_call_that_outlives_its_module_does_not_keep_it_alive(sized):
     x = np.zeros((5, 3, 9, 7), "float32")
     module = neocpu.load(sized.path, 1)
     expected = module(x)
-    call = module._positional_call((x,), None)  # it has been checked, and is about to run
+    call = module._call((x,), None)  # it has been checked, and is about to run
     session = weakref.ref(module._session._handle)
     module.close()
     for found, known in zip(call(), expected, strict=True):

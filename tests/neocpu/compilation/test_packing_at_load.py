@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from float_models import float_model
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 import neocpu
@@ -56,14 +57,9 @@ def network() -> onnx.ModelProto:
         helper.make_node("Relu", ["c1"], ["r1"]),
         helper.make_node("Conv", ["r1", "w2"], ["y"], pads=[1, 1, 1, 1]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "packed",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 48, "h", "w"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 64, "h", "w"])],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    return float_model(
+        "packed", nodes, {"x": ("n", 48, "h", "w")}, {"y": ("n", 64, "h", "w")}, weights, 17
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
 @pytest.fixture(scope="module")

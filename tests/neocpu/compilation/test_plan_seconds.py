@@ -2,8 +2,8 @@
 
 import pytest
 
-from neocpu.compilation import plan_seconds
-from neocpu.compilation.plan_seconds import MOST_TURNS, SECONDS, TURNS, Batches, quickest_seconds
+from neocpu.compilation import shape_sets
+from neocpu.compilation.shape_sets import MOST_TURNS, SECONDS, TURNS, Batches, quickest_seconds
 from neocpu.foundation.tensor_spec import TensorSpec
 
 
@@ -16,7 +16,7 @@ class Machine:
 
     def __init__(self, monkeypatch, took, slowness=lambda now: 1.0):
         self.now, self.took, self.slowness, self.sizes = 0.0, took, slowness, []
-        monkeypatch.setattr(plan_seconds.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(shape_sets.time, "perf_counter", lambda: self.now)
 
     def run(self, inputs):
         size = len(inputs["x"])

@@ -6,14 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.neocpu.hostile.hostile_case import (
-    NORMAL,
-    REALS,
-    Case,
-    integers,
-    named,
-    nothing_expected,
-)
+from tests.neocpu.hostile.hostile_case import NORMAL, REALS, Case, integers, named, nothing_expected
 
 
 def arithmetic(dtype: str) -> Case:

@@ -143,10 +143,8 @@ def check_numbers(
 ) -> None:
     """Compare which elements are NaN or infinite in the outputs of models.
 
-    Raises
-    ------
-    AssertionError
-        An operator returns NaN or infinity where ONNX Runtime returns a number, or vice versa.
+    Raises AssertionError: an operator returns NaN or infinity where ONNX Runtime returns a number,
+    or vice versa.
     """
     given, made = iter(arrays), iter(results)
     for model, peer in zip(models, peers, strict=True):

@@ -27,14 +27,9 @@ DATA = np.linspace(-2, 2, 64)
 class Case:
     """One model, its data, and the outputs it should have.
 
-    Attributes
-    ----------
-    inputs : mapping of str to (dtype, shape, values)
-        The type and shape of each input, and the values to draw from.
-    expected : callable
-        A function of the model and its feeds that returns the documented outputs by name.
-    shapes : mapping of str to tuple of int
-        The shapes of float32 outputs that ONNX does not infer.
+    `inputs`: the type and shape of each input, and the values to draw from. `expected`: a function
+    of the model and its feeds that returns the documented outputs by name. `shapes`: the shapes of
+    float32 outputs that ONNX does not infer.
     """
 
     nodes: Sequence[onnx.NodeProto]

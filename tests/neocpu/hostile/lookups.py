@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import helper
 
-from tests.neocpu.hostile.hostile_case import (
-    DATA,
-    REALS,
-    Case,
-    integers,
-    named,
-)
+from tests.neocpu.hostile.hostile_case import DATA, REALS, Case, integers, named
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 
@@ -120,11 +114,7 @@ def overflowing_indices() -> Case:
     values = integers("int64", 6)
     return Case(
         nodes,
-        {
-            "x": ("float32", (6,), DATA),
-            "a": ("int64", (6,), values),
-            "b": ("int64", (6,), values),
-        },
+        {"x": ("float32", (6,), DATA), "a": ("int64", (6,), values), "b": ("int64", (6,), values)},
         {
             "zero": np.array(0),
             "last": np.array([-1]),

@@ -80,10 +80,7 @@ def suppression() -> Case:
     ]
     return Case(
         nodes,
-        {
-            "boxes": ("float32", (2, 30, 4), REALS),
-            "scores": ("float32", (2, 3, 30), REALS),
-        },
+        {"boxes": ("float32", (2, 30, 4), REALS), "scores": ("float32", (2, 3, 30), REALS)},
         {
             "most": np.array([8]),
             "iou": np.array([0.5], np.float32),
@@ -209,10 +206,7 @@ def max_roi_pool(scale: float) -> Case:
 
     return Case(
         named("y", [("MaxRoiPool", ("x", "rois"), attributes)]),
-        {
-            "x": ("float32", (2, 3, HEIGHT, WIDTH), DATA),
-            "rois": ("float32", (20, 5), places),
-        },
+        {"x": ("float32", (2, 3, HEIGHT, WIDTH), DATA), "rois": ("float32", (20, 5), places)},
         expected=onnxruntime_of({"rois": regions}),
         rtol=1e-3,
     )

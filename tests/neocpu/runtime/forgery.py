@@ -9,8 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from neocpu.building.elf import read_elf
 from neocpu.building.pipeline import Built
+from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.artifact import ArtifactFile
 from neocpu.runtime.header import (
@@ -22,6 +25,7 @@ from neocpu.runtime.header import (
     ArtifactHeader,
 )
 from neocpu.runtime.header_parts import Placement
+from neocpu.runtime.module import load
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 
@@ -39,6 +43,15 @@ def checked_header(path: Path) -> ArtifactHeader:
     file = ArtifactFile(path)
     file.check_weights()
     return (file.loadable or file.variants[0]).header
+
+
+def refused(path: Any, kind: type[Exception] = ArtifactError, *, by: Callable = load) -> str:
+    """Return the message, of one line that names the file, with which a file is refused."""
+    with pytest.raises(kind) as caught:
+        by(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def without_calls(toy: Any, weights: int) -> Built:

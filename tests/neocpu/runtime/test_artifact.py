@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from forgery import checked_header, forge, forge_header
+from forgery import checked_header, forge, forge_header, refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_plans import small_operator, small_plan
 
 from neocpu.building.elf import read_elf
 from neocpu.building.link import write_artifact
-from neocpu.foundation.errors import ArtifactError, NeoCPUError, TargetError
+from neocpu.foundation.errors import ArtifactError, TargetError
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header import (
     DIGEST_SECTION,
@@ -30,40 +30,12 @@ HOST = os.uname().machine
 E_MACHINE = 18  # offset of e_machine in the ELF header
 
 
-def replace_once(old: bytes, new: bytes):
-    assert len(old) == len(new)
-
-    def edit(data):
-        assert data.count(old) == 1
-        start = data.index(old)
-        data[start : start + len(old)] = new
-
-    return edit
-
-
-def refused(path, kind=ArtifactError, *, by=load) -> str:
-    with pytest.raises(kind) as caught:
-        by(path)
-    message = str(caught.value)
-    assert str(path) in message
-    assert "\n" not in message
-    return message
-
-
 def test_header_comes_back_as_written(linear, two_way):
     for toy in (linear, two_way):
         assert checked_header(toy.path) == toy.header
         assert ArtifactHeader.from_json(json.loads(toy.header.encode())) == toy.header
     assert [w.shape for w in linear.header.weights] == [(64, 33), (33,)]
     assert linear.header.plan == small_plan(ops=(small_operator("dense_0", workload="µ"),))
-
-
-def test_missing_file(tmp_path):
-    assert "No such file" in refused(tmp_path / "none.so")
-
-
-def test_folder(tmp_path):
-    refused(tmp_path)
 
 
 def test_empty_file(tmp_path):
@@ -123,42 +95,12 @@ def test_one_changed_byte_anywhere_is_noticed(linear, tmp_path, data):
     refused(path, by=checked_header)
 
 
-@settings(
-    derandomize=True, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(data=st.data())
-def test_a_damaged_elf_header_never_crashes(linear, tmp_path, data):
-    content = bytearray(linear.path.read_bytes())
-    table = struct.unpack_from("<Q", content, 40)[0]
-    for _ in range(data.draw(st.integers(1, 4))):
-        start = data.draw(st.sampled_from([0, table]))
-        where = start + data.draw(st.integers(0, 63))
-        content[where] = data.draw(st.integers(0, 255))
-    path = tmp_path / "mangled.so"
-    path.write_bytes(content)
-    try:
-        header = read_header(path)
-    except ArtifactError:
-        return
-    assert header == linear.header  # the same bytes were drawn
-
-
 def test_other_format_version(linear, tmp_path):
     path = tmp_path / "future.so"
     header = replace(linear.header, format=PACKING_FORMAT + 1)
     write_artifact(linear.built, linear.weights, header, path)
     reads = f"this neocpu reads formats {FORMAT} to {PACKING_FORMAT}"
     assert f"has artifact format {PACKING_FORMAT + 1}, {reads}" in refused(path)
-
-
-def test_malformed_header(linear, tmp_path):
-    old = b'{"format":%d,' % FORMAT
-    path = forge(
-        linear.path, tmp_path / "a.so", replace_once(old, old.replace(b"format", b"formaT"))
-    )
-    assert "malformed header" in refused(path)
-    path = forge(linear.path, tmp_path / "b.so", replace_once(old, old.replace(b"{", b"[")))
-    assert "malformed header" in refused(path)
 
 
 def test_header_and_code_of_different_machines(linear, tmp_path):
@@ -215,9 +157,3 @@ def test_sections_are_what_binutils_sees(linear, tmp_path, binutils):
     for name in (".text", WEIGHTS_SECTION, HEADER_SECTION, DIGEST_SECTION):
         section = next(s for s in sections if s.name == name)
         assert f" {section.offset:06x} {section.size:06x} " in rows[name]
-
-
-def test_every_refusal_is_a_neocpu_error(tmp_path):
-    path = tmp_path / "x.so"
-    path.write_bytes(b"\x7fELF\x02\x01" + bytes(58))
-    refused(path, NeoCPUError)

@@ -10,7 +10,7 @@ import pytest
 import neocpu
 from neocpu.foundation.errors import ArgumentTypeError, UsageError
 from neocpu.foundation.tensor_spec import TensorSpec
-from neocpu.runtime.inputs import call_text
+from neocpu.runtime.arguments import call_text
 from neocpu.runtime.module import load
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from neocpu.runtime.composed.composition import TABLE, FastestRuns, compositions
+from neocpu.runtime.composed.batch_plans import TABLE, FastestRuns, compositions
 
 SIZES = (1, 2, 4, 8)
 MOST = 32
@@ -43,11 +43,6 @@ def test_five_rows_are_four_and_one_or_eight_with_some_to_spare():
 
 def test_of_equally_long_ones_it_is_the_fewest_runs():
     assert compositions({1: 1.0, 2: 2.0, 4: 4.0}, 7)[4:] == ((4,), (4, 1), (4, 2), (4, 2, 1))
-
-
-def test_never_slower_than_one_row_at_a_time():
-    times = {1: 1.0, 2: 2.5, 4: 6.0, 8: 20.0}
-    assert compositions(times, 8)[8] == (1,) * 8
 
 
 @pytest.mark.parametrize("rows", [5, TABLE, TABLE + 1, 10 * TABLE + 3])

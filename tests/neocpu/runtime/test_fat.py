@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from forgery import forge_header
+from forgery import forge_header, refused
 
 from neocpu.building.fat_file import BLOCK, MAGIC, combine, combine_each, encode_index
 from neocpu.building.link import write_artifact
@@ -44,14 +44,6 @@ def fat(linear, tmp_path_factory):
     path = tmp_path / "fat.so"
     combine(sources, path)
     return path
-
-
-def refused(path, kind=ArtifactError, by=load):
-    with pytest.raises(kind) as caught:
-        by(path)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_the_variant_for_this_host_is_loaded_and_computes(fat, linear):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from float_models import float_model
+from onnx import helper
 
 import neocpu
 
@@ -18,14 +19,8 @@ CALLERS, LOADS = 8, 40
 def heavy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dense layer with weights that are checked in many pieces."""
     weights = np.random.default_rng(0).standard_normal((3000, 4000)).astype(np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "heavy",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3000])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4000])],
-        [numpy_helper.from_array(weights, "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    model = float_model("heavy", nodes, {"x": (1, 3000)}, {"y": (1, 4000)}, {"w": weights})
     path = tmp_path_factory.mktemp("heavy") / "heavy.so"
     neocpu.compile(model, verify=False).export(path)
     return path

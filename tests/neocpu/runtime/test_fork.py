@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from scripts import run_script
 
 PRELUDE = """
 import os, sys, threading, time
@@ -46,19 +47,6 @@ def in_child(work):
 """
 
 
-def run(script: str, path: object) -> str:
-    done = subprocess.run(
-        # Python warns of forks beside threads, which these are.
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PRELUDE + script, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout
-
-
 def test_a_child_is_refused_at_once_and_loads_its_own(linear):
     script = """
 pool = neocpu.ThreadPool(2)
@@ -89,7 +77,7 @@ for one in (module, shared):
 module.close(); shared.close(); pool.close()
 print('done')
 """
-    assert run(script, linear.path) == "done\n"
+    assert run_script(PRELUDE + script, linear.path) == "done\n"
 
 
 def test_a_child_may_drop_what_it_inherited(linear):
@@ -106,7 +94,7 @@ in_child(work)
 assert all((one(x) == expected).all() for one in modules)
 print('done')
 """
-    assert run(script, linear.path) == "done\n"
+    assert run_script(PRELUDE + script, linear.path) == "done\n"
 
 
 def test_forks_amid_calls_and_loads_of_other_threads(linear):
@@ -135,7 +123,7 @@ for thread in threads:
 assert (module(x) == expected).all()
 print('done')
 """
-    assert run(script, linear.path) == "done\n"
+    assert run_script(PRELUDE + script, linear.path) == "done\n"
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

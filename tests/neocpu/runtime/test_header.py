@@ -2,10 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from forgery import checked_header, forge_header
+from header_mutants import MALFORMED, RIGHT, edited
 
 from neocpu.foundation.errors import ArtifactError, TargetError
 from neocpu.runtime.artifact import ArtifactFile, read_header
@@ -13,19 +15,9 @@ from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.header_parts import Prologue
 from neocpu.runtime.module import load
 
-MAY_BE_MISSING = {
-    *(
-        "repeats",
-        "slices",
-        "launches",
-        "streams",
-        "others",
-        "row_function",
-        "rows_mixed",
-        "numbered",
-        "prologue",
-    ),
-}
+MAY_BE_MISSING = set(
+    "repeats slices launches streams others row_function rows_mixed numbered prologue".split()
+)
 TENSOR = {"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8]}
 
 
@@ -49,6 +41,17 @@ def changed(fields: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("machine", []),
         ("isa_features", "avx2"),
         ("isa_features", [1]),
+        ("isa_features", None),
+        ("machine", 62),
+        ("threads", "2"),
+        ("weights.0", []),
+        ("weights.0.0", 1.5),
+        ("weights.0.0", 1 << 63),
+        ("arena_bytes", 0.5),
+        ("inputs.0.bounded", 1),
+        ("inputs.0.shape", [[4]]),
+        ("inputs.0.shape", None),
+        ("row_counts", "x"),
         ("threads", 0),
         ("threads", True),
         ("threads", 2.0),
@@ -105,8 +108,7 @@ def test_absurd_fields_are_named(linear, tmp_path, path, value):
 
 
 @pytest.mark.parametrize(
-    "name",
-    sorted(ArtifactHeader.__dataclass_fields__.keys() - MAY_BE_MISSING),
+    "name", sorted(ArtifactHeader.__dataclass_fields__.keys() - MAY_BE_MISSING)
 )
 def test_missing_fields_are_named(linear, tmp_path, name):
     fields = linear.header.to_json()
@@ -142,6 +144,20 @@ def test_what_is_not_json_is_refused(linear, tmp_path, text):
     with pytest.raises(ArtifactError, match="has a malformed header") as caught:
         read_header(forged)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_headers_that_are_malformed_in_other_ways(linear, tmp_path, name):
+    text = edited(linear.header.encode(), MALFORMED[name])
+    with pytest.raises(ArtifactError, match="has a malformed header"):
+        read_header(forge_header(linear.path, tmp_path / "a.so", text))
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_other_spellings_are_read(linear, tmp_path, name):
+    path = forge_header(linear.path, tmp_path / "a.so", edited(linear.header.encode(), RIGHT[name]))
+    assert replace(read_header(path), stored_plan={}) == replace(linear.header, stored_plan={})
+    load(path, 1).close()
 
 
 def test_header_that_is_too_long_is_not_parsed(linear, tmp_path):

@@ -18,16 +18,9 @@ ARENA = 64
 class Program:
     """A program of tensors in an arena.
 
-    Attributes
-    ----------
-    tensors : tuple of (int, int)
-        The offset of each tensor, and its bytes.
-    calls : tuple of (tuple of int, tuple of int)
-        Numbers of the tensors that each call reads, and of those that it writes.
-    returns : tuple of int
-        The outputs' numbers.
-    guarded : tuple of (int, int, int)
-        Calls that may be skipped: the first, the one after the last, and the most repetitions.
+    `tensors`: the offset of each tensor, and its bytes. `calls`: numbers of the tensors that each
+    call reads, and of those that it writes. `returns`: the outputs' numbers. `guarded`: calls that
+    may be skipped: the first, the one after the last, and the most repetitions.
     """
 
     tensors: tuple[tuple[int, int], ...]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from float_models import float_model
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 import neocpu
@@ -12,12 +13,6 @@ from neocpu.foundation.errors import UsageError
 from neocpu.runtime.module import load
 
 SHAPE = (2, 3, 8, 6)
-
-
-@pytest.fixture
-def module(two_way):
-    with load(two_way.path, threads=2) as module:
-        yield module
 
 
 def fresh(dtype="f4"):
@@ -36,11 +31,11 @@ def fresh(dtype="f4"):
     ],
     ids=["plain", "big-endian", "fortran", "strided", "reversed", "misaligned"],
 )
-def test_results_are_written_to_the_arrays_and_those_returned(two_way, module, make):
+def test_results_are_written_to_the_arrays_and_those_returned(two_way, two_way_module, make):
     inputs = two_way.inputs()
-    expected = module(inputs)
+    expected = two_way_module(inputs)
     out = [make(), make()]
-    results = module(inputs, out=out)
+    results = two_way_module(inputs, out=out)
     assert results[0] is out[0]
     assert results[1] is out[1]
     for result, value in zip(results, expected, strict=True):
@@ -55,11 +50,11 @@ def test_one_output_takes_one_array(linear):
         assert module(linear.inputs(), out=[out]) is out
 
 
-def test_by_name_in_any_order(two_way, module):
+def test_by_name_in_any_order(two_way, two_way_module):
     image, mask = two_way.inputs()
-    expected = module([image, mask])
+    expected = two_way_module([image, mask])
     out = {"same": fresh(), "sum": fresh()}
-    results = module.run({"image": image, "mask": mask}, out=out)
+    results = two_way_module.run({"image": image, "mask": mask}, out=out)
     assert list(results) == ["sum", "same"]
     assert all(results[name] is out[name] for name in out)
     for name, value in zip(results, expected, strict=True):
@@ -67,23 +62,23 @@ def test_by_name_in_any_order(two_way, module):
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_an_input_may_take_a_result(two_way, module, which):
+def test_an_input_may_take_a_result(two_way, two_way_module, which):
     """The second output is the first input unchanged; the first output must not overwrite it."""
     inputs = two_way.inputs()
-    expected = module(inputs)
+    expected = two_way_module(inputs)
     out = [inputs[which], fresh()]
-    results = module(inputs, out=out)
+    results = two_way_module(inputs, out=out)
     for result, value in zip(results, expected, strict=True):
         np.testing.assert_array_equal(result, value)
 
 
-def test_later_calls_leave_earlier_results_alone(two_way, module):
+def test_later_calls_leave_earlier_results_alone(two_way, two_way_module):
     first, second = two_way.inputs(1), two_way.inputs(2)
     out = [fresh(), fresh()]
-    kept = module(first, out=out)
+    kept = two_way_module(first, out=out)
     copies = [one.copy() for one in kept]
-    module(second)
-    module(second, out=[fresh(), fresh()])
+    two_way_module(second)
+    two_way_module(second, out=[fresh(), fresh()])
     for one, other in zip(kept, copies, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -105,9 +100,9 @@ def frozen():
         ([fresh(), fresh().tolist()], "'same' must be a numpy array, got list"),
     ],
 )
-def test_arrays_that_do_not_fit(two_way, module, out, message):
+def test_arrays_that_do_not_fit(two_way, two_way_module, out, message):
     with pytest.raises(UsageError, match=message):
-        module(two_way.inputs(), out=out)
+        two_way_module(two_way.inputs(), out=out)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +113,10 @@ def test_arrays_that_do_not_fit(two_way, module, out, message):
         ([fresh(), fresh()], "must be a mapping"),
     ],
 )
-def test_names_that_do_not_fit(two_way, module, out, message):
+def test_names_that_do_not_fit(two_way, two_way_module, out, message):
     image, mask = two_way.inputs()
     with pytest.raises(UsageError, match=message):
-        module.run({"image": image, "mask": mask}, out=out)
+        two_way_module.run({"image": image, "mask": mask}, out=out)
 
 
 def test_an_output_where_parts_were_joined_before():
@@ -136,18 +131,8 @@ def test_an_output_where_parts_were_joined_before():
         helper.make_node("Conv", ["d", "w"], ["e"], **same),
     ]
     shape = [1, 16, 9, 8]
-    graph = helper.make_graph(
-        nodes,
-        "joined",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("e", TensorProto.FLOAT, shape)],
-        [
-            numpy_helper.from_array(weights, "w"),
-            numpy_helper.from_array(weights[:8], "low"),
-            numpy_helper.from_array(weights[8:], "high"),
-        ],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    parts = {"w": weights, "low": weights[:8], "high": weights[8:]}
+    model = float_model("joined", nodes, {"x": shape}, {"e": shape}, parts)
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     with neocpu.compile(model, opt="nchw", verify=False) as compiled:
         calls, returns = compiled.header.calls, compiled.header.returns

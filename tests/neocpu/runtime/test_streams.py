@@ -1,7 +1,5 @@
 """Streams of a module: simultaneous calls on one set of weights."""
 
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from forgery import forge_header
+from scripts import run_script
 from waiting import PATIENCE
 
 from neocpu.foundation.errors import UsageError
@@ -223,4 +222,4 @@ if (child := os.fork()) == 0:
     os._exit(0 if refused == 2 else 1)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    assert subprocess.run([sys.executable, "-c", code, two_way.path], timeout=60).returncode == 0
+    assert run_script(code, two_way.path) == ""

@@ -1,5 +1,8 @@
 """Fixtures of the server's tests."""
 
+import asyncio
+import inspect
+
 import pytest
 
 
@@ -18,3 +21,13 @@ def short(monkeypatch):
 
     monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.4)
     monkeypatch.setattr(http_protocol, "BODY_SECONDS", 0.4)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run tests that are coroutines, each in a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True

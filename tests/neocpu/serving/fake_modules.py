@@ -13,8 +13,8 @@ from v2_requests import body, tensor
 
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.signatures import Signature
-from neocpu.serving import lane
 from neocpu.serving import model as served
+from neocpu.serving import workers
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.server import InferCall, InferenceServer, Limits
 
@@ -78,7 +78,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         return made.all[-1]
 
     monkeypatch.setattr(served, "load", load)
-    monkeypatch.setattr(lane, "ThreadPool", FakePool)
+    monkeypatch.setattr(workers, "ThreadPool", FakePool)
     return made
 
 

@@ -43,16 +43,8 @@ def refused(answer, status, words):
     ("content", "words"),
     [
         (b"", "not JSON"),
-        (b"not json", "not JSON"),
-        (body(tensor("x", X))[:-1], "not JSON"),
         (b"[" * 10_000, "not JSON"),
-        (body(tensor("x", X, data=[float("nan")] * 256)), "not JSON"),
         (body(tensor("z", X)), "no input 'z'"),
-        (body(tensor("x", X), tensor("x", X)), "given twice"),
-        (body(tensor("x", X[0])), "takes shape [4, 64], got [64]: the batch axis is missing"),
-        (body(tensor("x", X[:1])), "compiled for batches of 4"),
-        (body(tensor("x", X, datatype="FP64")), "takes FP32, got FP64"),
-        (body(tensor("x", X, data=[1.0])), "takes 256 elements"),
         (body(tensor("x", X), outputs=[{"name": "logits"}]), "no output 'logits'"),
     ],
 )
@@ -62,19 +54,9 @@ def test_bodies(connection, content, words):
     assert connection.post(INFER, body(tensor("x", X))).status == 200
 
 
-@pytest.mark.parametrize(
-    ("size", "tail", "header", "words"),
-    [
-        (1024, 1020, 0, "only 1020 bytes are left"),
-        (1024, 1028, 0, "belong to no input"),
-        (1020, 1020, 0, "has 1024 bytes, got 1020"),
-        (1024, 1024, 5000, "the body has"),
-        (1024, 1024, -1, "not JSON"),
-    ],
-)
-def test_binary_sizes_that_lie(connection, size, tail, header, words):
-    text = body(binary_tensor("x", X, parameters={"binary_data_size": size}))
-    refused(connection.post(INFER, text + bytes(tail), len(text) + header), 400, words)
+def test_a_binary_size_that_lies(connection):
+    text = body(binary_tensor("x", X, parameters={"binary_data_size": 1024}))
+    refused(connection.post(INFER, text + bytes(1020), len(text)), 400, "only 1020 bytes are left")
 
 
 @pytest.mark.parametrize("value", ["-1", "1e3", "0x10", "many", "9" * 40, ""])
@@ -164,12 +146,6 @@ def test_repository_index(connection, content):
     answer = connection.post("/v2/repository/index", content)
     assert answer.status in (400, 413)
     assert len(connection.post("/v2/repository/index", b'{"ready": true}').document) == 1
-
-
-def test_a_client_that_goes_away(server):
-    for _ in range(5):
-        with Connection(server.address) as gone:
-            gone.socket.sendall(head(INFER, {"Content-Length": 100}) + b"{")
 
 
 FIELDS = st.dictionaries(

@@ -39,18 +39,17 @@ def test_larger_than_the_first_buffer(length):
     assert bytes(read(parts, length, json_bytes=77)) == b"".join(parts)
 
 
-def test_the_rest_is_received_where_it_is_kept():
+async def test_the_rest_is_received_where_it_is_kept():
     whole = bytes(range(200))
 
     async def rest(place):
         place[:] = whole[30:]
         return place.nbytes
 
-    async def scene():
-        parts = chunks([whole[:30], b""])
-        return await read_body(parts, 200, limit=200, seconds=60, json_bytes=7, rest=rest)
-
-    assert bytes(asyncio.run(scene())) == whole
+    parts = chunks([whole[:30], b""])
+    assert (
+        bytes(await read_body(parts, 200, limit=200, seconds=60, json_bytes=7, rest=rest)) == whole
+    )
 
 
 def test_a_rest_that_does_not_come():

@@ -1,10 +1,8 @@
 """Deadlines that are put off, on a loop with a clock that the test moves."""
 
-import asyncio
-
 import pytest
 
-from neocpu.serving.deadline import Deadline
+from neocpu.serving.http_protocol import Deadline
 
 
 class Timer:
@@ -45,15 +43,6 @@ class Loop:
 def scene():
     loop, late = Loop(), []
     return loop, Deadline(loop, lambda: late.append(loop.now)), late
-
-
-def test_a_time_ends_once(scene):
-    loop, deadline, late = scene
-    deadline.set(20)
-    assert deadline.is_set
-    loop.go(100)
-    assert late == [20]
-    assert not deadline.is_set
 
 
 def test_a_time_that_is_put_off_takes_no_other_timer(scene):
@@ -100,14 +89,3 @@ def test_what_is_late_may_have_more_time(scene):
     deadline.close()
     loop.go(100)
     assert late == [20, 30, 40]
-
-
-def test_on_a_real_loop():
-    async def scene():
-        over = asyncio.Event()
-        deadline = Deadline(asyncio.get_running_loop(), over.set)
-        deadline.set(60)
-        deadline.set(0.01)
-        await asyncio.wait_for(over.wait(), 30)
-
-    asyncio.run(scene())

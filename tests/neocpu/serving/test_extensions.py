@@ -8,15 +8,7 @@ import pytest
 
 pytest.importorskip("httptools")
 import uvloop
-from http_exchange import (
-    CHUNKED,
-    GET,
-    answer,
-    connected,
-    exchange,
-    in_one_place,
-    post,
-)
+from http_exchange import CHUNKED, GET, answer, connected, exchange, in_one_place, post
 
 from neocpu.serving import http_protocol
 from neocpu.serving.extensions import GONE, KEEP_NEXT, REST
@@ -43,18 +35,15 @@ def test_bodies_are_read_to_one_place(run, together):
     assert not found
 
 
-def test_a_client_that_waits_for_100_continue():
-    async def scene():
-        async with connected(in_one_place) as (reader, writer), asyncio.timeout(30):
-            body = bytes(range(256)) * 1000
-            head = post(body, b"Expect: 100-continue\r\n").removesuffix(body)
-            writer.write(head)
-            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-            writer.write(body)
-            await reader.readuntil(b"\r\n\r\n")
-            assert await reader.readexactly(len(body)) == body
-
-    asyncio.run(scene())
+async def test_a_client_that_waits_for_100_continue():
+    async with connected(in_one_place) as (reader, writer), asyncio.timeout(30):
+        body = bytes(range(256)) * 1000
+        head = post(body, b"Expect: 100-continue\r\n").removesuffix(body)
+        writer.write(head)
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(body)
+        await reader.readuntil(b"\r\n\r\n")
+        assert await reader.readexactly(len(body)) == body
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
@@ -77,23 +66,20 @@ def test_the_rest_of_a_body_may_be_for_nobody(run):
     assert 0 < place.count(b"1") < 100_000
 
 
-def test_the_rest_of_a_body_that_ends_early():
+async def test_the_rest_of_a_body_that_ends_early():
     ended = []
 
     async def app(scope, receive, send):
         await in_one_place(scope, receive, send)
         ended.append(scope["method"])
 
-    async def scene():
-        async with connected(app) as (_, writer), asyncio.timeout(30):
-            writer.write(post(bytes(100_000))[:50_000])
-            await writer.drain()
-            await asyncio.sleep(0.05)
-            writer.transport.abort()
-            while not ended:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(scene())
+    async with connected(app) as (_, writer), asyncio.timeout(30):
+        writer.write(post(bytes(100_000))[:50_000])
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.transport.abort()
+        while not ended:
+            await asyncio.sleep(0.01)
 
 
 def test_of_chunks_nobody_knows_the_rest():
@@ -107,7 +93,7 @@ def test_of_chunks_nobody_knows_the_rest():
     assert told == [[KEEP_NEXT, GONE]]
 
 
-def test_who_goes_is_noticed():
+async def test_who_goes_is_noticed():
     noticed = []
 
     async def app(scope, receive, send):
@@ -116,16 +102,13 @@ def test_who_goes_is_noticed():
         await gone
         noticed.append(gone.done())
 
-    async def scene():
-        async with connected(app) as (_, writer), asyncio.timeout(30):
-            writer.write(GET)
-            while not noticed:
-                await asyncio.sleep(0.01)
-            writer.transport.abort()
-            while len(noticed) < 2:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(scene())
+    async with connected(app) as (_, writer), asyncio.timeout(30):
+        writer.write(GET)
+        while not noticed:
+            await asyncio.sleep(0.01)
+        writer.transport.abort()
+        while len(noticed) < 2:
+            await asyncio.sleep(0.01)
     assert noticed == [False, True]
 
 

@@ -69,12 +69,7 @@ async def never(scope, receive, send):
 @pytest.mark.parametrize(("app", "status"), [(after_the_body, b"400"), (at_once, b"200")])
 @pytest.mark.parametrize(
     ("start", "unit"),
-    [
-        (b"0\r\n", b"a:b\r\n"),
-        (b"0\r\n", b"a"),
-        (b"0\r\na: ", b"a"),
-        (b"9;", b"a"),
-    ],
+    [(b"0\r\n", b"a:b\r\n"), (b"0\r\n", b"a"), (b"0\r\na: ", b"a"), (b"9;", b"a")],
 )
 def test_what_follows_a_body_without_end_is_refused(monkeypatch, app, status, start, unit):
     """Trailers, a long trailer or a chunk's extension get one answer at most."""
@@ -161,17 +156,13 @@ def test_pipelined_requests_are_answered_up_to_a_number(count):
     assert (b"connection: close" in found) == (count > http_protocol.MAX_PIPELINED + 1)
 
 
-def test_many_requests_one_after_another():
+async def test_many_requests_one_after_another():
     """Requests that were answered are not counted."""
-
-    async def scene():
-        async with connected(at_once) as (reader, writer), asyncio.timeout(30):
-            for _ in range(3 * http_protocol.MAX_PIPELINED):
-                writer.write(GET * 2)
-                await reader.readuntil(b"0\r\n\r\n")
-                await reader.readuntil(b"0\r\n\r\n")
-
-    asyncio.run(scene())
+    async with connected(at_once) as (reader, writer), asyncio.timeout(30):
+        for _ in range(3 * http_protocol.MAX_PIPELINED):
+            writer.write(GET * 2)
+            await reader.readuntil(b"0\r\n\r\n")
+            await reader.readuntil(b"0\r\n\r\n")
 
 
 def test_no_http_behind_a_request_does_not_take_its_answer():
@@ -204,7 +195,7 @@ async def at_large(scope, receive, send):
     await send({"type": "http.response.body", "body": b""})
 
 
-def test_who_does_not_read_is_hung_up_on(monkeypatch):
+async def test_who_does_not_read_is_hung_up_on(monkeypatch):
     monkeypatch.setattr(http_protocol, "ANSWER_SECONDS", 0.3)
     ended = asyncio.Event()
 
@@ -214,32 +205,26 @@ def test_who_does_not_read_is_hung_up_on(monkeypatch):
         finally:
             ended.set()
 
-    async def scene():
-        async with connected(app) as (reader, writer), asyncio.timeout(30):
-            writer.transport.pause_reading()
-            writer.write(GET)
-            await ended.wait()
-            writer.transport.resume_reading()
-            received = 0
-            with suppress(ConnectionError):
-                while data := await reader.read(1 << 20):
-                    received += len(data)
-            return received
-
-    assert asyncio.run(scene()) < LARGE
-
-
-def test_who_reads_slowly_gets_all_of_it(monkeypatch):
-    async def scene():
-        async with connected(at_large) as (reader, writer), asyncio.timeout(30):
-            writer.write(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-            received = 0
+    async with connected(app) as (reader, writer), asyncio.timeout(30):
+        writer.transport.pause_reading()
+        writer.write(GET)
+        await ended.wait()
+        writer.transport.resume_reading()
+        received = 0
+        with suppress(ConnectionError):
             while data := await reader.read(1 << 20):
-                received += data.count(0)
-                await asyncio.sleep(0.001)
-            return received
+                received += len(data)
+    assert received < LARGE
 
-    assert asyncio.run(scene()) == LARGE
+
+async def test_who_reads_slowly_gets_all_of_it(monkeypatch):
+    async with connected(at_large) as (reader, writer), asyncio.timeout(30):
+        writer.write(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        received = 0
+        while data := await reader.read(1 << 20):
+            received += data.count(0)
+            await asyncio.sleep(0.001)
+    assert received == LARGE
 
 
 def test_who_vanishes_before_the_answers_to_pipelined_requests(caplog):

@@ -40,10 +40,7 @@ def wide(tmp_path_factory):
 def request() -> bytes:
     x = np.ones(1, "float32")
     text = body(binary_tensor("x", x), parameters={"binary_data_output": True})
-    headers = {
-        "Content-Length": len(text) + x.nbytes,
-        "Inference-Header-Content-Length": len(text),
-    }
+    headers = {"Content-Length": len(text) + x.nbytes, "Inference-Header-Content-Length": len(text)}
     return head(INFER, headers) + text + x.tobytes()
 
 

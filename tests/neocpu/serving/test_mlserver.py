@@ -117,69 +117,63 @@ def test_mistakes_are_the_clients(server, linear):
             assert caught.value.status() in ("400", "422")
 
 
-def test_unloading_answers_what_was_accepted(linear):
+def runtime_of(path, **settings):
+    parameters = ModelParameters(uri=str(path), extra={"threads": 1})
+    own = {"implementation": NeoCPURuntime, "parameters": parameters, **settings}
+    return NeoCPURuntime(ModelSettings(name="net", **own))
+
+
+def request_of(data, shape, name="x", datatype="FP32"):
+    tensor = {"name": name, "datatype": datatype, "shape": list(shape), "data": data}
+    return InferenceRequest(inputs=[RequestInput(**tensor)])
+
+
+def array_of(answer):
+    return np.array(answer.outputs[0].data.root, "float32")
+
+
+async def test_unloading_answers_what_was_accepted(linear):
     (x,) = linear.inputs(0)
-    tensor = {"name": "x", "datatype": "FP32", "shape": list(x.shape), "data": x.ravel().tolist()}
-    request = InferenceRequest(inputs=[RequestInput(**tensor)])
-
-    async def scene():
-        parameters = ModelParameters(uri=str(linear.path), extra={"threads": 1})
-        runtime = NeoCPURuntime(
-            ModelSettings(name="going", implementation=NeoCPURuntime, parameters=parameters)
-        )
-        await runtime.load()
-        accepted = [asyncio.ensure_future(runtime.predict(request)) for _ in range(40)]
-        await asyncio.sleep(0)
-        await runtime.unload()
-        with pytest.raises(MLServerError, match="not ready"):
-            await runtime.predict(request)
-        return await asyncio.gather(*accepted)
-
-    answers = asyncio.run(scene())
+    request = request_of(x.ravel().tolist(), x.shape)
+    runtime = runtime_of(linear.path)
+    await runtime.load()
+    accepted = [asyncio.ensure_future(runtime.predict(request)) for _ in range(40)]
+    await asyncio.sleep(0)
+    await runtime.unload()
+    with pytest.raises(MLServerError, match="not ready"):
+        await runtime.predict(request)
+    answers = await asyncio.gather(*accepted)
     with neocpu.load(linear.path, 1) as module:
         expected = module(x).tobytes()
     for answer in answers:
-        assert np.array(answer.outputs[0].data.root, "float32").tobytes() == expected
+        assert array_of(answer).tobytes() == expected
 
 
-def test_its_adaptive_batching_is_ours(linear):
+async def test_its_adaptive_batching_is_ours(linear):
     """Requests of one row use a model of four rows; a wrong request fails alone."""
     (x,) = linear.inputs(0)
 
     def request(row, name="x"):
-        data = row.ravel().tolist()
-        tensor = {"name": name, "datatype": "FP32", "shape": list(row.shape), "data": data}
-        return InferenceRequest(inputs=[RequestInput(**tensor)])
+        return request_of(row.ravel().tolist(), row.shape, name)
 
-    async def scene():
-        parameters = ModelParameters(uri=str(linear.path), extra={"threads": 1})
-        settings = ModelSettings(
-            name="together",
-            implementation=NeoCPURuntime,
-            parameters=parameters,
-            max_batch_size=4,
-            max_batch_time=0.01,
-        )
-        runtime = await load_batching(NeoCPURuntime(settings))
-        await runtime.load()
-        assert [tensor.shape for tensor in runtime.inputs] == [[-1, 64]]
-        asked = [request(x[row : row + 1]) for row in range(4)] + [request(x[:1], "z"), request(x)]
-        found = await asyncio.gather(*map(runtime.predict, asked), return_exceptions=True)
-        await runtime.unload()
-        return found
-
-    *rows, wrong, whole = asyncio.run(scene())
+    plain = runtime_of(linear.path, max_batch_size=4, max_batch_time=0.01)
+    runtime = await load_batching(plain)
+    await runtime.load()
+    assert [tensor.shape for tensor in runtime.inputs] == [[-1, 64]]
+    asked = [request(x[row : row + 1]) for row in range(4)] + [request(x[:1], "z"), request(x)]
+    found = await asyncio.gather(*map(runtime.predict, asked), return_exceptions=True)
+    await runtime.unload()
+    *rows, wrong, whole = found
     with neocpu.load(linear.path, 1) as module:
         expected = module(x)
     assert isinstance(wrong, MLServerError)
     for row, answer in enumerate(rows):
         assert answer.outputs[0].shape == [1, 33]
-        found = np.array(answer.outputs[0].data.root, "float32")
-        assert found.tobytes() == expected[row].tobytes()
-    assert np.array(whole.outputs[0].data.root, "float32").tobytes() == expected.tobytes()
+        assert array_of(answer).tobytes() == expected[row].tobytes()
+    assert array_of(whole).tobytes() == expected.tobytes()
 
 
-def test_pictures(tmp_path):
+async def test_pictures(tmp_path):
     image = pytest.importorskip("PIL.Image")
     path = tmp_path / "means.so"
     asked = neocpu.Processing.parse(input="x=u8:16x16")
@@ -189,23 +183,16 @@ def test_pictures(tmp_path):
     in_json = base64.b64encode(stream.getvalue()).decode()
 
     def request(*files):
-        tensor = {"name": "x", "datatype": "BYTES", "shape": [len(files)], "data": list(files)}
-        return InferenceRequest(inputs=[RequestInput(**tensor)])
+        return request_of(list(files), [len(files)], datatype="BYTES")
 
-    async def scene():
-        parameters = ModelParameters(uri=str(path), extra={"threads": 1})
-        runtime = NeoCPURuntime(
-            ModelSettings(name="means", implementation=NeoCPURuntime, parameters=parameters)
-        )
-        await runtime.load()
-        for file in (in_json, stream.getvalue()):  # over HTTP, and gRPC
-            (output,) = (await runtime.predict(request(file))).outputs
-            np.testing.assert_allclose(output.data.root, (200, 100, 50), atol=0.1)
-        with pytest.raises(MLServerError, match=r"encoded pictures have the shape \[1\]"):
-            await runtime.predict(request(in_json, in_json))
-        await runtime.unload()
-
-    asyncio.run(scene())
+    runtime = runtime_of(path)
+    await runtime.load()
+    for file in (in_json, stream.getvalue()):  # over HTTP, and gRPC
+        (output,) = (await runtime.predict(request(file))).outputs
+        np.testing.assert_allclose(output.data.root, (200, 100, 50), atol=0.1)
+    with pytest.raises(MLServerError, match=r"encoded pictures have the shape \[1\]"):
+        await runtime.predict(request(in_json, in_json))
+    await runtime.unload()
 
 
 def test_metrics(server, linear):

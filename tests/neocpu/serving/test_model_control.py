@@ -4,7 +4,6 @@ import os
 import pty
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -330,10 +329,3 @@ def test_loads_are_refused_while_it_shuts_down(place):
             wait_until(lambda: raw.get("/v2/health/ready").status == 503)
         assert load(server).status == 503
         assert unload(server).status == 503
-
-
-def test_help_says_how_models_are_replaced():
-    command = [sys.executable, "-m", "neocpu", "serve", "--help"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "SIGHUP" in said
-    assert "--model-control" in said

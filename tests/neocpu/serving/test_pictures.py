@@ -15,8 +15,8 @@ from v2_requests import body
 from neocpu.foundation.tensor_spec import Picture, TensorSpec
 from neocpu.runtime.pictures import picture_files
 from neocpu.runtime.signatures import Signature
-from neocpu.serving import lane, pictures
 from neocpu.serving import model as served
+from neocpu.serving import pictures, workers
 from neocpu.serving.refusals import EncodingError, RequestError
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import parse_picture, parse_request, values_at_most
@@ -167,9 +167,9 @@ def test_as_many_pictures_as_a_request_has():
         request(one, *[encoded()] * 5)
 
 
-def test_a_server_takes_bodies_that_are_pictures(monkeypatch):
+async def test_a_server_takes_bodies_that_are_pictures(monkeypatch):
     """Larger than the input's numbers in JSON: the input is tiny, the file is not."""
-    monkeypatch.setattr(lane, "ThreadPool", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(workers, "ThreadPool", lambda _: SimpleNamespace(close=lambda: None))
     module = FakeModule(log=[])
     module.signatures = (Signature((spec(size=(1, 1)),), (OUTPUT,)),)
     monkeypatch.setattr(served, "load", lambda *_, **__: module)
@@ -183,23 +183,17 @@ def test_a_server_takes_bodies_that_are_pictures(monkeypatch):
     async def gone():
         await asyncio.Event().wait()
 
-    async def scene():
-        server = InferenceServer([ModelEntry("net", "net.so")], Limits(instances=1))
-        server.start()
-        call = InferCall(
-            model="net", version=None, length=len(file), json_bytes=None, is_picture=True
-        )
-        answer = asyncio.ensure_future(server.infer(call, chunks(), gone))
-        while not module.calls:
-            await asyncio.sleep(0.001)
-        ((_, inputs),) = module.calls
-        module.finish()
-        answered, share = await answer
-        share.close()
-        server.close()
-        return inputs, answered
-
-    inputs, answered = asyncio.run(scene())
+    server = InferenceServer([ModelEntry("net", "net.so")], Limits(instances=1))
+    server.start()
+    call = InferCall(model="net", version=None, length=len(file), json_bytes=None, is_picture=True)
+    answer = asyncio.ensure_future(server.infer(call, chunks(), gone))
+    while not module.calls:
+        await asyncio.sleep(0.001)
+    ((_, inputs),) = module.calls
+    module.finish()
+    answered, share = await answer
+    share.close()
+    server.close()
     assert inputs["x"].shape == (1, 1, 1, 3)
     assert json.loads(answered.body)["model_name"] == "net"
 

@@ -270,6 +270,19 @@ def test_mistakes_are_one_line(linear, tmp_path, capsys):
             ([linear.path, "--port", port], 2, f"cannot listen on 127.0.0.1:{port}"),
             ([linear.path, "--host", "256.0.0.1"], 2, "cannot listen on 256.0.0.1"),
             ([linear.path, "--threads", "100000"], 2, "threads must be"),
+            *(
+                ([linear.path, "--threads", many], 2, f"'{many}' is neither a positive number nor")
+                for many in ("0", "-1", "fast", "1.5")
+            ),
+            (
+                [linear.path, "--threads", "performance", "--instances", "2"],
+                *(2, "--threads performance is for one instance"),
+            ),
+            ([linear.path, "--max-delay", "2ms"], 2, "--max-batch waits: give both"),
+            (
+                [linear.path, "--max-batch", "4", "--max-delay", "2h"],
+                *(2, "--max-delay 120 min 0 s: so long no client waits for others; give at most"),
+            ),
         ]:
             assert main(["serve", "--port", "0", *map(str, arguments)]) == code
             printed = capsys.readouterr()

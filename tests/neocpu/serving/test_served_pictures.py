@@ -14,7 +14,7 @@ import pytest
 from picture_models import means_model
 from raw_pictures import black_png
 from server_process import ServerProcess
-from v2_requests import Connection, body, head, tensor
+from v2_requests import Connection, body, head
 
 import neocpu
 from neocpu.cli.main import main
@@ -115,16 +115,6 @@ def test_pictures_as_tensors_of_any_bytes(server, model, count, binary):
     np.testing.assert_allclose(found, colours, atol=0.1)
 
 
-def test_pixels_as_ever(server, artifacts):
-    pixels = np.random.default_rng(0).integers(0, 256, (1, 32, 32, 3), dtype=np.uint8)
-    with Connection(server.address) as connection:
-        answer = connection.post(INFER.format("means"), body(tensor("x", pixels)))
-    with neocpu.load(artifacts / "means.so", 1) as module:
-        np.testing.assert_array_equal(
-            np.float32(answer.document["outputs"][0]["data"]), module(pixels).ravel()
-        )
-
-
 def test_what_is_refused(server):
     for content, model, status, says in (
         (b"no picture", "means", 400, "cannot identify"),
@@ -150,7 +140,7 @@ def test_pictures_that_are_computed_jointly(artifacts):
         np.testing.assert_allclose(found[:, 0], range(3), atol=0.1)
 
 
-def test_pictures_are_decoded_one_at_a_time_whoever_goes_away(monkeypatch):
+async def test_pictures_are_decoded_one_at_a_time_whoever_goes_away(monkeypatch):
     """One thread decodes: the C library keeps the freed memory of each, hundreds of megabytes."""
     running, most, threads = 0, 0, set()
 
@@ -162,17 +152,14 @@ def test_pictures_are_decoded_one_at_a_time_whoever_goes_away(monkeypatch):
         time.sleep(0.05)
         running -= 1
 
-    async def scene():
-        server = InferenceServer([ModelEntry("net", Path("net.so"))])
-        spec = SimpleNamespace(picture=True)
-        model = SimpleNamespace(signatures=[SimpleNamespace(inputs=[spec])], request_values=1)
-        call = InferCall(model="net", version=None, length=None, json_bytes=None, is_picture=True)
-        tasks = [asyncio.create_task(server._parse(memoryview(b""), call, model)) for _ in range(5)]
-        await asyncio.sleep(0.02)
-        tasks[0].cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
     monkeypatch.setattr(server_module, "parse_picture", decode)
-    asyncio.run(scene())
+    server = InferenceServer([ModelEntry("net", Path("net.so"))])
+    spec = SimpleNamespace(picture=True)
+    model = SimpleNamespace(signatures=[SimpleNamespace(inputs=[spec])], request_values=1)
+    call = InferCall(model="net", version=None, length=None, json_bytes=None, is_picture=True)
+    tasks = [asyncio.create_task(server._parse(memoryview(b""), call, model)) for _ in range(5)]
+    await asyncio.sleep(0.02)
+    tasks[0].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
     assert most == 1
     assert len(threads) == 1

@@ -19,15 +19,12 @@ from neocpu.serving.repository import ModelEntry
 from neocpu.serving.server import InferenceServer
 
 
-def test_a_request(modules):
-    async def scene():
-        server = start(instances=1, threads=2)
-        answer = ask(server)
-        await run_pending()
-        modules.all[0].finish()
-        return server, json.loads((await answer).body)
-
-    server, document = asyncio.run(scene())
+async def test_a_request(modules):
+    server = start(instances=1, threads=2)
+    answer = ask(server)
+    await run_pending()
+    modules.all[0].finish()
+    document = json.loads((await answer).body)
     assert document == {
         "model_name": "net",
         "model_version": "1",
@@ -64,42 +61,36 @@ def test_what_cannot_be_loaded_closes_the_rest(modules, monkeypatch):
     assert [module.closed for module in modules.all] == [True, True]
 
 
-def test_more_than_may_wait_are_refused_unread(modules):
-    async def scene():
-        server = start(instances=1, threads=1, queue=2)
-        waiting = [ask(server) for _ in range(3)]
-        await run_pending()
-        never = asyncio.Event()
-        with pytest.raises(OverloadedError, match="2 requests wait for model 'net'") as caught:
-            await ask(server, pause=never)
-        assert caught.value.status == 429
-        assert caught.value.retry_after >= 1
-        for _ in waiting:
-            modules.all[0].finish()
-        await asyncio.gather(*waiting)
-        last = ask(server)
-        await run_pending()
+async def test_more_than_may_wait_are_refused_unread(modules):
+    server = start(instances=1, threads=1, queue=2)
+    waiting = [ask(server) for _ in range(3)]
+    await run_pending()
+    never = asyncio.Event()
+    with pytest.raises(OverloadedError, match="2 requests wait for model 'net'") as caught:
+        await ask(server, pause=never)
+    assert caught.value.status == 429
+    assert caught.value.retry_after >= 1
+    for _ in waiting:
         modules.all[0].finish()
-        await last
-        return metrics(server)
-
-    found = asyncio.run(scene())
+    await asyncio.gather(*waiting)
+    last = ask(server)
+    await run_pending()
+    modules.all[0].finish()
+    await last
+    found = metrics(server)
     assert found['neocpu_requests_total{code="429",model="net",version="1"}'] == "1.0"
     assert found['neocpu_requests_total{code="200",model="net",version="1"}'] == "4.0"
 
 
-def test_instances_share_the_requests(modules):
-    async def scene():
-        server = start("net", "other", instances=2, threads=1)
-        answers = [ask(server), ask(server), ask(server, "other"), ask(server, "other")]
-        await run_pending()
-        # net's two modules, then other's two; each on a worker of its own.
-        assert [len(module.calls) for module in modules.all] == [1, 1, 1, 1]
-        for module in modules.all:
-            module.finish()
-        await asyncio.gather(*answers)
-
-    asyncio.run(scene())
+async def test_instances_share_the_requests(modules):
+    server = start("net", "other", instances=2, threads=1)
+    answers = [ask(server), ask(server), ask(server, "other"), ask(server, "other")]
+    await run_pending()
+    # net's two modules, then other's two; each on a worker of its own.
+    assert [len(module.calls) for module in modules.all] == [1, 1, 1, 1]
+    for module in modules.all:
+        module.finish()
+    await asyncio.gather(*answers)
 
 
 def test_instances_are_warmed_up_at_the_same_time(modules, monkeypatch):
@@ -109,92 +100,80 @@ def test_instances_are_warmed_up_at_the_same_time(modules, monkeypatch):
     assert start(instances=3, threads=1).ready
 
 
-def test_a_client_that_goes_away_is_not_computed_for(modules):
-    async def scene():
-        server = start(instances=1, threads=1, queue=0)
-        app = create_app(server)
-        leaves = asyncio.Event()
-        events = [{"type": "http.request", "body": GOOD, "more_body": False}]
+async def test_a_client_that_goes_away_is_not_computed_for(modules):
+    server = start(instances=1, threads=1, queue=0)
+    app = create_app(server)
+    leaves = asyncio.Event()
+    events = [{"type": "http.request", "body": GOOD, "more_body": False}]
 
-        async def receive():
-            if not events:
-                await leaves.wait()
-            return events.pop() if events else {"type": "http.disconnect"}
+    async def receive():
+        if not events:
+            await leaves.wait()
+        return events.pop() if events else {"type": "http.disconnect"}
 
-        sent = []
+    sent = []
 
-        async def send(event):
-            sent.append(event)
+    async def send(event):
+        sent.append(event)
 
-        path = "/v2/models/net/infer"
-        scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
-        answer = asyncio.ensure_future(app(scope, receive, send))
-        await run_pending()
-        ((future, _),) = modules.all[0].calls
-        assert not future.cancelled()
-        leaves.set()
-        await answer
-        assert future.cancelled()
-        assert server.in_flight == 0
-        return metrics(server)
-
-    found = asyncio.run(scene())
+    path = "/v2/models/net/infer"
+    scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
+    answer = asyncio.ensure_future(app(scope, receive, send))
+    await run_pending()
+    ((future, _),) = modules.all[0].calls
+    assert not future.cancelled()
+    leaves.set()
+    await answer
+    assert future.cancelled()
+    assert server.in_flight == 0
+    found = metrics(server)
     assert found['neocpu_requests_total{code="499",model="net",version="1"}'] == "1.0"
 
 
-def test_a_cancelled_request_gives_up_its_place(modules):
-    async def scene():
-        server = start(instances=1, threads=1, queue=0)
-        answer = ask(server)
-        await run_pending()
-        answer.cancel()
-        with suppress(asyncio.CancelledError):
-            await answer
-        future, _ = modules.all[0].calls.pop()
-        assert future.cancelled()
-        answer = ask(server)
+async def test_a_cancelled_request_gives_up_its_place(modules):
+    server = start(instances=1, threads=1, queue=0)
+    answer = ask(server)
+    await run_pending()
+    answer.cancel()
+    with suppress(asyncio.CancelledError):
+        await answer
+    future, _ = modules.all[0].calls.pop()
+    assert future.cancelled()
+    answer = ask(server)
+    await run_pending()
+    modules.all[0].finish()
+    await answer
+
+
+async def test_draining_answers_what_was_accepted_and_refuses_the_rest(modules):
+    server = start(instances=1, threads=1)
+    body_to_come = asyncio.Event()
+    accepted = [ask(server), ask(server), ask(server, pause=body_to_come)]
+    await run_pending()
+    drained = asyncio.ensure_future(server.drain(60))
+    await run_pending()
+    assert not server.ready
+    with pytest.raises(UnavailableError, match="shutting down"):
+        await ask(server)
+    body_to_come.set()
+    for _ in accepted:
+        assert not drained.done()
         await run_pending()
         modules.all[0].finish()
+    assert len(await asyncio.gather(*accepted)) == 3
+    await drained
+    assert server.in_flight == 0
+
+
+async def test_requests_that_a_shutdown_cuts_off_learn_why(modules):
+    server = start(instances=1, threads=1)
+    answer = ask(server)
+    await run_pending()
+    await server.drain(0.01)
+    answer.cancel()
+    with pytest.raises(UnavailableError, match="shut down before the answer"):
         await answer
-
-    asyncio.run(scene())
-
-
-def test_draining_answers_what_was_accepted_and_refuses_the_rest(modules):
-    async def scene():
-        server = start(instances=1, threads=1)
-        body_to_come = asyncio.Event()
-        accepted = [ask(server), ask(server), ask(server, pause=body_to_come)]
-        await run_pending()
-        drained = asyncio.ensure_future(server.drain(60))
-        await run_pending()
-        assert not server.ready
-        with pytest.raises(UnavailableError, match="shutting down"):
-            await ask(server)
-        body_to_come.set()
-        for _ in accepted:
-            assert not drained.done()
-            await run_pending()
-            modules.all[0].finish()
-        assert len(await asyncio.gather(*accepted)) == 3
-        await drained
-        assert server.in_flight == 0
-
-    asyncio.run(scene())
-
-
-def test_requests_that_a_shutdown_cuts_off_learn_why(modules):
-    async def scene():
-        server = start(instances=1, threads=1)
-        answer = ask(server)
-        await run_pending()
-        await server.drain(0.01)
-        answer.cancel()
-        with pytest.raises(UnavailableError, match="shut down before the answer"):
-            await answer
-        return metrics(server)
-
-    assert asyncio.run(scene())['neocpu_requests_total{code="503",model="net",version="1"}']
+    assert metrics(server)['neocpu_requests_total{code="503",model="net",version="1"}']
 
 
 def _ready(shared):
@@ -215,42 +194,23 @@ def test_ready_while_one_copy_replaces_another(modules):
     assert _ready(shared) == 0
 
 
-def test_draining_ends_in_time(modules):
-    async def scene():
-        server = start(instances=1, threads=1)
-        answer = ask(server)
-        await run_pending()
-        await server.drain(0.01)
-        assert server.in_flight == 1
-        modules.all[0].finish()
+async def test_a_module_that_fails_is_the_servers_fault(modules):
+    server = start(instances=1, threads=1)
+    answer = ask(server)
+    await run_pending()
+    modules.all[0].finish(ArtifactError("net.so: the weights are damaged"))
+    with pytest.raises(UnavailableError, match="damaged"):
         await answer
-
-    asyncio.run(scene())
-
-
-def test_a_module_that_fails_is_the_servers_fault(modules):
-    async def scene():
-        server = start(instances=1, threads=1)
-        answer = ask(server)
-        await run_pending()
-        modules.all[0].finish(ArtifactError("net.so: the weights are damaged"))
-        with pytest.raises(UnavailableError, match="damaged"):
-            await answer
-        return metrics(server)
-
-    assert asyncio.run(scene())['neocpu_requests_total{code="503",model="net",version="1"}']
+    assert metrics(server)['neocpu_requests_total{code="503",model="net",version="1"}']
 
 
-def test_the_latest_version_answers_unless_one_is_named(modules):
-    async def scene():
-        server = start("net:9", "net:10", instances=1, threads=1)
-        answers = [ask(server), ask(server, version="9")]
-        await run_pending()
-        for module in modules.all:
-            module.finish()
-        return [json.loads((await a).body)["model_version"] for a in answers], server
-
-    versions, server = asyncio.run(scene())
+async def test_the_latest_version_answers_unless_one_is_named(modules):
+    server = start("net:9", "net:10", instances=1, threads=1)
+    answers = [ask(server), ask(server, version="9")]
+    await run_pending()
+    for module in modules.all:
+        module.finish()
+    versions = [json.loads((await a).body)["model_version"] for a in answers]
     assert versions == ["10", "9"]
     assert server.models.metadata("net", None)["versions"] == ["9", "10"]
     assert server.models.metadata("net", "9")["versions"] == ["9"]
@@ -271,38 +231,31 @@ def test_unknown_versions(modules, version):
         start().models.find("net", version)
 
 
-def test_what_is_loaded_while_the_server_closes_is_closed_too(modules, monkeypatch):
+async def test_what_is_loaded_while_the_server_closes_is_closed_too(modules, monkeypatch):
     begun, going_on = threading.Event(), threading.Event()
-
-    async def scene():
-        server = start(instances=1, threads=1, model_control=True)
-        monkeypatch.setattr(FakeModule, "warmup", lambda *_: begun.set() or going_on.wait(60))
-        loading = asyncio.ensure_future(server.load("net"))
-        await asyncio.to_thread(begun.wait, 60)
-        await asyncio.to_thread(server.close)
-        going_on.set()
-        await loading
-
-    asyncio.run(scene())
+    server = start(instances=1, threads=1, model_control=True)
+    monkeypatch.setattr(FakeModule, "warmup", lambda *_: begun.set() or going_on.wait(60))
+    loading = asyncio.ensure_future(server.load("net"))
+    await asyncio.to_thread(begun.wait, 60)
+    await asyncio.to_thread(server.close)
+    going_on.set()
+    await loading
     assert [module.closed for module in modules.all] == [True, True]
 
 
-def test_no_third_copy_of_a_model_is_loaded(modules):
-    async def scene():
-        server = start(instances=1, threads=1, model_control=True)
-        waiting = ask(server)
-        await run_pending()
-        await server.load("net")  # whose former module still computes
-        third = asyncio.ensure_future(server.load("net"))
-        await run_pending()
-        assert len(modules.all) == 2
-        modules.all[0].finish()
-        await waiting
-        await third
-        assert len(modules.all) == 3
-        server.close()
-
-    asyncio.run(scene())
+async def test_no_third_copy_of_a_model_is_loaded(modules):
+    server = start(instances=1, threads=1, model_control=True)
+    waiting = ask(server)
+    await run_pending()
+    await server.load("net")  # whose former module still computes
+    third = asyncio.ensure_future(server.load("net"))
+    await run_pending()
+    assert len(modules.all) == 2
+    modules.all[0].finish()
+    await waiting
+    await third
+    assert len(modules.all) == 3
+    server.close()
     assert [module.closed for module in modules.all] == [True] * 3
 
 

@@ -7,9 +7,10 @@ import sys
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import neocpu
+from tests.float_models import float_model
 from tests.neocpu.soak.flat import MEMORY_SLACK, check_flat
 
 KINDS = 13 * 17
@@ -24,17 +25,12 @@ def tiny(number: int) -> onnx.ModelProto:
     rng = np.random.default_rng(number)
     filters, size = 4 + number % 13, 6 + number % 17
     weights = rng.standard_normal((filters, 3, 3, 3)).astype(np.float32)
-    graph = helper.make_graph(
-        [
-            helper.make_node("Conv", ["x", "w"], ["t"], pads=[1, 1, 1, 1]),
-            helper.make_node("Relu", ["t"], ["y"]),
-        ],
-        f"tiny{number}",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, size, size])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, filters, size, size])],
-        [numpy_helper.from_array(weights, "w")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["t"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["t"], ["y"]),
+    ]
+    ends = {"x": (1, 3, size, size)}, {"y": (1, filters, size, size)}
+    return float_model(f"tiny{number}", nodes, *ends, {"w": weights})
 
 
 def main(rounds: int, warmup: int) -> None:

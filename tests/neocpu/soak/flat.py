@@ -66,19 +66,9 @@ def check_flat(
 ) -> tuple[Footprint, Footprint]:
     """Do ``work(i)`` for some rounds, and check that no resource of a process has grown.
 
-    Parameters
-    ----------
-    warmup : int
-        Rounds before the first measurement, in which caches and allocators fill.
-    memory : int
-        The bytes by which resident memory may grow over all rounds.
-    process : int, optional
-        The process to measure; by default this one.
-
-    Returns
-    -------
-    tuple of Footprint
-        The footprints before and after the rounds.
+    `warmup`: rounds before the first measurement, in which caches and allocators fill. `memory`:
+    the bytes by which resident memory may grow over all rounds. `process`: the process to measure;
+    by default this one. The footprints before and after the rounds.
     """
     for number in range(warmup):
         work(number)

@@ -10,8 +10,7 @@ from conv_workloads import conv_workload
 import neocpu
 from neocpu.cli.main import main
 from neocpu.foundation import instruction_sets
-from neocpu.foundation.instruction_sets import TILES
-from neocpu.foundation.tile_permission import tiles_permitted
+from neocpu.foundation.instruction_sets import TILES, tiles_permitted
 from neocpu.frontend import models
 from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.schedules import registry

@@ -12,7 +12,7 @@ import neocpu
 from neocpu import core
 from neocpu.building.fat_file import BLOCK, combine, encode_index
 from neocpu.building.link import write_artifact
-from neocpu.foundation.errors import ArtifactError, NeoCPUError
+from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.machine import cpu_identity
 from neocpu.foundation.machine.cpu_identity import host_cpu
 from neocpu.runtime.artifact import ArtifactFile
@@ -67,26 +67,6 @@ def test_the_best_part_is_run(run, linear, variants, tmp_path, each, best):
     assert done.returncode == 0, done.stderr
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), found)
     assert ArtifactFile(path).loadable.name == f"v{best}"
-
-
-def test_refusals_are_those_of_python(run, linear, variants, tmp_path):
-    path = variants(("a", ("avx99",)), ("b", ("avx77", "avx88")))
-    np.save(tmp_path / "x.npy", linear.inputs()[0])
-    whole = path.read_bytes()
-    for content, code in (
-        (whole, 5),
-        (whole[:-1], 8),
-        (whole[:5000], 8),
-        (b"NEOCPU-FAT 2\n{}\n", 8),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(NeoCPUError) as caught:
-            neocpu.load(path)
-        done = run(path, tmp_path / "x.npy")
-        assert done.returncode == caught.value.exit_code == code
-        if code == 5:
-            assert "v1 (lacks avx99); v2 (lacks avx77, avx88)" in str(caught.value)
-        assert done.stderr == f"neocpu_run: error: {caught.value.args[0]}\n"
 
 
 def with_index(source, path, header, *entries):

@@ -179,10 +179,7 @@ PALETTE = bytes([*LEFT[::-1], 0, *RIGHT[::-1], 0]).ljust(1024, b"\0")
         (planes(8, 0x66, 0x33, 0x99), (0x66, 0x33, 0x99)),
         (tiff(words(*(0x6600, 0x3300, 0x9900) * PIXELS), *SIZE, (16,) * 3, 2), (0x66, 0x33, 0x99)),
         (bmp(words(*[0x7C00 | 16] * PIXELS), *SIZE, 16), (255, 0, 132)),
-        (
-            bmp(words(*[0xF800 | 16] * PIXELS), *SIZE, 16, 3, MASKS_565),
-            (255, 0, 132),
-        ),
+        (bmp(words(*[0xF800 | 16] * PIXELS), *SIZE, 16, 3, MASKS_565), (255, 0, 132)),
         (bmp(bytes([50, 100, 200, 0]) * PIXELS, *SIZE, 32), LEFT),
         (bmp(bytes([0x01]) * (PIXELS // 2), *SIZE, 4, 0, PALETTE[:64]), MEAN),
         (bmp(bytes([WIDTH, 0, 0, 0]) * HEIGHT + b"\0\1", *SIZE, 8, 1, PALETTE), LEFT),  # RLE

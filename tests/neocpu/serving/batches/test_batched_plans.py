@@ -1,19 +1,26 @@
-"""Models that can be served in batches, because their rows are independent."""
+"""Models that can be served in batches, and the runs that they are worth."""
 
+import os
+import signal
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from neocpu.foundation.errors import UnsupportedError
+from neocpu.foundation.errors import ArtifactError, UnsupportedError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.composed.batch_plans import time_plans
 from neocpu.runtime.signatures import Signature
 from neocpu.serving.batches.batched_plans import (
+    BESIDE,
     any_rows,
     batch_of,
     batches_of,
     check_row_independent,
+    on_each,
+    run_seconds,
+    worthwhile,
 )
 
 PATH = Path("net.so")
@@ -115,3 +122,75 @@ def test_every_plan_is_measured():
     assert set(found) == {1, 4}
     assert set(sizes) == {1, 4}
     assert min(found.values()) > 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rows"),
+    [
+        ({1: 1.0, 2: 1.5, 4: 2.0}, [1, 2, 4]),
+        ({1: 1.0, 2: 2.0, 4: 4.0, 8: 8.0}, [1]),
+        ({1: 1.0, 4: 3.9, 8: 7.7}, [1, 8]),
+        ({8: 5.0, 4: 3.0, 1: 1.0}, [1, 4, 8]),
+        ({1: 1.0, 4: 2.0, 8: 3.95}, [1, 4]),
+        ({16: 1.0}, [16]),
+    ],
+)
+def test_a_larger_run_has_to_be_worth_it(seconds, rows):
+    assert worthwhile(seconds) == {size: seconds[size] for size in rows}
+
+
+def test_runs_are_timed_on_all_workers_at_once():
+    together = threading.Barrier(2, timeout=60)
+
+    class Timed:
+        def __init__(self):
+            self.sizes = []
+
+        def run(self, inputs):
+            self.sizes.append(len(inputs["x"]))
+            together.wait()
+
+    workers = [Timed(), Timed()]
+    found = run_seconds(workers, [TensorSpec("x", "float32", (1, 3))], [1, 4])
+    assert [*found] == [1, 4]
+    assert min(found.values()) > BESIDE
+    assert all({*worker.sizes} == {1, 4} for worker in workers)
+
+
+class Module:
+    """Has calls under way until it is closed."""
+
+    def __init__(self):
+        self.closed = threading.Event()
+
+    def close(self):
+        self.closed.set()
+
+
+def test_all_are_at_it_at_the_same_time():
+    together = threading.Barrier(3, timeout=60)
+    assert sorted(on_each([Module()] * 3, lambda _: together.wait())) == [0, 1, 2]
+
+
+def damaged():
+    raise ArtifactError("damaged")
+
+
+def interrupted():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("what", "error"), [(damaged, ArtifactError), (interrupted, KeyboardInterrupt)]
+)
+def test_whatever_is_raised_closes_them(what, error):
+    first, *others = modules = [Module(), Module(), Module()]
+
+    def work(module):
+        if module is first:
+            what()
+        assert module is first or module.closed.wait(60)
+
+    with pytest.raises(error):
+        on_each(modules, work)
+    assert all(module.closed.is_set() for module in others)

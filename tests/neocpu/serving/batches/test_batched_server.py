@@ -9,7 +9,6 @@ from prometheus_client import generate_latest
 from v2_requests import binary_tensor, body, tensor
 
 import neocpu
-from neocpu.cli.main import main
 from neocpu.serving.batches.batching import Batching
 from neocpu.serving.refusals import AbandonedError, OverloadedError, RequestError
 from neocpu.serving.repository import ModelEntry
@@ -28,12 +27,16 @@ def expected(linear):
         yield alone
 
 
-@pytest.fixture
-def server(linear):
-    batching = Batching(8, 0.001)
-    limits = Limits(instances=2, threads=1, queue=64, batching=batching)
+def start(linear, *batching, **limits):
+    limits = Limits(threads=1, batching=Batching(*batching), **limits)
     server = InferenceServer([ModelEntry("linear", linear.path)], limits)
     server.start()
+    return server
+
+
+@pytest.fixture
+def server(linear):
+    server = start(linear, 8, 0.001, instances=2)
     yield server
     server.close()
 
@@ -62,13 +65,10 @@ def outputs(document):
     return np.array(y["data"], "float32").reshape(y["shape"])
 
 
-def test_answers_are_bitwise_what_each_request_alone_would_get(server, expected):
-    async def scene():
-        asked = [rows(1 + seed % 8, seed) for seed in range(24)]
-        answers = await asyncio.gather(*(ask(server, tensor("x", x)) for x in asked))
-        return zip(asked, answers, strict=True)
-
-    for x, answer in asyncio.run(scene()):
+async def test_answers_are_bitwise_what_each_request_alone_would_get(server, expected):
+    asked = [rows(1 + seed % 8, seed) for seed in range(24)]
+    answers = await asyncio.gather(*(ask(server, tensor("x", x)) for x in asked))
+    for x, answer in zip(asked, answers, strict=True):
         found = outputs(answer)
         assert found.shape == (len(x), 33)
         assert found.tobytes() == expected(x).tobytes()
@@ -100,14 +100,11 @@ def test_metadata_say_that_rows_are_free(server):
         (binary_tensor("x", rows(1)), "only 0 bytes are left"),
     ],
 )
-def test_a_bad_request_hurts_no_other(server, expected, entry, words):
-    async def scene():
-        x = rows(3)
-        good = [ask(server, tensor("x", x)) for _ in range(3)]
-        found = await asyncio.gather(*good, ask(server, entry), return_exceptions=True)
-        return x, found
-
-    x, (*good, error) = asyncio.run(scene())
+async def test_a_bad_request_hurts_no_other(server, expected, entry, words):
+    x = rows(3)
+    good = [ask(server, tensor("x", x)) for _ in range(3)]
+    found = await asyncio.gather(*good, ask(server, entry), return_exceptions=True)
+    *good, error = found
     assert isinstance(error, RequestError)
     assert error.status == 400
     with pytest.raises(RequestError, match=words):
@@ -116,14 +113,11 @@ def test_a_bad_request_hurts_no_other(server, expected, entry, words):
         assert outputs(answer).tobytes() == expected(x).tobytes()
 
 
-def test_infinities_of_one_request_stay_its_own(server, expected):
-    async def scene():
-        model = server.models.find("linear")
-        x, bad = rows(1), np.full((1, 64), np.inf, "float32")
-        bad[0, ::2] = np.nan
-        return x, await asyncio.gather(*(model.infer(0, {"x": one}) for one in (x, bad, x)))
-
-    x, (first, _, last) = asyncio.run(scene())
+async def test_infinities_of_one_request_stay_its_own(server, expected):
+    model = server.models.find("linear")
+    x, bad = rows(1), np.full((1, 64), np.inf, "float32")
+    bad[0, ::2] = np.nan
+    first, _, last = await asyncio.gather(*(model.infer(0, {"x": one}) for one in (x, bad, x)))
     for found in (first, last):
         assert found["y"].tobytes() == expected(x).tobytes()
 
@@ -147,17 +141,11 @@ def test_a_client_that_goes_away_takes_nobody_along(server, expected):
     pytest.fail("no client was missed")
 
 
-def test_more_than_may_wait_are_refused(linear):
-    limits = Limits(instances=1, threads=1, queue=2, batching=Batching(4, 60.0))
-    server = InferenceServer([ModelEntry("linear", linear.path)], limits)
-    server.start()
-
-    async def scene():
-        asked = [asyncio.ensure_future(ask(server, tensor("x", rows(1)))) for _ in range(3)]
-        asked += [asyncio.ensure_future(ask(server, tensor("x", rows(4)))) for _ in range(4)]
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    found = asyncio.run(scene())
+async def test_more_than_may_wait_are_refused(linear):
+    server = start(linear, 4, 60.0, queue=2)
+    asked = [asyncio.ensure_future(ask(server, tensor("x", rows(1)))) for _ in range(3)]
+    asked += [asyncio.ensure_future(ask(server, tensor("x", rows(4)))) for _ in range(4)]
+    found = await asyncio.gather(*asked, return_exceptions=True)
     server.close()
     refused = [one for one in found if isinstance(one, Exception)]
     assert len(refused) == 1
@@ -165,43 +153,13 @@ def test_more_than_may_wait_are_refused(linear):
         raise refused[0]
 
 
-def test_closing_answers_what_waits(linear, expected):
+async def test_closing_answers_what_waits(linear, expected):
     """It is answered although its delay is far from over."""
-    limits = Limits(instances=1, threads=1, batching=Batching(64, 3600.0))
-    server = InferenceServer([ModelEntry("linear", linear.path)], limits)
-    server.start()
-
-    async def scene():
-        x = rows(2)
-        asked = [asyncio.ensure_future(ask(server, tensor("x", x))) for _ in range(3)]
-        await asyncio.sleep(0.01)
-        await asyncio.to_thread(server.close)
-        return x, await asyncio.gather(*asked)
-
-    x, answers = asyncio.run(scene())
+    server = start(linear, 64, 3600.0)
+    x = rows(2)
+    asked = [asyncio.ensure_future(ask(server, tensor("x", x))) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    await asyncio.to_thread(server.close)
+    answers = await asyncio.gather(*asked)
     for answer in answers:
         assert outputs(answer).tobytes() == expected(x).tobytes()
-
-
-def test_a_delay_without_a_batch_says_nothing(linear, capsys):
-    assert main(["serve", str(linear.path), "--max-delay", "2ms"]) == 2
-    assert "--max-delay says how long --max-batch waits: give both" in capsys.readouterr().err
-
-
-def test_a_delay_that_no_client_waits_is_refused(linear, capsys):
-    settings = ("--max-batch", "4", "--max-delay", "2h")
-    assert main(["serve", str(linear.path), *settings]) == 2
-    message = "--max-delay 120 min 0 s: so long no client waits for others; give at most 10.0 s"
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("many", ["0", "-1", "fast", "1.5"])
-def test_threads_are_a_number_or_those_of_performance(linear, many, capsys):
-    assert main(["serve", str(linear.path), "--threads", many]) == 2
-    assert f"'{many}' is neither a positive number nor performance" in capsys.readouterr().err
-
-
-def test_performance_cores_are_for_one_instance(linear, capsys):
-    several = ("--threads", "performance", "--instances", "2")
-    assert main(["serve", str(linear.path), *several]) == 2
-    assert "--threads performance is for one instance" in capsys.readouterr().err

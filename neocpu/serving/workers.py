@@ -15,13 +15,7 @@ T = TypeVar("T")
 
 
 class Worker:
-    """A thread pool that runs one call at a time, of any model.
-
-    Attributes
-    ----------
-    pending : int
-        The number of unfinished calls.
-    """
+    """A thread pool that runs one call at a time, of any model."""
 
     __slots__ = ("_finished", "_lock", "pending", "pool")
 
@@ -43,7 +37,6 @@ class Worker:
         return future
 
     def wait(self) -> None:
-        """Wait for the calls queued so far."""
         self.pool.wait()
 
     def finish(self, submitted: float) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Check the inputs that a user passes to a module, and say how to mend them."""
+"""Check the inputs, and the arrays for results, that a user passes; say how to mend them."""
 
 from __future__ import annotations
 
@@ -27,24 +27,17 @@ def check_positional(
 ) -> tuple[Signature, list[AnyArray]]:
     """Check the arrays of a call: one for each input, or a single list or tuple of them.
 
-    Returns
-    -------
-    Signature
-        The signature that they are inputs of, which may be a batch without a plan.
-    list of array
-
-    Raises
-    ------
-    UsageError
-        Their number, or the dtype or shape of one, is not the model's.
+    The signature that they are inputs of, which may be a batch without a plan. Raises UsageError:
+    their number, or the dtype or shape of one, is not the model's.
     """
     specs = signatures.all[0].inputs
     one = values[0] if len(values) == 1 else None
     arrays = one if isinstance(one, list | tuple) else values
     if len(arrays) != len(specs):
+        hint = "; results are written into the arrays of out=" if len(values) > len(specs) else ""
         raise UsageError(
             f"the model takes {plural(len(specs), 'input')}, got {len(arrays)}: "
-            f"call {call_text(specs)}{_out_hint(specs, values)}"
+            f"call {call_text(specs)}{hint}"
         )
     return _checked(signatures, arrays)
 
@@ -58,23 +51,10 @@ def call_text(specs: Sequence[TensorSpec]) -> str:
     return f"m({', '.join(names[:_SHOWN])}{dots}), where {', '.join(kinds[:_SHOWN])}{more}"
 
 
-def _out_hint(specs: Sequence[TensorSpec], values: Sequence[Any]) -> str:
-    """Return a hint for too many inputs: one may be an array for results."""
-    return "; results are written into the arrays of out=" if len(values) > len(specs) else ""
-
-
 def check_named(
     signatures: SignatureSet, values: Mapping[str, Any]
 ) -> tuple[Signature, list[AnyArray]]:
-    """Check arrays given by input name, and return them in graph order, as `check_positional`.
-
-    Raises
-    ------
-    UsageError
-        A name is unknown or missing, or a dtype or shape is not the model's.
-    ArgumentTypeError
-        ``values`` is no mapping.
-    """
+    """Check arrays given by input name, and return them in graph order, as `check_positional`."""
     specs = signatures.all[0].inputs
     if not isinstance(values, Mapping):
         raise ArgumentTypeError(
@@ -91,7 +71,7 @@ def _checked(signatures: SignatureSet, values: Sequence[Any]) -> tuple[Signature
         return signatures.all[0], [
             check_input(spec, value) for spec, value in zip(specs, values, strict=True)
         ]
-    arrays = [_array_of(spec, value) for spec, value in zip(specs, values, strict=True)]
+    arrays = [_as_array(spec, value) for spec, value in zip(specs, values, strict=True)]
     for spec, array in zip(specs, arrays, strict=True):
         _check_dtype(spec, array.dtype)
     return signatures.of(arrays), arrays
@@ -100,18 +80,7 @@ def _checked(signatures: SignatureSet, values: Sequence[Any]) -> tuple[Signature
 def check_names(
     specs: Sequence[TensorSpec], values: Mapping[str, Any], kind: str, where: str = ""
 ) -> None:
-    """Check that ``values`` has a value for each specification, and no other.
-
-    Parameters
-    ----------
-    kind, where : str
-        The kind of tensor (``input`` or ``output``), and the beginning of messages.
-
-    Raises
-    ------
-    UsageError
-        A name is unknown or missing.
-    """
+    """Check that ``values`` has a value for each specification, and no other."""
     names = [spec.name for spec in specs]
     for name in values:
         if name not in names:
@@ -129,31 +98,17 @@ def check_input(spec: TensorSpec, value: Any) -> AnyArray:
     Nothing is cast: a wrong dtype is more often a forgotten normalisation than intended. Arrays of
     other libraries (DLPack) and buffers are not copied.
 
-    Raises
-    ------
-    UsageError
-        The shape or dtype is not the input's.
-    ArgumentTypeError
-        ``value`` is not an array.
+    Raises ArgumentTypeError: ``value`` is not an array.
     """
-    array = _array_of(spec, value)
+    array = _as_array(spec, value)
     check_kind(spec, array.dtype, array.shape)
     return array
-
-
-def _array_of(spec: TensorSpec, value: Any) -> AnyArray:
-    return value if isinstance(value, np.ndarray) else _as_array(spec, value)
 
 
 def check_kind(spec: TensorSpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     """Check the dtype (in any byte order) and the shape of an array for an input.
 
     bfloat16 may be passed as uint16 with the same bits.
-
-    Raises
-    ------
-    UsageError
-        The dtype or shape is not the input's.
     """
     _check_dtype(spec, dtype)
     if shape != spec.shape:
@@ -179,6 +134,8 @@ def _check_dtype(spec: TensorSpec, dtype: np.dtype[Any]) -> None:
 
 def _as_array(spec: TensorSpec, value: Any) -> AnyArray:
     """Return an object as a numpy array, without a copy if it exports DLPack or a buffer."""
+    if isinstance(value, np.ndarray):
+        return value
     try:
         if not hasattr(value, "__dlpack__"):
             return np.asarray(value)
@@ -209,3 +166,41 @@ def _shape_hint(expected: tuple[int, ...], given: tuple[int, ...]) -> str:
     if (1, *given) == expected:
         return ": the batch axis is missing, pass x[None]"
     return ""
+
+
+def check_positional_out(specs: Sequence[TensorSpec], out: Any) -> list[AnyArray]:
+    """Check one array, or a list or tuple of arrays in graph order."""
+    sequence = list(out) if isinstance(out, list | tuple) else [out]
+    if len(sequence) != len(specs):
+        names = ", ".join(spec.name for spec in specs)
+        raise UsageError(
+            f"the model has {plural(len(specs), 'output')} ({names}), out= has "
+            f"{plural(len(sequence), 'array')}: pass one for each, in this order"
+        )
+    return [check_output(spec, array) for spec, array in zip(specs, sequence, strict=True)]
+
+
+def check_named_out(specs: Sequence[TensorSpec], out: Mapping[str, Any]) -> list[AnyArray]:
+    """Check arrays given by output name, and return them in graph order."""
+    if not isinstance(out, Mapping):
+        raise ArgumentTypeError("out= must be a mapping from the name of each output to an array")
+    check_names(specs, out, "output", "out=: ")
+    return [check_output(spec, out[spec.name]) for spec in specs]
+
+
+def check_output(spec: TensorSpec, array: Any) -> AnyArray:
+    """Return ``array`` if it can take an output; it may have any strides, alignment, byte order."""
+    if not isinstance(array, np.ndarray):
+        raise ArgumentTypeError(
+            f"out= for '{spec.name}' must be a numpy array, got {type(array).__name__}: "
+            "pass a view of it, as np.asarray(x) or np.from_dlpack(x) make"
+        )
+    if not holds(array.dtype, spec.dtype) or array.shape != spec.shape:
+        bound = " (its largest)" if spec.bounded else ""
+        raise UsageError(
+            f"out= for '{spec.name}': expected {describe(spec.dtype, spec.shape)}{bound}, got "
+            f"{describe(str(array.dtype), array.shape)}"
+        )
+    if not array.flags.writeable:
+        raise UsageError(f"out= for '{spec.name}' is read-only: pass a writeable array")
+    return array
