@@ -11,7 +11,7 @@ from neocpu.frontend.expansions import einsum, formulas, plain_forms, windows
 from neocpu.frontend.expansions.plain_forms import drop_empty
 from neocpu.frontend.expansions.writer import Graph, Writer, prefixed, refusal
 from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
-from neocpu.frontend.onnx_graph.onnx_tools import inline_functions
+from neocpu.frontend.onnx_graph.weightless_model import inline_functions
 from neocpu.frontend.opsets.opset_raising import IR_VERSION, named
 from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.source import first_line
