@@ -220,30 +220,14 @@ def command(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CompileReport:
-    """The file that was written, its parts, and the time and memory of compiling it.
+    """The file that was written, its parts, and the time and memory of compiling it."""
 
-    Attributes
-    ----------
-    artifact : Path
-        The file.
-    size : int
-        Bytes of the file.
-    parts : tuple of CompiledPart
-        Its parts, which have names if it is for several CPUs.
-    database : str or None
-        The database with the measurements; None if tuning was not requested.
-    seconds : float
-        Time of the whole compilation.
-    peak_bytes : int
-        Peak of memory.
-    """
-
-    artifact: Path
-    size: int
-    parts: tuple[CompiledPart, ...]
-    database: str | None
-    seconds: float
-    peak_bytes: int
+    artifact: Path  # the file
+    size: int  # bytes of the file
+    parts: tuple[CompiledPart, ...]  # its parts, which have names if it is for several CPUs
+    database: str | None  # the database with the measurements; None if tuning was not requested
+    seconds: float  # time of the whole compilation
+    peak_bytes: int  # peak of memory
 
     def to_json(self) -> JsonObject:
         """Return the JSON form."""

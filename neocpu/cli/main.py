@@ -77,10 +77,7 @@ def cli() -> None:
 def main(arguments: Sequence[str], end: OrderlyEnd | None = None) -> int:
     """Run one command line and return its exit code.
 
-    Parameters
-    ----------
-    end : OrderlyEnd, optional
-        Handler that knows the signal of an interruption.
+    end: handler that knows the signal of an interruption.
     """
     # Found before the options are parsed, because that may fail.
     terminal = Terminal(json="--json" in itertools.takewhile("--".__ne__, arguments))

@@ -192,10 +192,7 @@ def _write_page(
 def _require_explicit(*names: str) -> None:
     """Check that options are given explicitly: their defaults are for this machine, not a fleet.
 
-    Raises
-    ------
-    UsageError
-        An option has its default value.
+    Raises UsageError: an option has its default value.
     """
     context = click.get_current_context()
     for name in names:

@@ -14,28 +14,14 @@ Inputs: TypeAlias = Mapping[str, AnyArray]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A loaded model, bound to its inputs.
+    """A loaded model, bound to its inputs."""
 
-    Attributes
-    ----------
-    version : str
-        The version of the engine.
-    run : callable
-        Runs once and returns the outputs in graph order. They are valid until the next run.
-    outputs : tuple of str
-        Names of the outputs.
-    computes_in : str
-        ``bf16`` or ``f32`` if bfloat16 was requested; else empty.
-    streams : int
-        The number of simultaneous runs of `run_many`.
-    run_many : callable or None
-        Makes at least so many runs on all streams jointly, and returns their number. None if runs
-        follow one another.
-    """
-
-    version: str
+    version: str  # the version of the engine
+    # Runs once and returns the outputs in graph order. They are valid until the next run.
     run: Callable[[], Sequence[AnyArray]]
-    outputs: tuple[str, ...] = ()
-    computes_in: str = ""
-    streams: int = 1
+    outputs: tuple[str, ...] = ()  # names of the outputs
+    computes_in: str = ""  # ``bf16`` or ``f32`` if bfloat16 was requested; else empty
+    streams: int = 1  # the number of simultaneous runs of `run_many`
+    # Makes at least so many runs on all streams jointly, and returns their number. None if runs
+    # follow one another.
     run_many: Callable[[int], int] | None = None

@@ -32,35 +32,19 @@ CALIBRATION_SAMPLES: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredModel:
-    """A compiled model under test.
+    """A compiled model under test."""
 
-    Attributes
-    ----------
-    header : ArtifactHeader
-        The header of the artifact: name, target, inputs.
-    artifact : Path
-    model : Path or None
-        The ONNX model with static shapes, if it is known.
-    compilation : Compilation or None
-        The time and memory of compiling; None if it was compiled before.
-    in_float : Path or None
-        The artifact of the float32 model, if the model is measured in fewer bits.
-    forms : tuple of Contender
-        Peers that run other forms of the model, if it was quantised.
-    in_bfloat16 : bool
-        Whether engines compute in bfloat16 where they can.
-    number : int
-        The number of the header's shapes in a set of shapes.
-    """
-
-    header: ArtifactHeader
+    header: ArtifactHeader  # the header of the artifact: name, target, inputs
     artifact: Path
-    model: Path | None
+    model: Path | None  # the ONNX model with static shapes, if it is known
+    # The time and memory of compiling; None if it was compiled before.
     compilation: Compilation | None = None
+    # The artifact of the float32 model, if the model is measured in fewer bits.
     in_float: Path | None = None
+    # Peers that run other forms of the model, if it was quantised.
     forms: tuple[Contender, ...] = ()
-    in_bfloat16: bool = False
-    number: int = 0
+    in_bfloat16: bool = False  # whether engines compute in bfloat16 where they can
+    number: int = 0  # the number of the header's shapes in a set of shapes
 
     @property
     def is_quantised(self) -> bool:
@@ -78,10 +62,7 @@ class MeasuredModel:
     def contenders(self, peers: Sequence[str]) -> tuple[Contender, ...]:
         """Return neocpu and its peers, ready to be measured against each other.
 
-        Raises
-        ------
-        UsageError
-            There are peers and no model to give them.
+        Raises UsageError: there are peers and no model to give them.
         """
         own = [Contender(OWN, "neocpu", self.artifact)]
         if self.in_float is not None:
@@ -96,10 +77,7 @@ class MeasuredModel:
     def require_model(self) -> Path:
         """Return the ONNX model.
 
-        Raises
-        ------
-        UsageError
-            The model is not known.
+        Raises UsageError: the model is not known.
         """
         if self.model is None:
             raise UsageError(
@@ -129,10 +107,7 @@ def find_model(
 ) -> MeasuredModel:
     """Open ``model`` if it is an artifact, compiled from ``source``; else compile it.
 
-    Raises
-    ------
-    NeoCPUError
-        An error of `open_artifact` or `compile_model`.
+    Raises NeoCPUError: an error of `open_artifact` or `compile_model`.
     """
     if not names_artifact(model):
         return compile_model(
@@ -158,22 +133,12 @@ def open_artifact(
 ) -> MeasuredModel:
     """Return an artifact that was compiled before.
 
-    Parameters
-    ----------
-    artifact : Path
-    model : str, optional
-        The ``.onnx`` file or built-in name it was compiled from.
-    folder : Path
-        A folder for temporary files.
-    asked : InputShapes
-        The shapes to measure of a set; by default its first ones.
-
-    Raises
-    ------
-    ArtifactError, TargetError
-        The artifact is damaged or not for this machine.
-    ModelError, UsageError
-        The model cannot be read or has other inputs, or the set does not have the shapes.
+    model: the ``.onnx`` file or built-in name it was compiled from.
+    folder: a folder for temporary files.
+    asked: the shapes to measure of a set; by default its first ones.
+    Raises ArtifactError or TargetError: the artifact is damaged or not for this machine.
+    Raises ModelError or UsageError: the model cannot be read or has other inputs, or the set does
+    not have the shapes.
     """
     with load(artifact, 1, verify=False) as module:  # `load` refuses artifacts of other machines
         every = module.metadata
@@ -211,17 +176,9 @@ def compile_model(
     then run the quantised model, and ``peers`` their own forms of it too. With a limit on errors,
     the model is compiled within that limit, and peers run it unchanged.
 
-    Parameters
-    ----------
-    model : str
-        An ``.onnx`` file or a built-in name.
-    folder : Path
-        A folder for the artifact and for temporary files.
-
-    Raises
-    ------
-    NeoCPUError
-        An error of `neocpu.compile`.
+    model: an ``.onnx`` file or a built-in name.
+    folder: a folder for the artifact and for temporary files.
+    Raises NeoCPUError: an error of `neocpu.compile`.
     """
     source = onnx_file(model, shapes, folder)
     artifact = folder / "module.so"
@@ -270,10 +227,7 @@ def compile_model(
 def onnx_file(model: str, shapes: InputShapes, folder: Path) -> Path:
     """Return a file of ``model`` with static shapes, made in ``folder`` if there is none.
 
-    Raises
-    ------
-    ModelError, UsageError
-        The model cannot be read or ``shapes`` does not fit it.
+    Raises ModelError or UsageError: the model cannot be read or ``shapes`` does not fit it.
     """
     if models.is_name(model):
         path = folder / f"{model}.onnx"

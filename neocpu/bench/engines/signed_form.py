@@ -15,10 +15,7 @@ def with_signed_maps(model: onnx.ModelProto) -> onnx.ModelProto | None:
 
     Each value and each zero point is less by 128, so that all stand for the same numbers as before.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        Real at its ends: what it reads and returns stays as it is.
+    model: real at its ends: what it reads and returns stays as it is.
     """
     signed = onnx.ModelProto()
     signed.CopyFrom(model)

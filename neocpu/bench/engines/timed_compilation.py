@@ -28,20 +28,11 @@ class CompilationCrash(NeoCPUError):
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """The time and memory of compiling a model.
+    """The time and memory of compiling a model."""
 
-    Attributes
-    ----------
-    seconds : float
-        The time of the whole command, from reading the model to writing the artifact.
-    peak_bytes : int
-        Peak memory of the compiling process, in bytes.
-    model_bytes, artifact_bytes : int
-        Sizes of the ONNX file and of the artifact.
-    """
-
-    seconds: float
-    peak_bytes: int
+    seconds: float  # the time of the whole command, from reading the model to writing the artifact
+    peak_bytes: int  # peak memory of the compiling process, in bytes
+    # Sizes of the ONNX file and of the artifact.
     model_bytes: int
     artifact_bytes: int
 
@@ -66,10 +57,7 @@ def compile_in_child(
     A separate process keeps this one small, because later measurements would share its memory and
     threads. It also makes the peak that of a single compilation.
 
-    Raises
-    ------
-    NeoCPUError
-        The command failed; the error has the same class and the same words.
+    Raises NeoCPUError: the command failed; the error has the same class and the same words.
     """
     command = [
         *_PROGRAM,

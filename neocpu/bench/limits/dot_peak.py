@@ -49,26 +49,15 @@ TIMEOUT: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class DotSequence:
-    """A sequence of instructions that adds products of 8-bit integers to sums.
+    """A sequence of instructions that adds products of 8-bit integers to sums."""
 
-    Attributes
-    ----------
-    numerics : Numerics
-        Element types, and the range of weights.
-    groups : int
-        Groups of products that are first added up in 16 bits; 1 for a single instruction.
-    """
-
-    numerics: Numerics
-    groups: int
+    numerics: Numerics  # element types, and the range of weights
+    groups: int  # groups of products that are first added up in 16 bits; 1 for a single instruction
 
     def unit(self, target: CpuTarget) -> DotUnit:
         """Return the instructions of a CPU.
 
-        Raises
-        ------
-        UnsupportedError
-            The CPU has none.
+        Raises UnsupportedError: the CPU has none.
         """
         return target.dot_unit(self.numerics).adding(self.groups)
 
@@ -98,15 +87,8 @@ def measure_dot_peaks(
 ) -> dict[DotSequence, float]:
     """Measure sequences in a separate process, whose threads end with it.
 
-    Returns
-    -------
-    dict of DotSequence to float
-        Multiply-accumulates per second of all threads.
-
-    Raises
-    ------
-    TargetError
-        The measuring process fails.
+    Returns: Multiply-accumulates per second of all threads.
+    Raises TargetError: the measuring process fails.
     """
     if not sequences:
         return {}

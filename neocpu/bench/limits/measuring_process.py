@@ -26,17 +26,10 @@ def measure_in_process(
 ) -> Any:
     """Run ``python -m module arguments`` and return the JSON of its last line.
 
-    Parameters
-    ----------
-    doing, cannot : str
-        Beginnings of messages, such as ``profiling net.so`` and ``cannot profile net.so``.
-    timeout : float
-        The most seconds that the process may take.
-
-    Raises
-    ------
-    error
-        The process takes longer, or fails.
+    doing, cannot: beginnings of messages, such as ``profiling net.so`` and ``cannot profile
+        net.so``.
+    timeout: the most seconds that the process may take.
+    Raises error: the process takes longer, or fails.
     """
     command = module_command(module, *arguments)
     try:

@@ -38,23 +38,13 @@ READ_VECTORS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class MachinePeak:
-    """The best rates that a number of threads reached jointly.
-
-    Attributes
-    ----------
-    threads : int
-    gflops : float
-        1e9 float32 operations per second in vector multiply-adds, each counted as two.
-    read_gbytes : float
-        1e9 bytes per second read from memory.
-    cache_gbytes : float
-        1e9 bytes per second read from an array a quarter of the last-level cache's size; 0 if that
-        size is unknown.
-    """
+    """The best rates that a number of threads reached jointly."""
 
     threads: int
-    gflops: float
-    read_gbytes: float
+    gflops: float  # 1e9 float32 operations per second in vector multiply-adds, each counted as two
+    read_gbytes: float  # 1e9 bytes per second read from memory
+    # 1e9 bytes per second read from an array a quarter of the last-level cache's size; 0 if that
+    # size is unknown.
     cache_gbytes: float
 
 
@@ -63,17 +53,10 @@ def measure_peak(
 ) -> MachinePeak:
     """Measure the peak of this machine. The best sample counts, because noise only slows down.
 
-    Parameters
-    ----------
-    samples : int
-        The number of samples of each limit.
-    read_bytes : int, optional
-        The size of the array that is read. By default it is far larger than the last-level cache.
-
-    Raises
-    ------
-    TargetError
-        This machine cannot run code for ``target``.
+    samples: the number of samples of each limit.
+    read_bytes: the size of the array that is read. By default it is far larger than the last-level
+        cache.
+    Raises TargetError: this machine cannot run code for ``target``.
     """
     cache = max(caches().values(), default=0)
     size = read_bytes or max(READ_BYTES, READ_CACHES * cache)

@@ -28,28 +28,15 @@ TIMEOUT: Final = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The machine's peaks, measured on a number of threads.
-
-    Attributes
-    ----------
-    threads : int
-    flops : float
-        Float32 operations per second in vector multiply-adds, each counted as two.
-    dram : float
-        Bytes per second read from memory.
-    cache : int
-        Bytes of the last-level cache; 0 if unknown. Data that fit need not be read from memory.
-    cache_read : float
-        Bytes per second read from the last-level cache; 0 if unknown.
-    load : OtherLoad or None
-        Other load during the measurement, which makes the limits look lower than they are.
-    """
+    """The machine's peaks, measured on a number of threads."""
 
     threads: int
-    flops: float
-    dram: float
+    flops: float  # Float32 operations per second in vector multiply-adds, each counted as two
+    dram: float  # bytes per second read from memory
+    # Bytes of the last-level cache; 0 if unknown. Data that fit need not be read from memory.
     cache: int = 0
-    cache_read: float = 0.0
+    cache_read: float = 0.0  # bytes per second read from the last-level cache; 0 if unknown
+    # Other load during the measurement, which makes the limits look lower than they are.
     load: OtherLoad | None = None
 
     @property
@@ -67,10 +54,7 @@ class Limits:
 def measure_limits(threads: int, on_progress: ProgressCallback = silent) -> Limits:
     """Measure this machine in a separate process, whose threads end with it.
 
-    Raises
-    ------
-    TargetError
-        The measuring process fails.
+    Raises TargetError: the measuring process fails.
     """
     on_progress(Progress("measure limits", detail=plural(threads, "thread")))
     before, own = CpuTime.now(), own_cpu_seconds()
@@ -95,19 +79,13 @@ def measure_limits(threads: int, on_progress: ProgressCallback = silent) -> Limi
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The least work of a network.
+    """The least work of a network."""
 
-    Attributes
-    ----------
-    flops : int
-        Operations of its convolutions and matrix products, two per multiply-accumulate, in the
-        direct algorithm. Winograd's has fewer, and can exceed the limit that follows from these.
-    bytes : int
-        Bytes of its weights, inputs and outputs, each moved once. Activations in between may stay
-        in the cache, so any implementation moves at least these.
-    """
-
+    # Operations of its convolutions and matrix products, two per multiply-accumulate, in the direct
+    # algorithm. Winograd's has fewer, and can exceed the limit that follows from these.
     flops: int
+    # Bytes of its weights, inputs and outputs, each moved once. Activations in between may stay in
+    # the cache, so any implementation moves at least these.
     bytes: int
 
 
@@ -123,20 +101,11 @@ def work_of(model: LoadedModel) -> Work:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """A model's measured latency beside the machine's limits.
-
-    Attributes
-    ----------
-    model : str
-    seconds : float
-        Seconds of one inference.
-    flops, bytes : int
-        See `Work`.
-    limits : Limits
-    """
+    """A model's measured latency beside the machine's limits."""
 
     model: str
-    seconds: float
+    seconds: float  # seconds of one inference
+    # See `Work`.
     flops: int
     bytes: int
     limits: Limits

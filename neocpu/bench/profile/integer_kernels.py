@@ -16,29 +16,15 @@ from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntegerKernel:
-    """All convolutions of one shape, by one sequence of instructions.
+    """All convolutions of one shape, by one sequence of instructions."""
 
-    Attributes
-    ----------
-    work : str
-        The convolutions' shapes, in words.
-    sequence : str
-        The instructions that multiply and add.
-    count : int
-    seconds : float
-        The time of all of them, each in its fastest round, as a peak is the best sample too.
-    macs : int
-        Multiply-accumulates of all of them.
-    peak : float
-        Multiply-accumulates per second that the sequence reaches at most.
-    """
-
-    work: str
-    sequence: str
+    work: str  # the convolutions' shapes, in words
+    sequence: str  # the instructions that multiply and add
     count: int
+    # The time of all of them, each in its fastest round, as a peak is the best sample too.
     seconds: float
-    macs: int
-    peak: float
+    macs: int  # Multiply-accumulates of all of them
+    peak: float  # Multiply-accumulates per second that the sequence reaches at most
 
     @property
     def share(self) -> float:
@@ -55,15 +41,8 @@ def integer_kernels(
 ) -> tuple[IntegerKernel, ...]:
     """Measure the peaks of the instructions of a profile's 8-bit convolutions, if it has any.
 
-    Parameters
-    ----------
-    target : str
-        The CPU that the network was compiled for.
-
-    Raises
-    ------
-    TargetError
-        The peaks cannot be measured.
+    target: the CPU that the network was compiled for.
+    Raises TargetError: the peaks cannot be measured.
     """
     groups: dict[tuple[str, str], list[Operator]] = defaultdict(list)
     cpu = parse_target(target)

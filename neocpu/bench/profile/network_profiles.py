@@ -19,34 +19,22 @@ from neocpu.plan.profiling.operator_times import ProfileReport, measure_profile
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """The options for compiling models, as in `neocpu.compile`.
-
-    Attributes
-    ----------
-    precision : str or None
-        The precision that models are quantised to first.
-    """
+    """The options for compiling models, as in `neocpu.compile`."""
 
     threads: int
     databases: tuple[Path, ...] = ()
     shapes: InputShapes = NO_SHAPES
-    precision: str | None = None
+    precision: str | None = None  # the precision that models are quantised to first
 
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """The profile of a model.
-
-    Attributes
-    ----------
-    kernels : tuple of IntegerKernel
-        The model's convolutions in 8-bit integers.
-    """
+    """The profile of a model."""
 
     name: str
     target: str
     profile: ProfileReport
-    kernels: tuple[IntegerKernel, ...] = ()
+    kernels: tuple[IntegerKernel, ...] = ()  # the model's convolutions in 8-bit integers
 
     def __str__(self) -> str:
         return f"{self.name}: {self.profile.total * 1e3:.2f} ms of operators"
@@ -66,10 +54,7 @@ def measure_profiles(
 ) -> Iterator[ModelProfile | ModelFailure]:
     """Compile each model, or open each artifact, and time its operators.
 
-    Raises
-    ------
-    TargetError
-        The machine's limits cannot be measured.
+    Raises TargetError: the machine's limits cannot be measured.
     """
     limits = measure_limits(request.threads, on_progress)
 

@@ -53,10 +53,7 @@ def _bars(profile: ModelProfile) -> Bars:
 def profile_tables(where: str, report: ProfileReport) -> list[Table]:
     """Return the classes of operators, and the kernels.
 
-    Parameters
-    ----------
-    where : str
-        The model and the number of threads, for the titles.
+    where: the model and the number of threads, for the titles.
     """
     marked = {row.label for row in report.conspicuous}
     kernels = tuple((row.label, row.kind, row.work, *_cells(report, row)) for row in report.kernels)

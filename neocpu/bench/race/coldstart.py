@@ -110,22 +110,11 @@ for call in range(2):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The steps of one process, in seconds.
+    """The steps of one process, in seconds."""
 
-    Attributes
-    ----------
-    interpreter : float
-        The time until Python has started, imported numpy and read the inputs.
-    imports : float
-        The time of importing the engine.
-    load : float
-        The time of loading the model.
-    first_call, second_call : float
-    """
-
-    interpreter: float
-    imports: float
-    load: float
+    interpreter: float  # the time until Python has started, imported numpy and read the inputs
+    imports: float  # the time of importing the engine
+    load: float  # the time of loading the model
     first_call: float
     second_call: float
 
@@ -137,23 +126,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class ColdStartResult:
-    """The starts of one contender.
-
-    Attributes
-    ----------
-    label : str
-    starts : tuple of Start
-        The steps of each round.
-    peak_bytes : int
-        Peak memory of the process, as the median over the rounds.
-    idle_seconds : float
-        CPU time of all its threads in the second after a call.
-    """
+    """The starts of one contender."""
 
     label: str
-    starts: tuple[Start, ...]
-    peak_bytes: int
-    idle_seconds: float
+    starts: tuple[Start, ...]  # the steps of each round
+    peak_bytes: int  # peak memory of the process, as the median over the rounds
+    idle_seconds: float  # CPU time of all its threads in the second after a call
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -214,14 +192,10 @@ def measure_cold_start(
 ) -> ColdStartReport:
     """Start every contender's process in turn, ``rounds`` times, files already in the page cache.
 
-    Parameters
-    ----------
-    contenders : sequence of Contender
-        Contenders with different labels.
-    inputs : mapping of str to array
-        The inputs in graph order.
-    workspace : Path, optional
-        The folder of models converted for a peer: see `neocpu.bench.engines.contenders.converted`.
+    contenders: contenders with different labels.
+    inputs: the inputs in graph order.
+    workspace: the folder of models converted for a peer: see
+        `neocpu.bench.engines.contenders.converted`.
     """
     samples: dict[str, list[_Sample]] = {c.label: [] for c in contenders}
     failures: dict[str, Failure] = {}

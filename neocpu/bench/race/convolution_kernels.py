@@ -25,36 +25,21 @@ ROUNDS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class KernelCase:
-    """A convolution and the best known way to compute it.
-
-    Attributes
-    ----------
-    count : int
-        The number of times that the network has it.
-    source : str
-        ``measured`` if a tuning database knows the scheme, else ``estimated``.
-    """
+    """A convolution and the best known way to compute it."""
 
     workload: Conv2dWorkload
-    count: int
+    count: int  # the number of times that the network has it
     scheme: Scheme
-    source: str
+    source: str  # ``measured`` if a tuning database knows the scheme, else ``estimated``
 
 
 @dataclass(frozen=True, slots=True)
 class KernelResult:
-    """The speed of one kernel.
-
-    Attributes
-    ----------
-    seconds : float
-        The time of the fastest sample, with the weights in the cache if they fit.
-    share : float
-        The share of the machine's FMA peak, counting the operations of direct convolution.
-    """
+    """The speed of one kernel."""
 
     case: KernelCase
-    seconds: float
+    seconds: float  # the time of the fastest sample, with the weights in the cache if they fit
+    # The share of the machine's FMA peak, counting the operations of direct convolution.
     share: float
 
     @property
@@ -108,10 +93,7 @@ def best_cases(
 ) -> tuple[KernelCase, ...]:
     """Return each distinct workload with its best scheme: measured if possible, else estimated.
 
-    Raises
-    ------
-    UnsupportedError
-        No template computes a workload.
+    Raises UnsupportedError: no template computes a workload.
     """
     cases = []
     for workload, count in Counter(workloads).items():
@@ -138,15 +120,8 @@ def measure_kernels(
 
     The best sample counts, for kernels and peak alike, because other programs only slow down.
 
-    Parameters
-    ----------
-    cases : sequence of KernelCase
-        The cases, at least one.
-
-    Raises
-    ------
-    TargetError
-        This machine cannot run code for ``target``.
+    cases: the cases, at least one.
+    Raises TargetError: this machine cannot run code for ``target``.
     """
     assert cases
     with KernelRunner(target, threads) as runner:

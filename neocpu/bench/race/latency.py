@@ -31,32 +31,18 @@ Start = Callable[[Contender, int | None, Path], ContenderProcess]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyOptions:
-    """The extent of a measurement.
+    """The extent of a measurement."""
 
-    Attributes
-    ----------
-    rounds : int
-        The number of rounds. Every contender runs once in each, in an order drawn anew.
-    round_seconds : float
-        The intended time of the slowest contender's part of a round.
-    warmup_seconds : float
-        The time that every contender runs before the first round.
-    seed : int
-        The seed of the orders and of the confidence intervals.
-    row_groups : tuple of tuple of int
-        Outputs that describe the same detections, by position: see `agreement.paired_rows`.
-    tolerance : float
-        Norm-wise difference from the reference above which a contender computes something else.
-    defaults : bool
-        Whether every engine has its own defaults, its number of threads included.
-    """
-
+    # The number of rounds. Every contender runs once in each, in an order drawn anew.
     rounds: int = 12
-    round_seconds: float = 0.25
-    warmup_seconds: float = 0.5
-    seed: int = 0
+    round_seconds: float = 0.25  # the intended time of the slowest contender's part of a round
+    warmup_seconds: float = 0.5  # the time that every contender runs before the first round
+    seed: int = 0  # the seed of the orders and of the confidence intervals
+    # Outputs that describe the same detections, by position: see `agreement.paired_rows`.
     row_groups: tuple[tuple[int, ...], ...] = ()
+    # Norm-wise difference from the reference above which a contender computes something else.
     tolerance: float = MAX_RELATIVE_ERROR
+    # Whether every engine has its own defaults, its number of threads included.
     defaults: bool = False
 
 
@@ -74,23 +60,14 @@ def measure_latency(
 ) -> LatencyReport:
     """Run contenders in interleaved rounds. One that fails is reported, and the others go on.
 
-    Parameters
-    ----------
-    contenders : sequence of Contender
-        Contenders with different labels.
-    inputs : mapping of str to array
-        The inputs, the same for all contenders.
-    threads : int
-        The threads of each contender.
-    reference : str, optional
-        The label of the contender whose outputs count as right. By default, or if it fails, it is
-        the first one. If it differs from at least two others that agree, their outputs count.
-    workspace : Path, optional
-        The folder of models converted for a peer, where later measurements find them.
-    start : callable
-        Starts a contender's process.
-    cpu_time : callable
-        Reads the machine's counters.
+    contenders: contenders with different labels.
+    inputs: the inputs, the same for all contenders.
+    threads: the threads of each contender.
+    reference: the label of the contender whose outputs count as right. By default, or if it fails,
+        it is the first one. If it differs from at least two others that agree, their outputs count.
+    workspace: the folder of models converted for a peer, where later measurements find them.
+    start: starts a contender's process.
+    cpu_time: reads the machine's counters.
     """
     assert len({contender.label for contender in contenders}) == len(contenders)
     race = _Race(threads, options, start, on_progress)

@@ -21,37 +21,20 @@ from neocpu.foundation.units import json_number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyResult:
-    """The result of one contender.
+    """The result of one contender."""
 
-    Attributes
-    ----------
-    label, version : str
-        The contender and its engine's version.
-    rounds : tuple of tuple of float
-        Seconds of every run, by round.
-    load_seconds : float
-        Seconds of importing the engine and loading the model.
-    error : float
-        Norm-wise relative difference of its outputs from the reference's; 0 for that one.
-    peak_rss : int
-        Peak memory of its process, in bytes.
-    mismatch : str
-        The outputs that cannot be compared, such as ``boxes (153, 4) vs (152, 4)``; else empty.
-    tolerance : float
-        See `LatencyOptions`.
-    computes_in : str
-        See `Session`.
-    """
-
+    # The contender and its engine's version.
     label: str
     version: str
-    rounds: Rounds
-    load_seconds: float
+    rounds: Rounds  # seconds of every run, by round
+    load_seconds: float  # seconds of importing the engine and loading the model
+    # Norm-wise relative difference of its outputs from the reference's; 0 for that one.
     error: float
-    peak_rss: int = 0
+    peak_rss: int = 0  # peak memory of its process, in bytes
+    # The outputs that cannot be compared, such as ``boxes (153, 4) vs (152, 4)``; else empty.
     mismatch: str = ""
-    tolerance: float = MAX_RELATIVE_ERROR
-    computes_in: str = ""
+    tolerance: float = MAX_RELATIVE_ERROR  # see `LatencyOptions`
+    computes_in: str = ""  # see `Session`
 
     def percentile(self, percent: float) -> float:
         """Return a percentile of all runs, in seconds."""
@@ -90,36 +73,17 @@ class LatencyResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyReport:
-    """All contenders of one benchmark.
+    """All contenders of one benchmark."""
 
-    Attributes
-    ----------
-    threads : int
-        The threads of each contender.
-    results : tuple of LatencyResult
-        The contenders that finished, in the given order.
-    failures : tuple of Failure
-        The contenders that failed.
-    reference : str or None
-        The contender whose outputs count as right.
-    seed : int
-        The seed of the confidence intervals.
-    overruled : str or None
-        The reference whose outputs do not count, because all others agree on different ones.
-    load : OtherLoad or None
-        The load of other programs during the measurement.
-    defaults : bool
-        Whether engines had their own defaults instead of ``threads``.
-    """
-
-    threads: int
-    results: tuple[LatencyResult, ...]
-    failures: tuple[Failure, ...]
-    reference: str | None
-    seed: int = 0
+    threads: int  # the threads of each contender
+    results: tuple[LatencyResult, ...]  # the contenders that finished, in the given order
+    failures: tuple[Failure, ...]  # the contenders that failed
+    reference: str | None  # the contender whose outputs count as right
+    seed: int = 0  # the seed of the confidence intervals
+    # The reference whose outputs do not count, because all others agree on different ones.
     overruled: str | None = None
-    load: OtherLoad | None = None
-    defaults: bool = False
+    load: OtherLoad | None = None  # the load of other programs during the measurement
+    defaults: bool = False  # whether engines had their own defaults instead of ``threads``
 
     def find(self, label: str) -> LatencyResult | None:
         """Return a contender's result; None if it failed or never ran."""

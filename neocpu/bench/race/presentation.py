@@ -35,10 +35,7 @@ COMPARISON: Final = (
 def present(report: SuiteReport, run: Run, *, detailed: bool) -> Presentation:
     """Return the presentation of models' reports.
 
-    Parameters
-    ----------
-    detailed : bool
-        Whether the printed tables of several models include the details.
+    detailed: whether the printed tables of several models include the details.
     """
     results = tuple(suite_tables.tables(report, run.peers))
     details = tuple(suite_tables.details(report.models))

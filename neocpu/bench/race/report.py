@@ -20,26 +20,15 @@ from neocpu.plan.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The compiler's plan of a model, in figures.
+    """The compiler's plan of a model, in figures."""
 
-    Attributes
-    ----------
-    predicted : float
-        Seconds of one run.
-    gap : float
-        The largest possible excess of the plan's cost over the best one's, relative to its cost.
-    search_seconds : float
-    integer_layers : int or None
-        The number of layers in integers, if the model was compiled with calibration data.
-    skippable : float
-        Predicted seconds of operators that data may skip.
-    """
-
-    predicted: float
+    predicted: float  # seconds of one run
+    # The largest possible excess of the plan's cost over the best one's, relative to its cost.
     gap: float
     search_seconds: float
+    # The number of layers in integers, if the model was compiled with calibration data.
     integer_layers: int | None = None
-    skippable: float = 0.0
+    skippable: float = 0.0  # predicted seconds of operators that data may skip
 
     @classmethod
     def of(cls, plan: Plan) -> Planned:
@@ -56,21 +45,14 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
-    """The measurements of one model; None for those that were not made.
-
-    Attributes
-    ----------
-    latency : LatencyReport
-        The latency at the largest number of threads.
-    scaling : ScalingReport or None
-        The latencies at all numbers of threads, if there are several.
-    """
+    """The measurements of one model; None for those that were not made."""
 
     name: str
     target: str
-    latency: LatencyReport
+    latency: LatencyReport  # the latency at the largest number of threads
     planned: Planned | None
     compilation: Compilation | None
+    # The latencies at all numbers of threads, if there are several.
     scaling: ScalingReport | None = None
     roofline: Roofline | None = None
     kernels: KernelReport | None = None

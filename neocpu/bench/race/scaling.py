@@ -19,15 +19,9 @@ from neocpu.foundation.units import plural
 
 @dataclass(frozen=True, slots=True)
 class ScalingReport:
-    """The benchmark of one model at several numbers of threads.
+    """The benchmark of one model at several numbers of threads."""
 
-    Attributes
-    ----------
-    reports : mapping of int to LatencyReport
-        A report for each number of threads, ascending.
-    """
-
-    reports: Mapping[int, LatencyReport]
+    reports: Mapping[int, LatencyReport]  # a report for each number of threads, ascending
 
     @property
     def threads(self) -> tuple[int, ...]:
@@ -83,14 +77,11 @@ def measure_scaling(
 ) -> ScalingReport:
     """Measure latency at each number of threads.
 
-    Parameters
-    ----------
-    make_contenders : callable
-        Returns the contenders for a number of threads, for which artifacts are compiled.
-    thread_counts : sequence of int
-        Numbers of threads. Each is measured once, in ascending order.
-    reference, workspace
-        See `neocpu.bench.race.latency.measure_latency`. Models converted for a peer are shared.
+    make_contenders: returns the contenders for a number of threads, for which artifacts are
+        compiled.
+    thread_counts: numbers of threads. Each is measured once, in ascending order.
+    reference, workspace: see `neocpu.bench.race.latency.measure_latency`. Models converted for a
+        peer are shared.
     """
     counts = sorted(set(thread_counts))
     reports = {}

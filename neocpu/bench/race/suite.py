@@ -39,43 +39,23 @@ _log = logging.getLogger("neocpu")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The measurements to make of every model.
+    """The measurements to make of every model."""
 
-    Attributes
-    ----------
-    peers : tuple of str
-        Engines to compare with.
-    threads : tuple of int
-        Thread counts, ascending. All but the scaling is measured at the last one.
-    rounds : int
-        The rounds of each latency measurement.
-    databases : tuple of Path
-        Tuning databases, as `neocpu.compile` takes them.
-    shapes : InputShapes
-    source : str or None
-        The model an artifact was compiled from.
-    kernels, cold_start, roofline : bool
-        Whether each of these is measured besides the latency.
-    precision : str or None
-        ``int8`` or ``auto`` for models that are quantised first, or ``bf16``.
-    defaults : bool
-        Whether every engine has its own defaults.
-    max_error : float or None
-        The largest accepted error of an engine, relative to float32.
-    """
-
-    peers: tuple[str, ...]
+    peers: tuple[str, ...]  # engines to compare with
+    # Thread counts, ascending. All but the scaling is measured at the last one.
     threads: tuple[int, ...]
-    rounds: int
-    databases: tuple[Path, ...] = ()
+    rounds: int  # the rounds of each latency measurement
+    databases: tuple[Path, ...] = ()  # tuning databases, as `neocpu.compile` takes them
     shapes: InputShapes = NO_SHAPES
-    source: str | None = None
+    source: str | None = None  # the model an artifact was compiled from
+    # Whether each of these is measured besides the latency.
     kernels: bool = False
     cold_start: bool = False
     roofline: bool = False
+    # ``int8`` or ``auto`` for models that are quantised first, or ``bf16``.
     precision: str | None = None
-    defaults: bool = False
-    max_error: float | None = None
+    defaults: bool = False  # whether every engine has its own defaults
+    max_error: float | None = None  # the largest accepted error of an engine, relative to float32
 
     @property
     def most_threads(self) -> int:
@@ -91,15 +71,8 @@ def measure_models(
     A model that fails midway yields its failure after a report of what was measured before; so does
     an interruption. The files of a model are deleted before the next one's are made.
 
-    Parameters
-    ----------
-    models : sequence of str
-        ``.onnx`` files, built-in names or artifacts.
-
-    Raises
-    ------
-    TargetError
-        The machine's limits are wanted and cannot be measured.
+    models: ``.onnx`` files, built-in names or artifacts.
+    Raises TargetError: the machine's limits are wanted and cannot be measured.
     """
     limits = None
     if request.roofline:

@@ -50,56 +50,29 @@ _SCALES: Final[Mapping[Unit, tuple[float, str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedBars:
-    """Ratios with their intervals: a group of bars for each name, and a bar for each series.
+    """Ratios with their intervals: a group of bars for each name, and a bar for each series."""
 
-    Attributes
-    ----------
-    across : str
-        The title of the axis of ratios, at whose 1 a line stands.
-    names : tuple of str
-    series : mapping of str to tuple of Ratio or None
-        A ratio for each name, by label.
-    written : str
-        The label of the series whose bars say their value.
-    """
-
-    across: str
+    across: str  # the title of the axis of ratios, at whose 1 a line stands
     names: tuple[str, ...]
-    series: Mapping[str, tuple[Ratio | None, ...]]
-    written: str
+    series: Mapping[str, tuple[Ratio | None, ...]]  # a ratio for each name, by label
+    written: str  # the label of the series whose bars say their value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """Panels that one file shows.
+    """Panels that one file shows."""
 
-    Attributes
-    ----------
-    words : str
-        A description of the figure's content.
-    note : str
-        The caption.
-    panels : tuple of Chart, or GroupedBars
-    columns : int
-        The most panels side by side.
-    suffix : str
-        The end of the file's stem, such as ``-scaling``.
-    """
-
-    words: str
-    note: str
+    words: str  # a description of the figure's content
+    note: str  # the caption
     panels: tuple[Chart, ...] | GroupedBars
-    columns: int = 3
-    suffix: str = ""
+    columns: int = 3  # the most panels side by side
+    suffix: str = ""  # the end of the file's stem, such as ``-scaling``
 
 
 def check_suffix(path: Path) -> None:
     """Check that a chart's file name says which format it shall have.
 
-    Raises
-    ------
-    UsageError
-        The suffix is none of the known ones.
+    Raises UsageError: the suffix is none of the known ones.
     """
     kind = path.suffix.lstrip(".").lower()
     if kind not in _METADATA:
@@ -122,10 +95,7 @@ def caption(machine: MachineInfo, threads: Sequence[int]) -> str:
 def draw(figure: Figure, path: Path) -> Path:
     """Draw a figure, and return the file: ``path``, with the figure's suffix.
 
-    Raises
-    ------
-    UsageError, ArtifactError
-        The file cannot be written.
+    Raises UsageError or ArtifactError: the file cannot be written.
     """
     from matplotlib import rc_context
 

@@ -9,27 +9,14 @@ from neocpu.foundation.machine.machine_info import MachineInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The run of a benchmark: its command, machine and options.
+    """The run of a benchmark: its command, machine and options."""
 
-    Attributes
-    ----------
-    command : str
-        The command line.
-    machine : MachineInfo
-    peers : tuple of str
-        Engines that neocpu was compared with.
-    threads : tuple of int
-    rounds : int
-    missing : tuple of str
-        Requested engines that are not installed.
-    """
-
-    command: str
+    command: str  # the command line
     machine: MachineInfo
-    peers: tuple[str, ...]
+    peers: tuple[str, ...]  # engines that neocpu was compared with
     threads: tuple[int, ...]
     rounds: int
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # requested engines that are not installed
 
 
 def facts(run: Run) -> list[tuple[str, str]]:

@@ -41,10 +41,7 @@ def measure_each(
 ) -> Iterator[Report | ModelFailure]:
     """Yield what ``measure`` returns of each model, or that it failed: the others go on.
 
-    Parameters
-    ----------
-    measure : callable
-        Take the number of a model, from 0, and the model.
+    measure: take the number of a model, from 0, and the model.
     """
     for number, model in enumerate(models):
         try:

@@ -15,40 +15,22 @@ from neocpu.plan.result_pages.result_page import result_page
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presentation:
-    """The tables, charts and texts that show a view's results.
+    """The tables, charts and texts that show a view's results."""
 
-    Attributes
-    ----------
-    method : str
-        The method of the measurement: Markdown with emphasis, code and paragraphs.
-    tables : sequence of Table
-        The tables of the terminal and of the page.
-    results, details : sequence of Table
-        The tables of the document.
-    parts : sequence of Part
-        The charts of the page.
-    figures : sequence of Figure
-        The charts that are drawn into files next to the document.
-    undrawn : str
-        The reason that there are no figures, if the view usually has some.
-    """
-
-    method: str
-    tables: tuple[Table, ...]
+    method: str  # the method of the measurement: Markdown with emphasis, code and paragraphs
+    tables: tuple[Table, ...]  # the tables of the terminal and of the page
+    # The tables of the document.
     results: tuple[Table, ...]
     details: tuple[Table, ...] = ()
-    parts: tuple[Part, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    undrawn: str = ""
+    parts: tuple[Part, ...] = ()  # the charts of the page
+    figures: tuple[Figure, ...] = ()  # the charts that are drawn into files next to the document
+    undrawn: str = ""  # the reason that there are no figures, if the view usually has some
 
 
 def document(title: str, run: Run, shown: Presentation, charts: Mapping[str, str]) -> str:
     """Return the Markdown document, with all that is needed to run it again.
 
-    Parameters
-    ----------
-    charts : mapping of str to str
-        The path of each chart relative to the document, by its description.
+    charts: the path of each chart relative to the document, by its description.
     """
     details = ["## Details", *_markdown(shown.details)] if shown.details else []
     parts = [

@@ -21,17 +21,10 @@ ENOUGH_ROUNDS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A ratio of medians with its confidence interval.
+    """A ratio of medians with its confidence interval."""
 
-    Attributes
-    ----------
-    value : float
-        Median of one contender over median of the other.
-    low, high : float
-        Ends of the `CONFIDENCE` interval.
-    """
-
-    value: float
+    value: float  # median of one contender over median of the other
+    # Ends of the `CONFIDENCE` interval.
     low: float
     high: float
 
@@ -71,14 +64,9 @@ def ratio_of_medians(
     independent; and the same rounds for contenders that ran in the same ones, because what slows
     a round down slows both down.
 
-    Parameters
-    ----------
-    numerator, denominator : tuple of tuple of float
-        Seconds by round; equally many rounds if they are paired.
-    seed : int
-        The seed of the bootstrap.
-    paired : bool
-        Whether both ran in the same rounds.
+    numerator, denominator: seconds by round; equally many rounds if they are paired.
+    seed: the seed of the bootstrap.
+    paired: whether both ran in the same rounds.
     """
     rng = np.random.default_rng(seed)
     drawn = _draw(rng, len(numerator))

@@ -11,24 +11,14 @@ from neocpu.foundation.plain_text import plain
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A titled table with notes below it.
-
-    Attributes
-    ----------
-    header : tuple of str
-        Column titles. All columns but the first have numbers and align to the right.
-    rows : tuple of tuple of str
-    notes : tuple of str
-        Notes of one sentence each.
-    bold : frozenset of pair of int
-        Cells to emphasise: row and column.
-    """
+    """A titled table with notes below it."""
 
     title: str
+    # Column titles. All columns but the first have numbers and align to the right.
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-    bold: frozenset[tuple[int, int]] = frozenset()
+    notes: tuple[str, ...] = ()  # notes of one sentence each
+    bold: frozenset[tuple[int, int]] = frozenset()  # cells to emphasise: row and column
 
     def markdown(self) -> str:
         """Return the table in Markdown, below a heading of the third level."""

@@ -47,18 +47,10 @@ TIMEOUT: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """An artifact's runs.
+    """An artifact's runs."""
 
-    Attributes
-    ----------
-    seconds : float
-        The time of a run as it is, on the number of threads asked for.
-    run : RunTime
-        The parts of the time of a run on one thread.
-    """
-
-    seconds: float
-    run: RunTime
+    seconds: float  # the time of a run as it is, on the number of threads asked for
+    run: RunTime  # the parts of the time of a run on one thread
 
 
 class _KernelTable(Structure):
@@ -81,13 +73,10 @@ def kernel_loops(path: Path) -> dict[str, tuple[int, ...]]:
 def measure(path: Path, rounds: int, threads: int) -> JsonObject:
     """Run an artifact on random inputs, in turns on several threads and, traced, on one thread.
 
-    Returns
-    -------
-    dict
-        ``"seconds"`` of a run on several threads, seconds ``"between"`` the calls on one thread,
-        and the ``"calls"``: the fields of `CallTime`. All are means over the quickest quarter of
-        the runs. All values for one thread come from the same runs, because the quickest times of
-        all parts add up to less than any run.
+    Returns: ``"seconds"`` of a run on several threads, seconds ``"between"`` the calls on one
+        thread, and the ``"calls"``: the fields of `CallTime`. All are means over the quickest
+        quarter of the runs. All values for one thread come from the same runs, because the quickest
+        times of all parts add up to less than any run.
     """
     loops = kernel_loops(path)
     with load(path, 1) as one, load(path, threads) as several:
@@ -201,10 +190,7 @@ def _loops(
 def measure_run(artifact: Path, threads: int, rounds: int = ROUNDS) -> MeasuredRun:
     """Run an artifact in a separate process: see `measure`.
 
-    Raises
-    ------
-    ArtifactError
-        The artifact does not run.
+    Raises ArtifactError: the artifact does not run.
     """
     measured = measure_in_process(
         "neocpu.bench.scaling.loop_times",

@@ -20,18 +20,11 @@ class Request(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The counted requests of clients that wait for each other.
+    """The counted requests of clients that wait for each other."""
 
-    Attributes
-    ----------
-    seconds : tuple of float
-        The time of each request that was sent within the counted time.
-    per_answer : float
-        The inverse of throughput: the counted time over the number of requests in it. A request
-        that lies partly in it counts in part.
-    """
-
-    seconds: tuple[float, ...]
+    seconds: tuple[float, ...]  # the time of each request that was sent within the counted time
+    # The inverse of throughput: the counted time over the number of requests in it. A request that
+    # lies partly in it counts in part.
     per_answer: float
 
 
@@ -41,12 +34,8 @@ def counted(clients: Sequence[Sequence[Request]], stop: float) -> Counted:
     It begins when every client has had an answer, because all first requests come at once. It ends
     when clients stop sending requests. If no request is sent in it, all time counts.
 
-    Parameters
-    ----------
-    clients : sequence
-        The requests of each client.
-    stop : float
-        The time at which clients stop sending requests.
+    clients: the requests of each client.
+    stop: the time at which clients stop sending requests.
     """
     requests = [each for one in clients for each in one]
     if not requests:

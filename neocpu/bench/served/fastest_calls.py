@@ -33,21 +33,11 @@ calls of the latter were faster. The 99th percentile of latencies was 1005 inste
 
 @dataclass(frozen=True, slots=True)
 class CallMode:
-    """A way to call an artifact.
+    """A way to call an artifact."""
 
-    Attributes
-    ----------
-    threads : int
-        The total threads of all streams.
-    streams : int
-        The number of simultaneous calls, which share the threads.
-    rows : int
-        The rows of a call; a request asks for one of them.
-    """
-
-    threads: int
-    streams: int = 1
-    rows: int = 1
+    threads: int  # the total threads of all streams
+    streams: int = 1  # the number of simultaneous calls, which share the threads
+    rows: int = 1  # the rows of a call; a request asks for one of them
 
     @property
     def threads_each(self) -> int:
@@ -74,26 +64,12 @@ def fastest_calls(
 
     The fastest few, and the fastest of each number of streams, are tried again in turns.
 
-    Parameters
-    ----------
-    plans : mapping of int to sequence of TensorSpec
-        Inputs by the rows of a call.
-    threads : int
-        The total threads of all streams.
-    folder : Path
-        A folder for inputs.
-
-    Returns
-    -------
-    CallMode
-        The fastest mode.
-    int
-        Instances for a server: the most streams of a mode that is about as fast.
-
-    Raises
-    ------
-    ContenderError
-        The artifact does not run.
+    plans: inputs by the rows of a call.
+    threads: the total threads of all streams.
+    folder: a folder for inputs.
+    Returns: the fastest mode.
+    Returns: instances for a server: the most streams of a mode that is about as fast.
+    Raises ContenderError: the artifact does not run.
     """
     archives = {rows: folder / f"inputs-{rows}.npz" for rows in plans}
     for rows, archive in archives.items():

@@ -104,10 +104,7 @@ class Client:
 def answer(order: JsonObject) -> JsonObject:
     """Run the clients of one order and return the reply.
 
-    Raises
-    ------
-    OSError
-        A client lost its connection.
+    Raises OSError: a client lost its connection.
     """
     host, port = order["address"]
     with Path(order["request"]).open("rb") as request:

@@ -44,63 +44,37 @@ and a fifth for all else."""
 
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
-    """The measurements to make of every artifact.
+    """The measurements to make of every artifact."""
 
-    Attributes
-    ----------
-    clients : tuple of int
-        The numbers of simultaneous clients, measured one after another.
-    seconds : float
-        The time of the whole measurement.
-    threads : int
-        The threads of direct calls, and of the server's calls.
-    max_batch : int or None
-        The most rows that the server computes jointly. Requests then have one row, and direct calls
-        are made in the fastest way: see `fastest_calls`. If None, requests have all rows, and
-        direct calls are made one by one.
-    max_delay : float
-        Seconds that a request may wait for others, with ``max_batch``.
-    """
-
-    clients: tuple[int, ...]
-    seconds: float
-    threads: int
+    clients: tuple[int, ...]  # the numbers of simultaneous clients, measured one after another
+    seconds: float  # the time of the whole measurement
+    threads: int  # the threads of direct calls, and of the server's calls
+    # The most rows that the server computes jointly. Requests then have one row, and direct calls
+    # are made in the fastest way: see `fastest_calls`. If None, requests have all rows, and direct
+    # calls are made one by one.
     max_batch: int | None = None
-    max_delay: float = 0.002
+    max_delay: float = 0.002  # seconds that a request may wait for others, with ``max_batch``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedResult:
-    """The result of one number of clients.
-
-    Attributes
-    ----------
-    latencies, direct : Rounds
-        Seconds of each counted request (see `counted`) and of each direct call, by round.
-    per_answer : tuple of float
-        Seconds per answered request, by round: the inverse of throughput.
-    wrong : int
-        Number of answers that were no outputs, or not those of direct calls. They must be equal
-        bitwise, unless another plan of a set of batches may have computed them, perhaps in another
-        precision.
-    requests : int
-        The number of requests that have as many rows as a direct call.
-    client_cpu : float
-        Seconds of CPU that clients took for a request.
-    delay : float or None
-        The longest time that a request waits for others; None if each is computed by itself.
-    calls : int
-        The time in which each instance computes a whole batch, as a multiple of ``direct``.
-    """
+    """The result of one number of clients."""
 
     clients: int
+    # Seconds of each counted request (see `counted`) and of each direct call, by round.
     latencies: Rounds
     direct: Rounds
+    # Seconds per answered request, by round: the inverse of throughput.
     per_answer: tuple[float, ...]
+    # Number of answers that were no outputs, or not those of direct calls. They must be equal
+    # bitwise, unless another plan of a set of batches may have computed them, perhaps in another
+    # precision.
     wrong: int
-    requests: int = 1
-    client_cpu: float = 0.0
+    requests: int = 1  # the number of requests that have as many rows as a direct call
+    client_cpu: float = 0.0  # seconds of CPU that clients took for a request
+    # The longest time that a request waits for others; None if each is computed by itself.
     delay: float | None = None
+    # The time in which each instance computes a whole batch, as a multiple of ``direct``.
     calls: int = 1
 
     @property
@@ -160,22 +134,12 @@ class ServedResult:
 
 @dataclass(frozen=True, slots=True)
 class ServedReport:
-    """The results of one artifact.
-
-    Attributes
-    ----------
-    mode : CallMode
-        The mode of direct calls.
-    instances : int
-        The instances of the server, which share the threads.
-    request_bytes : int
-        Bytes of a request.
-    """
+    """The results of one artifact."""
 
     name: str
-    mode: CallMode
-    instances: int
-    request_bytes: int
+    mode: CallMode  # the mode of direct calls
+    instances: int  # the instances of the server, which share the threads
+    request_bytes: int  # bytes of a request
     results: tuple[ServedResult, ...]
 
     @property

@@ -29,31 +29,15 @@ ROUND_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputRequest:
-    """The measurements to make of every model.
+    """The measurements to make of every model."""
 
-    Attributes
-    ----------
-    peers : tuple of str
-        Engines to compare with.
-    threads : int
-        The total threads of every contender.
-    streams : tuple of int
-        The numbers of simultaneous calls, ascending, up to ``threads``.
-    rounds : int
-    databases : tuple of Path
-        Tuning databases, as `neocpu.compile` takes them.
-    shapes : InputShapes
-    source : str or None
-        The model an artifact was compiled from.
-    """
-
-    peers: tuple[str, ...]
-    threads: int
-    streams: tuple[int, ...]
+    peers: tuple[str, ...]  # engines to compare with
+    threads: int  # the total threads of every contender
+    streams: tuple[int, ...]  # the numbers of simultaneous calls, ascending, up to ``threads``
     rounds: int
-    databases: tuple[Path, ...] = ()
+    databases: tuple[Path, ...] = ()  # tuning databases, as `neocpu.compile` takes them
     shapes: InputShapes = NO_SHAPES
-    source: str | None = None
+    source: str | None = None  # the model an artifact was compiled from
 
 
 def measure_throughputs(

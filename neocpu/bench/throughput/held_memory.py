@@ -20,17 +20,10 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """The memory of a process once every stream was used.
+    """The memory of a process once every stream was used."""
 
-    Attributes
-    ----------
-    streams : int
-        The number of simultaneous calls.
-    rss, pss : int
-        Resident bytes, and the same with shared pages counted in proportion.
-    """
-
-    streams: int
+    streams: int  # the number of simultaneous calls
+    # Resident bytes, and the same with shared pages counted in proportion.
     rss: int
     pss: int
 
@@ -48,14 +41,9 @@ def measure_memory(
     one process exists at a time. A contender that fails is left out; it fails in the race too,
     which reports the reason.
 
-    Parameters
-    ----------
-    threads : int
-        The total threads of each contender.
-    inputs : Path
-        A file that `neocpu.bench.engines.inputs_file.save_inputs` wrote.
-    workspace : Path
-        The folder of converted models.
+    threads: the total threads of each contender.
+    inputs: a file that `neocpu.bench.engines.inputs_file.save_inputs` wrote.
+    workspace: the folder of converted models.
     """
     found = {}
     for number, contender in enumerate(contenders):

@@ -26,24 +26,12 @@ WAYS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """An engine that makes a number of calls at once.
+    """An engine that makes a number of calls at once."""
 
-    Attributes
-    ----------
-    peer : str
-        The engine's name.
-    loader : str
-        One of `neocpu.bench.engines.concurrent_engines.CONCURRENT`.
-    noun : str
-        The name of a stream in this mode, such as ``session``.
-    streams : int
-        The number of simultaneous calls; 0 lets the engine choose.
-    """
-
-    peer: str
-    loader: str
-    noun: str
-    streams: int
+    peer: str  # the engine's name
+    loader: str  # one of `neocpu.bench.engines.concurrent_engines.CONCURRENT`
+    noun: str  # the name of a stream in this mode, such as ``session``
+    streams: int  # the number of simultaneous calls; 0 lets the engine choose
 
     @property
     def way(self) -> str:

@@ -16,21 +16,12 @@ from neocpu.foundation.json_codec import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class ModeResult:
-    """The result of an engine in one of its modes.
-
-    Attributes
-    ----------
-    speed : LatencyResult
-        The latency result, with elapsed seconds per call.
-    memory : ProcessMemory
-    images : int
-        The images of a call.
-    """
+    """The result of an engine in one of its modes."""
 
     mode: Mode
-    speed: LatencyResult
+    speed: LatencyResult  # the latency result, with elapsed seconds per call
     memory: ProcessMemory
-    images: int
+    images: int  # the images of a call
 
     @property
     def per_second(self) -> float:
@@ -56,19 +47,12 @@ class ModeResult:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputReport:
-    """The measurements of one model.
-
-    Attributes
-    ----------
-    race : LatencyReport
-        The race of all modes. Its latencies are elapsed times per call.
-    modes : tuple of ModeResult
-        The modes that finished, in the order of the engines.
-    """
+    """The measurements of one model."""
 
     name: str
+    # The race of all modes. Its latencies are elapsed times per call.
     race: LatencyReport
-    modes: tuple[ModeResult, ...]
+    modes: tuple[ModeResult, ...]  # the modes that finished, in the order of the engines
 
     def best(self, engine: str) -> ModeResult | None:
         """Return the fastest mode of an engine among those with correct outputs."""
@@ -140,14 +124,9 @@ class ThroughputReport:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of all models, by name, where a model has one.
+    """The figures of all models, by name, where a model has one."""
 
-    Attributes
-    ----------
-    ratios, gains, memory : mapping of str to float
-        See `ThroughputReport.ratio`, ``gain`` and ``memory_ratio``.
-    """
-
+    # See `ThroughputReport.ratio`, ``gain`` and ``memory_ratio``.
     ratios: Mapping[str, float]
     gains: Mapping[str, float]
     memory: Mapping[str, float]

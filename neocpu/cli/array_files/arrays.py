@@ -44,11 +44,8 @@ def read_archive(path: Path, specs: Sequence[TensorSpec]) -> dict[str, AnyArray]
 
     No more of an array is unpacked than its input takes.
 
-    Raises
-    ------
-    UsageError
-        The file cannot be read or is not an archive of arrays of the inputs' names, dtypes and
-        shapes.
+    Raises UsageError: the file cannot be read or is not an archive of arrays of the inputs' names,
+    dtypes and shapes.
     """
     with _reading(path), open(path, "rb") as file:
         if file.peek(len(MAGIC)).startswith(MAGIC):
@@ -65,11 +62,8 @@ def read_archive(path: Path, specs: Sequence[TensorSpec]) -> dict[str, AnyArray]
 def read_named(texts: Sequence[str], specs: Sequence[TensorSpec]) -> dict[str, AnyArray]:
     """Read the inputs of repeated ``--input [NAME=]FILE.npy`` options.
 
-    Raises
-    ------
-    UsageError
-        A name is missing, unknown or repeated, or a file cannot be read or is of another dtype or
-        shape.
+    Raises UsageError: a name is missing, unknown or repeated, or a file cannot be read or is of
+    another dtype or shape.
     """
     by_name = {spec.name: spec for spec in specs}
     arrays: dict[str, AnyArray] = {}
@@ -87,10 +81,7 @@ def read_named(texts: Sequence[str], specs: Sequence[TensorSpec]) -> dict[str, A
 def write_archive(path: Path, arrays: Mapping[str, AnyArray]) -> None:
     """Write arrays to an ``.npz`` file: either all of it appears at ``path`` or nothing does.
 
-    Raises
-    ------
-    UsageError, ArtifactError
-        The folder is missing or read-only, or the disk is full.
+    Raises UsageError or ArtifactError: the folder is missing or read-only, or the disk is full.
     """
     # Not np.savez: it takes the names as keyword arguments, and an output may be called "file".
     size = sum(array.nbytes for array in arrays.values())

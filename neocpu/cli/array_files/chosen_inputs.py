@@ -26,10 +26,7 @@ def chosen_inputs(header: ArtifactHeader, shapes: Mapping[str, Given]) -> list[I
 
     In a set of different batches, it may also name any other batch.
 
-    Raises
-    ------
-    UsageError
-        No signature has these shapes, or there is no memory for so large a batch.
+    Raises UsageError: no signature has these shapes, or there is no memory for so large a batch.
     """
     if not shapes:
         return [each.inputs for each in header.each]
@@ -73,17 +70,9 @@ def read_inputs(
 ) -> dict[str, AnyArray]:
     """Read the inputs of the first of ``choices`` that fits the files.
 
-    Parameters
-    ----------
-    archive : Path or None
-        An ``.npz`` file.
-    named : sequence of str
-        ``[NAME=]FILE.npy`` for inputs that are not in the archive.
-
-    Raises
-    ------
-    UsageError
-        The files fit none of the choices.
+    archive: an ``.npz`` file.
+    named: ``[NAME=]FILE.npy`` for inputs that are not in the archive.
+    Raises UsageError: the files fit none of the choices.
     """
     problems: dict[str, UsageError] = {}
     for specs in choices:

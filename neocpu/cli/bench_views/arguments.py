@@ -27,14 +27,9 @@ ARGUMENTS: Final = "neocpu.bench.arguments"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The models that a view measures, and the files of its results.
+    """The models that a view measures, and the files of its results."""
 
-    Attributes
-    ----------
-    models : tuple of str
-        ``.onnx`` files and built-in names, or artifacts, as the view takes them.
-    """
-
+    # ``.onnx`` files and built-in names, or artifacts, as the view takes them.
     models: tuple[str, ...]
     known: Known
     page: Page
@@ -180,10 +175,7 @@ def _check_kinds(names: Sequence[str], suite: str | None, *, artifacts: bool) ->
 def check_source(asked: Asked, source: str | None) -> None:
     """Check that ``--model`` is given with a single artifact.
 
-    Raises
-    ------
-    UsageError
-        It is given with models, or with several artifacts.
+    Raises UsageError: it is given with models, or with several artifacts.
     """
     from neocpu.bench.engines.measured_model import names_artifact
 
@@ -245,10 +237,7 @@ def _command_line() -> str:
 def usable_threads(count: int | None) -> int:
     """Return the number of threads to use: by default all CPUs of this process.
 
-    Raises
-    ------
-    UsageError
-        The process may use fewer CPUs.
+    Raises UsageError: the process may use fewer CPUs.
     """
     from neocpu.foundation.host import usable_cpus
 

@@ -23,28 +23,15 @@ Report = TypeVar("Report")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The files of the results, and the words above them.
+    """The files of the results, and the words above them."""
 
-    Attributes
-    ----------
-    models : str
-        The models in words: ``the paper suite``, or their names.
-    line : str
-        The command line.
-    output, chart : Path or None
-        The document, and a separate chart.
-    html : Path or None
-        A page for a browser.
-    markdown : bool
-        Whether to print tables in Markdown.
-    """
-
-    models: str
-    line: str
+    models: str  # the models in words: ``the paper suite``, or their names
+    line: str  # the command line
+    # The document, and a separate chart.
     output: Path | None
     chart: Path | None
-    html: Path | None
-    markdown: bool
+    html: Path | None  # a page for a browser
+    markdown: bool  # whether to print tables in Markdown
 
     @property
     def beside(self) -> Path | None:
@@ -69,17 +56,10 @@ class Collected(Generic[Report]):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The common options of views.
-
-    Attributes
-    ----------
-    databases : tuple of Path
-        Tuning databases.
-    shapes : InputShapes
-    """
+    """The common options of views."""
 
     threads: int
-    databases: tuple[Path, ...]
+    databases: tuple[Path, ...]  # tuning databases
     shapes: InputShapes
 
 
@@ -135,15 +115,8 @@ def available(terminal: Terminal, peers: Sequence[str]) -> tuple[str, ...]:
 def check_files(page: Page, others: Sequence[str | Path]) -> None:
     """Check that all files can be written, before minutes are spent on measuring.
 
-    Parameters
-    ----------
-    others : sequence of str or Path
-        The files that must not be overwritten: see `refuse_overwriting`.
-
-    Raises
-    ------
-    UsageError, ArtifactError
-        A file cannot be written, or would overwrite another.
+    others: the files that must not be overwritten: see `refuse_overwriting`.
+    Raises UsageError or ArtifactError: a file cannot be written, or would overwrite another.
     """
     if page.output is not None and page.output.suffix != ".md":
         raise UsageError(f"-o {page.output}: the document is Markdown; name a FILE.md")

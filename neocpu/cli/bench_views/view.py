@@ -33,30 +33,15 @@ def report(
 ) -> int:
     """Measure models and show the results.
 
-    Parameters
-    ----------
-    measure : callable
-        A function that yields a report or a `ModelFailure` of each model.
-    present : callable
-        A function that returns the tables and figures to show.
-    title : str
-        The title of the document, and of the page.
-    amend : callable
-        A function that adds the view's own facts to the run.
-    summary : callable
-        A function that returns further entries of the JSON document.
-    wrong : callable
-        A function that returns a message about wrong outputs in the reports, or "".
-
-    Returns
-    -------
-    int
-        The exit code.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        The measurement was interrupted; the results so far have been printed and drawn.
+    measure: a function that yields a report or a `ModelFailure` of each model.
+    present: a function that returns the tables and figures to show.
+    title: the title of the document, and of the page.
+    amend: a function that adds the view's own facts to the run.
+    summary: a function that returns further entries of the JSON document.
+    wrong: a function that returns a message about wrong outputs in the reports, or "".
+    Returns: the exit code.
+    Raises KeyboardInterrupt: the measurement was interrupted; the results so far have been printed
+    and drawn.
     """
     from neocpu.bench.results.document import Run
     from neocpu.bench.results.presentation import page

@@ -119,9 +119,7 @@ def preprocessing(
 ) -> Preprocessing:
     """Return the preprocessing of pictures that the options ask for.
 
-    Raises
-    ------
-    UsageError
+    Raises UsageError.
     """
     from neocpu.quantiser.pictures import Preprocessing
 
@@ -154,10 +152,7 @@ def take(arguments: dict[str, Any]) -> Calibration | None:
 
     Without data, a limit on errors stays among the arguments.
 
-    Raises
-    ------
-    UsageError
-        An option is about calibration data, and there are none.
+    Raises UsageError: an option is about calibration data, and there are none.
     """
     source = arguments.pop("calibrate")
     samples, *given = (arguments.pop(n) for n in ("samples", "fit", "mean", "std", "bgr"))

@@ -13,24 +13,12 @@ Status: TypeAlias = Literal["ok", "warning", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor's report.
+    """One line of the doctor's report."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the thing that was checked.
-    status : str
-        ``ok``, ``warning`` (neocpu works), or ``failed`` (it does not).
-    detail : str
-        Result of the check.
-    fix : str
-        Advice on a warning or a failure.
-    """
-
-    name: str
-    status: Status
-    detail: str
-    fix: str = ""
+    name: str  # name of the thing that was checked
+    status: Status  # ``ok``, ``warning`` (neocpu works), or ``failed`` (it does not)
+    detail: str  # result of the check
+    fix: str = ""  # advice on a warning or a failure
 
 
 Check: TypeAlias = Callable[[], Iterator[Finding]]

@@ -12,12 +12,8 @@ def with_suite(models: Sequence[str], suite: str | None) -> tuple[str, ...]:
 
     Wrong names are reported here, before any work is done.
 
-    Raises
-    ------
-    UsageError
-        There is no network or suite of a name.
-    click.UsageError
-        None is named.
+    Raises UsageError: there is no network or suite of a name.
+    Raises click.UsageError: None is named.
     """
     from neocpu.frontend import models as builtin
 

@@ -17,17 +17,12 @@ UNPLANNED: Final = (TRANSFORM, OTHER, RUNTIME)
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A step of one artifact and its counterpart in the other; None where there is none.
-
-    Attributes
-    ----------
-    by : str
-        The thing that they have in common: ``tensor``, ``workload``, ``operator`` (the workload
-        without fused operators) or ``name``; empty if there is no counterpart.
-    """
+    """A step of one artifact and its counterpart in the other; None where there is none."""
 
     before: Step | None
     after: Step | None
+    # The thing that they have in common: ``tensor``, ``workload``, ``operator`` (the workload
+    # without fused operators) or ``name``; empty if there is no counterpart.
     by: str = ""
 
 

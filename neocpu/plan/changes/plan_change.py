@@ -38,16 +38,9 @@ RELATED: Final = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of two artifacts.
+    """One of two artifacts."""
 
-    Attributes
-    ----------
-    label : str
-        Name of its file.
-    steps : tuple of Step
-    """
-
-    label: str
+    label: str  # name of its file
     header: ArtifactHeader
     steps: tuple[Step, ...]
 
@@ -87,19 +80,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of a step.
-
-    Attributes
-    ----------
-    reason : str
-        One of `REASONS`.
-    words : tuple of str
-        Description of each difference, in a few words.
-    """
+    """The change of a step."""
 
     pair: Pair
-    reason: str
-    words: tuple[str, ...]
+    reason: str  # one of `REASONS`
+    words: tuple[str, ...]  # description of each difference, in a few words
 
     @property
     def step(self) -> Step:
@@ -141,17 +126,11 @@ class Change:
 
 @dataclass(frozen=True)
 class PlanChange:
-    """Two artifacts of one model, and all steps of both.
-
-    Attributes
-    ----------
-    changes : tuple of Change
-        Every step of both, unchanged ones included.
-    """
+    """Two artifacts of one model, and all steps of both."""
 
     before: Side
     after: Side
-    changes: tuple[Change, ...]
+    changes: tuple[Change, ...]  # every step of both, unchanged ones included
 
     @cached_property
     def bought_us(self) -> float:
@@ -184,10 +163,7 @@ class PlanChange:
 def compare_plans(before: Side, after: Side) -> PlanChange:
     """Compare two artifacts of one model.
 
-    Raises
-    ------
-    UsageError
-        They have too little in common to be of one model.
+    Raises UsageError: they have too little in common to be of one model.
     """
     pairs = pair_up(before.steps, after.steps)
     counts = [planned(side.steps) for side in (before, after)]

@@ -20,45 +20,20 @@ Value: TypeAlias = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A call of a kernel, all transforms between two layouts of one shape, or the runtime.
+    """A call of a kernel, all transforms between two layouts of one shape, or the runtime."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the plan's operator, or else of the kernel; the layouts of transforms.
-    kind : str
-        Kind of the operator, or ``transform``, ``other`` or ``runtime``.
-    workload : str
-        Computation, in the plan's words; the shape of transforms.
-    scheme : PlannedScheme or None
-        Scheme of a convolution or dense layer.
-    layouts : tuple of str
-        Layouts that it reads and writes.
-    precision : str
-        Numbers that it computes with; empty if the plan does not have it.
-    predicted_us : float
-        Predicted microseconds of all its calls in a run.
-    measured_us : float or None
-        Measured microseconds of all its calls; None if it was not measured.
-    source : str
-        Source of the prediction.
-    times : int
-        Number of calls in a run.
-    values : tuple of Value
-        Tensors of the model that it completes.
-    """
-
-    name: str
-    kind: str
-    workload: str = ""
-    scheme: PlannedScheme | None = None
-    layouts: tuple[str, ...] = ()
-    precision: str = ""
-    predicted_us: float
+    name: str  # name of the plan's operator, or else of the kernel; the layouts of transforms
+    kind: str  # kind of the operator, or ``transform``, ``other`` or ``runtime``
+    workload: str = ""  # computation, in the plan's words; the shape of transforms
+    scheme: PlannedScheme | None = None  # scheme of a convolution or dense layer
+    layouts: tuple[str, ...] = ()  # layouts that it reads and writes
+    precision: str = ""  # numbers that it computes with; empty if the plan does not have it
+    predicted_us: float  # predicted microseconds of all its calls in a run
+    # Measured microseconds of all its calls; None if it was not measured.
     measured_us: float | None = None
-    source: str = ""
-    times: int = 1
-    values: tuple[Value, ...] = field(default=())
+    source: str = ""  # source of the prediction
+    times: int = 1  # number of calls in a run
+    values: tuple[Value, ...] = field(default=())  # tensors of the model that it completes
 
     @property
     def us(self) -> float:
@@ -87,15 +62,9 @@ def steps_of(header: ArtifactHeader, profile: Mapping[str, Any] | None = None) -
 
     Transforms follow the calls, and the runtime comes last.
 
-    Parameters
-    ----------
-    profile : mapping or None
-        The JSON form of `neocpu.plan.profiling.operator_times.ProfileReport`.
-
-    Raises
-    ------
-    ArithmeticError, LookupError, ValueError
-        Its plan does not fit the program: anybody may have written it.
+    profile: the JSON form of `neocpu.plan.profiling.operator_times.ProfileReport`.
+    Raises ArithmeticError, LookupError, ValueError: its plan does not fit the program: anybody may
+    have written it.
     """
     plan = header.plan
     shapes = {value.name: value.shape[1:] for value in plan.values}

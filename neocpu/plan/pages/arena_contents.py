@@ -46,27 +46,16 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The tensors that a call reads, and the bytes that it writes.
+    """The tensors that a call reads, and the bytes that it writes."""
 
-    Attributes
-    ----------
-    reads : tuple of int
-        Numbers of tensors.
-    writes : tuple of (int, int)
-        Ranges of bytes of the arena; their ends are exclusive.
-    """
-
-    reads: tuple[int, ...]
-    writes: tuple[tuple[int, int], ...]
+    reads: tuple[int, ...]  # numbers of tensors
+    writes: tuple[tuple[int, int], ...]  # ranges of bytes of the arena; their ends are exclusive
 
 
 def uses_of(header: ArtifactHeader, contents: Contents) -> Iterator[Use]:
     """Yield the use of tensors of each call, in order.
 
-    Parameters
-    ----------
-    contents : Contents
-        Writers of the bytes so far. The caller adds the writes of each use that it gets.
+    contents: writers of the bytes so far. The caller adds the writes of each use that it gets.
     """
     seen: set[int] = set()
     for _, tensors in header.calls:

@@ -11,18 +11,12 @@ from neocpu.runtime.header import ArtifactHeader
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A range of the arena that a call writes.
+    """A range of the arena that a call writes."""
 
-    Attributes
-    ----------
-    offset, size : int
-        First byte, and number of bytes.
-    first, last : int
-        Positions of the call that writes it, and of the last one that reads it.
-    """
-
+    # First byte, and number of bytes.
     offset: int
     size: int
+    # Positions of the call that writes it, and of the last one that reads it.
     first: int
     last: int
 

@@ -37,37 +37,21 @@ SCRIPTS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageData:
-    """The contents of an artifact's page.
+    """The contents of an artifact's page."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the model.
-    facts : sequence of pair of str
-        Names and values that ``neocpu explain`` prints above its table.
-    plan : Plan
-        The plan of the artifact.
-    graph : ProgramGraph
-    arena_bytes : int
-    arena : tuple of Block
-    profile : mapping or None
-        The JSON form of a `neocpu.plan.profiling` report, with an entry for each node that is a
-        call, in order, and one for the time between the calls. None if nothing was measured.
-    loops : mapping of str to HotLoop
-        Hot loops by kernel; empty if no tool disassembles them.
-    trace : RunTrace or None
-        A run in time; None if there is no timeline.
-    """
-
-    name: str
+    name: str  # name of the model
+    # Names and values that ``neocpu explain`` prints above its table.
     facts: Sequence[tuple[str, str]]
-    plan: Plan
+    plan: Plan  # the plan of the artifact
     graph: ProgramGraph
     arena_bytes: int
     arena: tuple[Block, ...]
+    # The JSON form of a `neocpu.plan.profiling` report, with an entry for each node that is a call,
+    # in order, and one for the time between the calls. None if nothing was measured.
     profile: Mapping[str, Any] | None = None
+    # Hot loops by kernel; empty if no tool disassembles them.
     loops: Mapping[str, HotLoop] = field(default_factory=dict)
-    trace: RunTrace | None = None
+    trace: RunTrace | None = None  # a run in time; None if there is no timeline
 
     def to_json(self) -> JsonObject:
         """Return the JSON form, which the page carries."""
@@ -98,10 +82,8 @@ def page_data(
 ) -> PageData:
     """Return the contents of the page of an artifact, or of one signature of a set.
 
-    Raises
-    ------
-    ArithmeticError, LookupError, ValueError
-        Its plan cannot be shown: anybody may have written it.
+    Raises ArithmeticError, LookupError, ValueError: its plan cannot be shown: anybody may have
+    written it.
     """
     return PageData(
         name=header.name,
@@ -119,10 +101,7 @@ def page_data(
 def page_text(data: PageData) -> str:
     """Return the page as HTML, which loads nothing.
 
-    Raises
-    ------
-    ValueError
-        A number is infinite or NaN, which no browser reads.
+    Raises ValueError: a number is infinite or NaN, which no browser reads.
     """
     vendor = ASSETS / "vendor"
     return framed(

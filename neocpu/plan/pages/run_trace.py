@@ -28,23 +28,13 @@ Pause: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ThreadTime:
-    """The tasks and waits of a thread during a run.
+    """The tasks and waits of a thread during a run."""
 
-    Attributes
-    ----------
-    thread : int
-        Number of the thread; 0 made the run.
-    tasks : tuple of Span
-        Parts of parallel loops.
-    waits : tuple of Pause
-        Times at which thread 0 waits for others to end a loop. Others wait whenever they are idle.
-    busy, waiting : int
-        Nanoseconds. Thread 0 also spends time between kernels.
-    """
-
-    thread: int
-    tasks: tuple[Span, ...]
+    thread: int  # number of the thread; 0 made the run
+    tasks: tuple[Span, ...]  # parts of parallel loops
+    # Times at which thread 0 waits for others to end a loop. Others wait whenever they are idle.
     waits: tuple[Pause, ...]
+    # Nanoseconds. Thread 0 also spends time between kernels.
     busy: int
     waiting: int
 
@@ -61,26 +51,15 @@ class ThreadTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTrace:
-    """The run of median length of a timeline.
+    """The run of median length of a timeline."""
 
-    Attributes
-    ----------
-    runs : int
-        Number of runs in the timeline.
-    length, shortest, longest : int
-        Nanoseconds of this run, of the shortest and of the longest one.
-    kernels : tuple of Span
-        Calls, on the thread that made the run.
-    threads : tuple of ThreadTime
-        All threads; the one that made the run is first.
-    """
-
-    runs: int
+    runs: int  # number of runs in the timeline
+    # Nanoseconds of this run, of the shortest and of the longest one.
     length: int
     shortest: int
     longest: int
-    kernels: tuple[Span, ...]
-    threads: tuple[ThreadTime, ...]
+    kernels: tuple[Span, ...]  # calls, on the thread that made the run
+    threads: tuple[ThreadTime, ...]  # all threads; the one that made the run is first
 
     def to_json(self) -> JsonObject:
         """Return the JSON form; spans are flat lists of their three numbers."""
@@ -111,19 +90,11 @@ def read_trace(
 ) -> RunTrace:
     """Read the timeline of an artifact.
 
-    Parameters
-    ----------
-    artifact : Path
-        The artifact, for messages.
-    header : ArtifactHeader
-        Header of the signature whose run is requested.
-    every : ArtifactHeader
-        Header of the whole file: a timeline counts the calls of all signatures.
-
-    Raises
-    ------
-    UsageError
-        The file cannot be read, is no timeline, has no run, or is of another artifact.
+    artifact: the artifact, for messages.
+    header: header of the signature whose run is requested.
+    every: header of the whole file: a timeline counts the calls of all signatures.
+    Raises UsageError: the file cannot be read, is no timeline, has no run, or is of another
+    artifact.
     """
     remedy = f"record one with: neocpu run {artifact} --repeat 20 --trace {path.name}"
     before = takewhile(lambda each: each.inputs != header.inputs, every.each)

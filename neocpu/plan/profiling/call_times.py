@@ -29,17 +29,10 @@ MAX_EVENTS: Final = 1_000_000
 def measure(path: str, threads: int, rounds: int, number: int = 0) -> JsonObject:
     """Run an artifact on random inputs, first without a trace and then with one.
 
-    Parameters
-    ----------
-    number : int
-        The number of the shapes in a set of shapes; each of its plans has calls of its own.
-
-    Returns
-    -------
-    dict
-        Median seconds of a run without a trace (``"seconds"``), the least of these (``"fastest"``),
-        the median with a trace (``"instrumented"``), the results of `times_of`, and that of
-        `resident_pages` (``"pages"``).
+    number: the number of the shapes in a set of shapes; each of its plans has calls of its own.
+    Returns: median seconds of a run without a trace (``"seconds"``), the least of these
+        (``"fastest"``), the median with a trace (``"instrumented"``), the results of `times_of`,
+        and that of `resident_pages` (``"pages"``).
     """
     with load(path, threads) as module:
         inputs = list(random_inputs(module.signatures[number].inputs, seed=0).values())
@@ -79,10 +72,7 @@ def measure(path: str, threads: int, rounds: int, number: int = 0) -> JsonObject
 def times_of(timeline: Timeline) -> JsonObject:
     """Return the time that each call of a run takes, and the time between the calls.
 
-    Returns
-    -------
-    dict
-        ``"calls"``: for each call, in order, its kernel, its median and its least seconds, the
+    Returns: ``"calls"``: for each call, in order, its kernel, its median and its least seconds, the
         bytes of the weights that it reads, and of the other tensors that it reads or writes.
         ``"times"``: the number of times that a run makes each call; calls in a loop are made more
         than once. ``"between"``: median seconds that a run spends on anything else.

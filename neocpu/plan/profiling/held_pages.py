@@ -20,28 +20,15 @@ _SIZE: Final = re.compile(r"^(\w+): +(\d+) kB$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapping:
-    """A range of addresses, as ``/proc/PID/smaps`` describes it.
+    """A range of addresses, as ``/proc/PID/smaps`` describes it."""
 
-    Attributes
-    ----------
-    file : tuple of int
-        Device and inode; zeros where the range maps no file.
-    start, size : int
-        The bytes of the file.
-    resident : int
-        The bytes that are in memory.
-    huge : int
-        The bytes that are in huge pages.
-    wants_huge : bool
-        Whether the process asked for huge pages.
-    """
-
-    file: tuple[int, int]
+    file: tuple[int, int]  # device and inode; zeros where the range maps no file
+    # The bytes of the file.
     start: int
     size: int
-    resident: int
-    huge: int
-    wants_huge: bool
+    resident: int  # the bytes that are in memory
+    huge: int  # the bytes that are in huge pages
+    wants_huge: bool  # whether the process asked for huge pages
 
     def holds(self, file: tuple[int, int], part: range) -> bool:
         """Return whether bytes of a part of a file are mapped here."""
@@ -53,11 +40,9 @@ def resident_pages(artifact: str, arena_bytes: int) -> JsonObject:
 
     The process must have run the artifact.
 
-    Returns
-    -------
-    dict
-        ``"weights"`` and ``"arena"``, each with its ``"mapped"``, ``"resident"`` and ``"huge"``
-        bytes; huge ones are in huge pages. A part that looks like other memory is missing.
+    Returns: ``"weights"`` and ``"arena"``, each with its ``"mapped"``, ``"resident"`` and
+        ``"huge"`` bytes; huge ones are in huge pages. A part that looks like other memory is
+        missing.
     """
     try:
         mappings = parse_smaps(Path("/proc/self/smaps").read_text())

@@ -39,10 +39,7 @@ COLUMNS = (
 def divergence_page(report: Row) -> str:
     """Return the page of a comparison, as HTML.
 
-    Parameters
-    ----------
-    report : mapping
-        The JSON document of ``neocpu compare --json``.
+    report: the JSON document of ``neocpu compare --json``.
     """
     title = f"{report['artifact']} compared with {report['other']}"
     return result_page(title, divergence_sections(report))

@@ -41,10 +41,7 @@ SMALL: Final = 0.01
 def plan_change_page(found: PlanChange, facts: Sequence[tuple[str, str, str]]) -> str:
     """Return the page of two artifacts, as HTML.
 
-    Parameters
-    ----------
-    facts : sequence of tuple of str
-        Facts about the whole plans that differ: a name, the value before and the value after.
+    facts: facts about the whole plans that differ: a name, the value before and the value after.
     """
     title = f"{found.before.label} → {found.after.label}"
     return result_page(title, plan_change_sections(found, facts))

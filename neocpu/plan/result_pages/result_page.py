@@ -17,10 +17,7 @@ SCRIPTS: Final = ("figures", "tables", "charts", "results")
 def result_page(title: str, sections: Sequence[Section]) -> str:
     """Return a page of sections, which loads nothing.
 
-    Parameters
-    ----------
-    title : str
-        Title of the page, as text and not HTML; so are all texts of the sections.
+    title: title of the page, as text and not HTML; so are all texts of the sections.
     """
     shared = frame.ASSETS
     style = (shared / "vendor" / "uPlot.min.css", shared / "page.css", ASSETS / "results.css")

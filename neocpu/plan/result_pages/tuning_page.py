@@ -49,12 +49,8 @@ COLUMNS: Final = (
 def tuning_page(title: str, report: Row, scheme_text: Callable[[Any], str]) -> str:
     """Return the page of a run, as HTML.
 
-    Parameters
-    ----------
-    report : mapping
-        The JSON document of ``neocpu tune --json``.
-    scheme_text : callable
-        Function that turns the JSON form of a scheme into text for people.
+    report: the JSON document of ``neocpu tune --json``.
+    scheme_text: function that turns the JSON form of a scheme into text for people.
     """
     return result_page(title, tuning_sections(report, scheme_text))
 

@@ -37,29 +37,14 @@ class CompiledSignature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledPart:
-    """A compiled model, or one part of a fat file.
+    """A compiled model, or one part of a fat file."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the part; empty for a model that is compiled for one CPU.
-    size : int
-        Bytes of the part; 0 if it has no name.
-    signatures : tuple of CompiledSignature
-        Shapes that it is compiled for, and their plans.
-    obstacle : str or None
-        Reason why this host cannot run it.
-    phases : mapping of str to float
-        Seconds of each phase of the compilation.
-    tuning : TuningSummary or None
-        Summary of the measurements for it; None if tuning was not requested.
-    """
-
-    name: str
-    size: int
-    signatures: tuple[CompiledSignature, ...]
-    obstacle: str | None
-    phases: Mapping[str, float]
+    name: str  # name of the part; empty for a model that is compiled for one CPU
+    size: int  # bytes of the part; 0 if it has no name
+    signatures: tuple[CompiledSignature, ...]  # shapes that it is compiled for, and their plans
+    obstacle: str | None  # reason why this host cannot run it
+    phases: Mapping[str, float]  # seconds of each phase of the compilation
+    # Summary of the measurements for it; None if tuning was not requested.
     tuning: TuningSummary | None
 
     @classmethod

@@ -21,10 +21,7 @@ _WRONG: Final = 10
 def show_divergence(found: Divergence, *, every: bool) -> None:
     """Print how errors grow, tensor by tensor, and the places of errors in the first wrong tensor.
 
-    Parameters
-    ----------
-    every : bool
-        Whether each tensor has a line; otherwise, out of many, only the telling ones have.
+    every: whether each tensor has a line; otherwise, out of many, only the telling ones have.
     """
     broken = sum(not tensor.kept for tensor in found.tensors)
     last = found.tensors[-1]

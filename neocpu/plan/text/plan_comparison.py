@@ -33,19 +33,12 @@ def explain_change(
 ) -> None:
     """Print how the second of two artifacts differs from the first, or write a page of it.
 
-    Parameters
-    ----------
-    profile : bool
-        Whether to run both first, and compare measured times.
-    sort : bool
-        Whether the steps that save or cost most come first.
-
-    Raises
-    ------
-    ArtifactError
-        One is damaged or foreign, has a plan that cannot be shown, or does not run.
-    UsageError
-        They are of different models, or the page cannot be written or is one of them.
+    profile: whether to run both first, and compare measured times.
+    sort: whether the steps that save or cost most come first.
+    Raises ArtifactError: one is damaged or foreign, has a plan that cannot be shown, or does not
+    run.
+    Raises UsageError: they are of different models, or the page cannot be written or is one of
+    them.
     """
     from neocpu.plan.changes.plan_change import compare_plans
     from neocpu.runtime.artifact import read_header

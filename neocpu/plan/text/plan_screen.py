@@ -42,10 +42,7 @@ if TYPE_CHECKING:
 def showing_plan_of(artifact: Path) -> Iterator[None]:
     """Turn all errors of showing a plan into errors of its artifact: anybody may have written it.
 
-    Raises
-    ------
-    ArtifactError
-        The plan cannot be shown.
+    Raises ArtifactError: the plan cannot be shown.
     """
     try:
         yield
@@ -62,14 +59,9 @@ def show_plan(
 ) -> None:
     """Print the decisions, and the time of each part of a run.
 
-    Parameters
-    ----------
-    others : sequence of pair of str
-        Fields about the set of shapes, if the file has one.
-    sort : bool
-        Whether the parts that take longest come first.
-    transforms : bool
-        Whether the layout transforms are listed too.
+    others: fields about the set of shapes, if the file has one.
+    sort: whether the parts that take longest come first.
+    transforms: whether the layout transforms are listed too.
     """
     echo(header.name)
     print_fields(plan_fields(header, others))

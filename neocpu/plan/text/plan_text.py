@@ -178,12 +178,8 @@ def weights_text(weights: WeightSizes) -> str:
 def error_text(plan: Plan, *, integers: bool = True) -> str:
     """Return the largest error against the reference, or why there is none.
 
-    Parameters
-    ----------
-    plan : Plan
-        Plan of an artifact.
-    integers : bool
-        Whether to say that the reference is the model in integers.
+    plan: plan of an artifact.
+    integers: whether to say that the reference is the model in integers.
     """
     from neocpu.runtime.header_text import kept_bound  # here: it loads numpy
 

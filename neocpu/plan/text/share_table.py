@@ -34,10 +34,7 @@ class _Row:
 def show_shares(plan: Plan, *, sort: bool) -> None:
     """Print a line for each operator and other kernel, one for all transforms, and the total.
 
-    Parameters
-    ----------
-    sort : bool
-        Whether the longest come first; otherwise they come in the order of the model.
+    sort: whether the longest come first; otherwise they come in the order of the model.
     """
     rows = _rows(plan)
     if sort:
