@@ -14,10 +14,8 @@ from click.core import ParameterSource
 from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
 from neocpu.cli.databases import own_and_named, report_kept_measurements, writable_database
-from neocpu.cli.parsing import shape_options
-from neocpu.cli.parsing.accuracy_option import accuracy
+from neocpu.cli.parsing.compiling_options import accuracy, rules, shape_set
 from neocpu.cli.parsing.model_arguments import ModelName, operators
-from neocpu.cli.parsing.rule_options import rules
 from neocpu.cli.processing import processing_options
 from neocpu.foundation.console.terminal import Terminal, echo, print_fields
 from neocpu.foundation.errors import UsageError
@@ -67,13 +65,13 @@ Examples:
 @options.target
 @click.option(
     "--fat",
-    type=options.Names(),
+    type=options.NAMES,
     metavar="CPU,CPU,…",
     help="Compile for several CPUs into one file, in which each host loads the part that runs best "
     "there. CPUs are instruction sets (sse, avx2, avx512, avx512-vnni, amx, neon) or names of CPUs "
     "and boards, of any architecture; each may have a --precision of its own, as in avx2:int8.",
 )
-@shape_options.shape_set
+@shape_set
 @operators
 @options.batch
 @click.option(
@@ -89,7 +87,7 @@ Examples:
 @options.only_db
 @click.option(
     "--tune-budget",
-    type=options.Duration(),
+    type=options.DURATION,
     default="0",
     help="Time to spend on measuring workloads that no tuning database has: 90, 60s, 10m, 1h.",
 )
@@ -102,7 +100,7 @@ Examples:
 )
 @click.option(
     "--algorithms",
-    type=options.Names(),
+    type=options.NAMES,
     metavar="A,B,…",
     help="Use only these convolution algorithms, as in direct,depthwise. Winograd and Strassen "
     "turn an infinity in the image, and values near it, into NaN; the others keep it in place.",
@@ -129,7 +127,7 @@ Examples:
 @calibration_options.data
 @click.option(
     "--max-weights",
-    type=options.Size(),
+    type=options.SIZE,
     help="The most bytes that packed weights may take, as in 120MB: the fastest plan within that "
     "limit is used. By default the weights of a quantised network may take 45 % of their size in "
     "float32.",

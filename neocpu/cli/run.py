@@ -77,8 +77,7 @@ def command(
     threads: Threads,
 ) -> None:
     """Run ARTIFACT, a file that neocpu compile wrote."""
-    from neocpu.cli.array_files.arrays import write_archive
-    from neocpu.cli.array_files.chosen_inputs import chosen_inputs, read_inputs
+    from neocpu.cli.array_files.arrays import chosen_inputs, read_inputs, write_archive
     from neocpu.foundation.files import check_destination
     from neocpu.foundation.tensor_spec import random_inputs
     from neocpu.runtime.artifact import read_header

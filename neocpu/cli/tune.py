@@ -12,9 +12,8 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.databases import own_and_named, report_kept_measurements, writable_database
-from neocpu.cli.parsing.accuracy_option import accuracy
-from neocpu.cli.parsing.model_arguments import ModelName, operators
-from neocpu.cli.parsing.networks import with_suite
+from neocpu.cli.parsing.compiling_options import accuracy
+from neocpu.cli.parsing.model_arguments import ModelName, operators, with_suite
 from neocpu.foundation.console.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.import_tvm import import_tvm
@@ -73,7 +72,7 @@ Examples:
 )
 @click.option(
     "--budget",
-    type=options.Duration(),
+    type=options.DURATION,
     help="Stop after this time: 90, 60s, 10m, 1h. By default tuning ends when the strategy does.",
 )
 @options.count(

@@ -18,7 +18,7 @@ from neocpu.bench.engines.timed_compilation import compile_in_child
 from neocpu.bench.race.latency import LatencyOptions, measure_latency
 from neocpu.bench.race.latency_report import LatencyReport
 from neocpu.bench.results.table import Table, interval, ms
-from neocpu.cli.parsing.networks import with_suite
+from neocpu.cli.parsing.model_arguments import with_suite
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.tensor_spec import random_inputs

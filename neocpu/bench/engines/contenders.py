@@ -131,7 +131,7 @@ class ContenderProcess(Closing):
 
         threads: the threads that the engine may use; None leaves all options at the engine's
             defaults.
-        inputs: a file that `neocpu.bench.engines.inputs_file.save_inputs` wrote.
+        inputs: a file that `neocpu.bench.engines.engine_session.save_inputs` wrote.
         command: the program that speaks the protocol of `neocpu.bench.engines.contender_process`.
         timeout: seconds a reply may take.
         Raises ContenderError: the process or the engine fails.

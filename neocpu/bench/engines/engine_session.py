@@ -1,9 +1,10 @@
-"""A model loaded by any engine."""
+"""A model loaded by any engine, and the file that brings it its inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,3 +26,14 @@ class Session:
     # Makes at least so many runs on all streams jointly, and returns their number. None if runs
     # follow one another.
     run_many: Callable[[int], int] | None = None
+
+
+def save_inputs(path: Path, inputs: Inputs) -> None:
+    """Write arrays and their names, which may be any strings, to an ``.npz``."""
+    np.savez(path, *inputs.values(), names=np.array(list(inputs)))
+
+
+def load_inputs(path: str | Path) -> dict[str, AnyArray]:
+    """Inverse of `save_inputs`."""
+    with np.load(path) as archive:
+        return {str(name): archive[f"arr_{i}"] for i, name in enumerate(archive["names"])}

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from neocpu.bench.engines.contenders import Contender, ContenderError, Failure, converted
-from neocpu.bench.engines.engine_session import Inputs
-from neocpu.bench.engines.inputs_file import save_inputs
+from neocpu.bench.engines.engine_session import Inputs, save_inputs
 from neocpu.bench.results.sample_statistics import Ratio, ratio_of_medians
+from neocpu.bench.results.table import Columns, Table, interval, ms
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.python_child import program_command
@@ -192,27 +192,24 @@ def measure_cold_start(
 ) -> ColdStartReport:
     """Start every contender's process in turn, ``rounds`` times, files already in the page cache.
 
-    contenders: contenders with different labels.
-    inputs: the inputs in graph order.
-    workspace: the folder of models converted for a peer: see
-        `neocpu.bench.engines.contenders.converted`.
+    Labels differ. `workspace` is the folder of models converted for a peer: see `converted`.
     """
     samples: dict[str, list[_Sample]] = {c.label: [] for c in contenders}
     failures: dict[str, Failure] = {}
     with TemporaryFolder("bench") as folder:
         path = Path(folder) / "inputs.npz"
         save_inputs(path, inputs)
-        ready = _converted(contenders, workspace or Path(folder), failures)
         # The first round reads the files from disk, so its times do not count. There the processes
         # rest, too.
         for number in range(rounds + 1):
             on_progress(Progress("cold start", number, rounds + 1))
-            for contender in ready:
+            for contender in contenders:
                 if contender.label in failures:
                     continue
                 try:
-                    sample = _start(contender, threads, path, REST if number == 0 else 0.0)
-                except _StartError as error:
+                    ready = converted(contender, workspace or Path(folder))
+                    sample = _start(ready, threads, path, REST if number == 0 else 0.0)
+                except (ContenderError, _StartError) as error:
                     failures[contender.label] = Failure(contender.label, str(error))
                 else:
                     samples[contender.label].append(sample)
@@ -220,19 +217,6 @@ def measure_cold_start(
         _result(label, *taken) for label, taken in samples.items() if label not in failures
     )
     return ColdStartReport(threads, results, tuple(failures.values()))
-
-
-def _converted(
-    contenders: Sequence[Contender], workspace: Path, failures: dict[str, Failure]
-) -> list[Contender]:
-    """Return the contenders with models in their engines' formats; record failed conversions."""
-    ready = []
-    for contender in contenders:
-        try:
-            ready.append(converted(contender, workspace))
-        except ContenderError as error:
-            failures[contender.label] = Failure(contender.label, str(error))
-    return ready
 
 
 class _StartError(RuntimeError):
@@ -281,3 +265,27 @@ def _result(label: str, rested: _Sample, *samples: _Sample) -> ColdStartResult:
 
 def _rounds(result: ColdStartResult) -> tuple[tuple[float, ...], ...]:
     return tuple((seconds,) for seconds in result.seconds)
+
+
+def cold_start_table(title: str, report: ColdStartReport, baseline: str) -> Table:
+    """Return times to the first output, by step and in all, and relative to ``baseline``'s."""
+    base = next((result for result in report.results if result.label == baseline), None)
+
+    def ratio(result: ColdStartResult) -> str:
+        return "" if base is None or result is base else interval(report.ratio(result, base))
+
+    columns: Columns[ColdStartResult] = {
+        "contender": lambda result: result.label,
+        "Python, numpy ms": lambda result: ms(result.step("interpreter")),
+        "import ms": lambda result: ms(result.step("imports")),
+        "load ms": lambda result: ms(result.step("load")),
+        "first call ms": lambda result: ms(result.step("first_call")),
+        "first output ms": lambda result: ms(result.median),
+        f"it / {baseline} (95 %)": ratio,
+        "second call ms": lambda result: ms(result.step("second_call")),
+        "peak MB": lambda result: f"{result.peak_bytes / 1e6:.0f}",
+        "idle ms": lambda result: f"{result.idle_seconds * 1e3:.2f}",
+    }
+    failed = (f"{failure.label} failed: {failure.reason}" for failure in report.failures)
+    notes = ("Idle: CPU time of all threads in the second after a call.", *failed)
+    return Table.of(title, report.results, columns, notes)

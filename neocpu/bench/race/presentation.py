@@ -8,12 +8,11 @@ from typing import Final
 
 from neocpu.bench.engines.contenders import OWN
 from neocpu.bench.race import suite_tables
+from neocpu.bench.race.latency import ScalingReport
 from neocpu.bench.race.latency_report import LatencyResult
 from neocpu.bench.race.report import ModelReport, SuiteReport
-from neocpu.bench.race.scaling import ScalingReport
 from neocpu.bench.results.chart import Figure, GroupedBars, caption
-from neocpu.bench.results.document import Run
-from neocpu.bench.results.presentation import Presentation
+from neocpu.bench.results.presentation import Presentation, Run
 from neocpu.bench.results.sample_statistics import ENOUGH_ROUNDS, Ratio
 from neocpu.bench.results.table import Table
 from neocpu.plan.result_pages.parts import Bars, Chart, Line, Part, chosen

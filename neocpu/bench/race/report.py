@@ -10,8 +10,8 @@ from neocpu.bench.engines.timed_compilation import Compilation
 from neocpu.bench.limits.roofline import Roofline
 from neocpu.bench.race.coldstart import ColdStartReport
 from neocpu.bench.race.convolution_kernels import KernelReport
+from neocpu.bench.race.latency import ScalingReport
 from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
-from neocpu.bench.race.scaling import ScalingReport
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.bench.results.sample_statistics import Ratio
 from neocpu.foundation.json_codec import JsonObject

@@ -20,9 +20,8 @@ from neocpu.bench.engines.timed_compilation import compile_in_child
 from neocpu.bench.limits.roofline import Limits, Roofline, measure_limits, work_of
 from neocpu.bench.race.coldstart import measure_cold_start
 from neocpu.bench.race.convolution_kernels import KernelReport, best_cases, measure_kernels
-from neocpu.bench.race.latency import LatencyOptions
+from neocpu.bench.race.latency import LatencyOptions, measure_scaling
 from neocpu.bench.race.report import ModelReport, Planned
-from neocpu.bench.race.scaling import measure_scaling
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.compilation.network_tuning import open_store
 from neocpu.compilation.read_model import convolutions

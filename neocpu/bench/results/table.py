@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 from neocpu.bench.results.sample_statistics import Ratio
 from neocpu.foundation.plain_text import plain
+
+Item = TypeVar("Item")
+Columns: TypeAlias = Mapping[str, Callable[[Item], str]]
+"""The cell of an item in each column, by the column's title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,14 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()  # notes of one sentence each
     bold: frozenset[tuple[int, int]] = frozenset()  # cells to emphasise: row and column
+
+    @classmethod
+    def of(
+        cls, title: str, items: Iterable[Item], columns: Columns[Item], notes: Sequence[str] = ()
+    ) -> Table:
+        """Return a table with a row for each item."""
+        rows = tuple(tuple(cell(item) for cell in columns.values()) for item in items)
+        return cls(title, tuple(columns), rows, tuple(notes))
 
     def markdown(self) -> str:
         """Return the table in Markdown, below a heading of the third level."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from neocpu.bench.engines.contenders import OWN, Contender, ContenderProcess
-from neocpu.bench.engines.inputs_file import save_inputs
+from neocpu.bench.engines.engine_session import save_inputs
 from neocpu.bench.throughput.modes import default_counts
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.tensor_spec import TensorSpec, random_inputs

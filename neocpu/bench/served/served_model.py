@@ -11,7 +11,7 @@ from typing import Final
 
 from neocpu.bench.engines.agreement import BFLOAT16_ERROR
 from neocpu.bench.engines.contenders import ContenderError, ContenderProcess
-from neocpu.bench.engines.inputs_file import save_inputs
+from neocpu.bench.engines.engine_session import save_inputs
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.bench.results.sample_statistics import Ratio, Rounds, percentile, ratio_of_medians
 from neocpu.bench.served.fastest_calls import CallMode, fastest_calls

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass
 from neocpu.bench.engines.contenders import OWN
 from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.bench.results.sample_statistics import Ratio
-from neocpu.bench.throughput.held_memory import ProcessMemory
-from neocpu.bench.throughput.modes import Mode
+from neocpu.bench.throughput.modes import Mode, ProcessMemory
 from neocpu.foundation.json_codec import JsonObject
 
 

@@ -2,9 +2,9 @@
 
 from neocpu.bench.engines.timed_compilation import Compilation
 from neocpu.bench.limits.roofline import Limits, Roofline
+from neocpu.bench.race.latency import ScalingReport
 from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.bench.race.report import ModelReport, Planned, SuiteReport
-from neocpu.bench.race.scaling import ScalingReport
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.machine.machine_info import MachineInfo

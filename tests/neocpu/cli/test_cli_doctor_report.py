@@ -5,21 +5,18 @@ import json
 import os
 import re
 import socket
-from pathlib import Path
-from typing import Any
 
 import pytest
-from command_line import Cli
 
 from neocpu.cli.checks import health, machine_facts
-from neocpu.cli.checks.doctor_findings import Finding
-from neocpu.cli.checks.without_secrets import without_secrets, without_values
+from neocpu.cli.checks.machine_facts import without_secrets, without_values
+from neocpu.cli.checks.runtime_health import Finding
 
 TOKEN = "tok-3kX9"
 
 
 @pytest.fixture
-def stranger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def stranger(monkeypatch, tmp_path):
     """A user whose names are known to the test; return their home."""
     home = tmp_path / "homes" / "marguerite"
     (home / "hush hush").mkdir(parents=True)
@@ -31,12 +28,12 @@ def stranger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return home
 
 
-def is_clean(text: str, home: Path) -> bool:
+def is_clean(text, home):
     named = ("marguerite", "vault7", "corp.example", TOKEN, "hush", str(home), os.getcwd())
     return not [each for each in named if each in text] and not re.search(r"(?<![\w…])/\w", text)
 
 
-def test_texts_name_nobody(stranger: Path) -> None:
+def test_texts_name_nobody(stranger):
     database = stranger / "hush hush" / "code"
     assert without_values(f"{database}: torn") == "…/…: torn"
     assert without_values(f"token {TOKEN}!") == "token $API_TOKEN!"
@@ -48,8 +45,8 @@ def test_texts_name_nobody(stranger: Path) -> None:
     assert without_secrets("read/write 3 GFLOP/s and/or 1.5") == "read/write 3 GFLOP/s and/or 1.5"
 
 
-def test_findings_name_nobody(cli: Cli, monkeypatch: pytest.MonkeyPatch, stranger: Path) -> None:
-    def checks() -> Any:
+def test_findings_name_nobody(cli, monkeypatch, stranger):
+    def checks():
         yield Finding("code", "failed", f"{stranger}/x.so of marguerite@vault7", f"unset {TOKEN}")
 
     monkeypatch.setattr(health, "CHECKS", (checks,))
@@ -62,7 +59,7 @@ def test_findings_name_nobody(cli: Cli, monkeypatch: pytest.MonkeyPatch, strange
     assert is_clean(outcome.out, stranger)
 
 
-def test_a_whole_report(cli: Cli, stranger: Path) -> None:
+def test_a_whole_report(cli, stranger):
     outcome = cli("doctor", "--report")
     first, *lines, last = outcome.out.splitlines()
     assert first == last == "```"
@@ -80,8 +77,8 @@ def test_a_whole_report(cli: Cli, stranger: Path) -> None:
     assert lines[-1] == "neocpu works here"
 
 
-def test_for_programs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def checks() -> Any:
+def test_for_programs(cli, monkeypatch):
+    def checks():
         yield Finding("good", "ok", "is well")
 
     monkeypatch.setattr(health, "CHECKS", (checks,))
@@ -91,8 +88,8 @@ def test_for_programs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "machine" not in json.loads(cli("doctor", "--json").out)
 
 
-def test_a_failed_finding_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaks() -> str:
+def test_a_failed_finding_does_not_hide_the_others(monkeypatch):
+    def breaks():
         raise OSError("/home/somebody")
 
     monkeypatch.setitem(machine_facts.FACTS, "clock", breaks)  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Cli
 
 from neocpu.building.link import write_artifact
 from neocpu.plan.plan import Plan
@@ -65,16 +64,15 @@ PLAN: dict[str, Any] = {
 
 
 @pytest.fixture
-def explained(linear: Any) -> Path:
+def explained(linear):
     """An artifact with a known plan, for a machine this one is not."""
     header = replace(linear.header, stored_plan=PLAN, isa_features=("avx99",))
     write_artifact(linear.built, linear.weights, header, "net.so")
     return Path("net.so")
 
 
-def test_text(cli: Cli, explained: Path) -> None:
-    outcome = cli("explain", explained)
-    assert outcome.code == 0
+def test_text(cli, explained):
+    outcome = cli("explain", explained).succeeds()
     lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
     verdict = "not proven optimal: at most 10 % above the best plan; raise --search-seconds"
     assert f"search exact over 3 variables in 500.00 ms, {verdict}" in lines
@@ -97,14 +95,14 @@ def test_text(cli: Cli, explained: Path) -> None:
     assert "NCHW NCHW[3]c 1x3x16x16 2 1.5 measured" in [" ".join(line.split()) for line in listed]
 
 
-def test_columns_are_aligned(cli: Cli, explained: Path) -> None:
+def test_columns_are_aligned(cli, explained):
     lines = cli("explain", explained).out.splitlines()
     header = next(line for line in lines if line.startswith("op "))
     rows = [line for line in lines if line.startswith(("conv2d_0", "relu_1"))]
     assert {row.index("NCHW[3]c") for row in rows} == {header.index("in ")}
 
 
-def test_whose_records_the_costs_are_of(cli: Cli, linear: Any) -> None:
+def test_whose_records_the_costs_are_of(cli, linear):
     sources = ["estimated", "measured on znver4 with 2 threads", "measured", "measured and folded"]
     ops = [{**OP, "cost_source": source} for source in [*sources, *sources[:2]]]
     header = replace(linear.header, stored_plan={**PLAN, "ops": [*ops, {**OP, "kind": "relu"}]})
@@ -117,22 +115,21 @@ def test_whose_records_the_costs_are_of(cli: Cli, linear: Any) -> None:
     assert text.count("measured on znver4 with 2 threads\n") == 2
 
 
-def test_json_is_the_plan(cli: Cli, explained: Path) -> None:
+def test_json_is_the_plan(cli, explained):
     found = json.loads(cli("explain", explained, "--json").out)
     assert found == Plan.from_json(PLAN).to_json()
     assert Plan.from_json(found) == Plan.from_json(PLAN)
 
 
-def test_of_what_compile_wrote(cli: Cli, artifact: Path) -> None:
+def test_of_what_compile_wrote(cli, artifact):
     plan = json.loads(cli("explain", artifact, "--json").out)
     assert plan == read_header(artifact).stored_plan
     assert {"target", "threads", "opt", "search", "ops", "transforms", "passes"} <= set(plan)
-    text = cli("explain", artifact)
-    assert text.code == 0
+    text = cli("explain", artifact).succeeds()
     assert all(op["name"] in text.out for op in plan["ops"])
 
 
-def test_rules_and_how_often_they_were_applied(cli: Cli, linear: Any) -> None:
+def test_rules_and_how_often_they_were_applied(cli, linear):
     rules = {"applied": {"fold-scale": 3, "merge-slices": 1}, "disabled": ["drop-slice"]}
     header = replace(linear.header, stored_plan={**PLAN, "rules": rules})
     write_artifact(linear.built, linear.weights, header, "net.so")
@@ -141,7 +138,7 @@ def test_rules_and_how_often_they_were_applied(cli: Cli, linear: Any) -> None:
     assert "without drop-slice" in lines
 
 
-def test_operators_in_integers_are_marked(cli: Cli, linear: Any) -> None:
+def test_operators_in_integers_are_marked(cli, linear):
     ops = [{**OP, "precision": "int8"}, {**OP, "name": "relu_1", "precision": "fp32"}]
     header = replace(linear.header, stored_plan={**PLAN, "ops": ops})
     write_artifact(linear.built, linear.weights, header, "net.so")
@@ -151,7 +148,7 @@ def test_operators_in_integers_are_marked(cli: Cli, linear: Any) -> None:
     assert any(line.startswith("relu_1 fp32 1x3x16x16") for line in lines)
 
 
-def test_shares_of_a_run(cli: Cli, linear: Any) -> None:
+def test_shares_of_a_run(cli, linear):
     """Operators, fused kernels and transforms have a share; a fused operator has none."""
     conv = {**OP, "kernel": "conv2d_0", "predicted_us": 20.0, "share": 0.2}
     relu = {**OP, "name": "relu_1", "kind": "relu", "kernel": None}

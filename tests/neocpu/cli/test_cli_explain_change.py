@@ -3,11 +3,9 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import browser
 import pytest
-from command_line import Cli
 from page_sections import parts_in
 from small_plans import small_plan
 
@@ -19,20 +17,19 @@ from neocpu.plan.text import plan_comparison
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory, onnx_file: Path) -> tuple[Path, Path]:
+def pair(tmp_path_factory, onnx_file):
     """The small model, computed in two ways."""
     folder = tmp_path_factory.mktemp("pair")
     paths = folder / "nchw.so", folder / "direct.so"
     for path in paths:
-        settings: Any = {"threads": 1, "only_databases": True, "algorithms": [path.stem]}
+        settings = {"threads": 1, "only_databases": True, "algorithms": [path.stem]}
         with neocpu.compile(str(onnx_file), **settings) as compiled:
             compiled.export(path)
     return paths
 
 
-def test_text_json_and_page_agree(cli: Cli, pair: tuple[Path, Path]) -> None:
-    outcome = cli("explain", *pair, "--json", "--html", "change.html")
-    assert outcome.code == 0, outcome.err
+def test_text_json_and_page_agree(cli, pair):
+    outcome = cli("explain", *pair, "--json", "--html", "change.html").succeeds()
     assert "wrote change.html" in outcome.err
     found = json.loads(outcome.out)
     plans = [json.loads(cli("explain", path, "--json").out) for path in pair]
@@ -53,7 +50,7 @@ def test_text_json_and_page_agree(cli: Cli, pair: tuple[Path, Path]) -> None:
     assert "nchw → direct" in text
 
 
-def test_measured(cli: Cli, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measured(cli, pair, monkeypatch):
     # Measuring this machine's limits would take seconds.
     known = Limits(threads=1, flops=1e11, dram=1e10)
     monkeypatch.setattr(roofline, "measure_limits", lambda *_: known)
@@ -65,33 +62,23 @@ def test_measured(cli: Cli, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyP
         assert sum(taken) == pytest.approx(found[side]["measured_us"])
 
 
-def test_errors(
-    cli: Cli, pair: tuple[Path, Path], linear: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors(cli, pair, linear, monkeypatch):
     Path("foreign.so").write_bytes(b"\x7fELF and nothing else")
     for files in ((pair[0], "foreign.so"), ("foreign.so", pair[0])):
-        outcome = cli("explain", *files, "--html", "page.html")
-        assert outcome.code == 8
-        assert "foreign.so" in outcome.error
-    outcome = cli("explain", pair[0], "missing.so")
-    assert outcome.code == 8
-    assert "missing.so" in outcome.error
+        cli("explain", *files, "--html", "page.html").fails(8, "foreign.so")
+    cli("explain", pair[0], "missing.so").fails(8, "missing.so")
     broken = replace(linear.header, stored_plan={"ops": [5]})
     write_artifact(linear.built, linear.weights, broken, "broken.so")
-    outcome = cli("explain", pair[0], "broken.so")
-    assert outcome.code == 8
-    assert "broken.so has a plan that cannot be shown" in outcome.error
+    cli("explain", pair[0], "broken.so").fails(8, "broken.so has a plan that cannot be shown")
     other = linear.header.with_plan(small_plan())
     write_artifact(linear.built, linear.weights, other, "other.so")
-    outcome = cli("explain", pair[0], "other.so", "--html", "page.html")
-    assert outcome.code == 2
-    assert "other.so (linear) are not compiled from one model" in outcome.error
+    outcome = cli("explain", pair[0], "other.so", "--html", "page.html").fails(
+        2, "other.so (linear) are not compiled from one model"
+    )
     for file in pair:
         assert "written over" in cli("explain", *pair, "--html", file).error
     for option in (("--trace", "t.json"), ("--transforms",)):
-        outcome = cli("explain", *pair, *option)
-        assert outcome.code == 2
-        assert "drop OTHER.so" in outcome.error
+        cli("explain", *pair, *option).fails(2, "drop OTHER.so")
     with monkeypatch.context() as patch:  # nothing is measured in vain
         patch.setattr(plan_comparison, "measured_profile", pytest.fail)
         outcome = cli("explain", *pair, "--profile", "--html", "missing/page.html")
@@ -101,7 +88,7 @@ def test_errors(
 
 
 @browser.NEEDED
-def test_in_a_browser(cli: Cli, pair: tuple[Path, Path]) -> None:
+def test_in_a_browser(cli, pair):
     assert cli("explain", *pair, "--html", "change.html").code == 0
     with browser.browser() as page:
         for width, dark in ((1400, False), (390, True)):

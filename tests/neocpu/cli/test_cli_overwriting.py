@@ -43,6 +43,7 @@ WRITTEN_OVER = (
     "explain net.so net.so --html net.so",
     "compare net.onnx net.so --html net.onnx",
     "tune net.onnx --html link.so",
+    "tune net.onnx --db new.jsonl --html new.jsonl",
     "bench net.md -o net.md",
     "bench net.onnx -o new.md --html new.svg",
     "bench net.onnx --vs onnxruntime --chart new.svg --html new.svg",

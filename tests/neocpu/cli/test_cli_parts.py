@@ -2,14 +2,13 @@
 
 import io
 from dataclasses import replace
-from typing import Any
 
 import click
 import pytest
 from small_plans import small_operator, small_plan, verified
 from waiting import wait_until
 
-from neocpu.cli.options import Duration, Names, Shape
+from neocpu.cli.options import DURATION, NAMES, SHAPE
 from neocpu.foundation.console.progress_line import (
     PLAIN_INTERVAL,
     PlainProgress,
@@ -29,7 +28,7 @@ from neocpu.plan.outcome import (
 from neocpu.plan.text.plan_text import error_text, missed_text, scheme_text
 from neocpu.plan.text.tuning_summary import weights_hint
 from neocpu.runtime.header_text import kept_bound
-from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT, Accuracy
+from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT
 from neocpu.verification.reference.verdict import FLOAT32_FACTOR
 
 
@@ -37,26 +36,26 @@ from neocpu.verification.reference.verdict import FLOAT32_FACTOR
     ("text", "seconds"),
     [("0", 0), ("90", 90), ("60s", 60), ("10m", 600), ("2min", 120), ("1.5h", 5400), ("1M", 60)],
 )
-def test_durations(text: str, seconds: float) -> None:
-    assert Duration().convert(text, None, None) == seconds
+def test_durations(text, seconds):
+    assert DURATION.convert(text, None, None) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1", "1d", "1 s", "1e3", "nan", "inf"])
-def test_not_durations(text: str) -> None:
+def test_not_durations(text):
     with pytest.raises(click.BadParameter):
-        Duration().convert(text, None, None)
+        DURATION.convert(text, None, None)
 
 
-def test_shapes_may_have_colons_in_the_name() -> None:
-    assert Shape().convert("x:1,3,224,224", None, None) == ("x", (1, 3, 224, 224))
-    assert Shape().convert("import/x:0:7", None, None) == ("import/x:0", (7,))
+def test_shapes_may_have_colons_in_the_name():
+    assert SHAPE.convert("x:1,3,224,224", None, None) == ("x", (1, 3, 224, 224))
+    assert SHAPE.convert("import/x:0:7", None, None) == ("import/x:0", (7,))
 
 
-def test_names() -> None:
-    assert Names().convert("direct, depthwise", None, None) == ("direct", "depthwise")
+def test_names():
+    assert NAMES.convert("direct, depthwise", None, None) == ("direct", "depthwise")
 
 
-def test_units() -> None:
+def test_units():
     assert [duration(s) for s in (3.24e-6, 0.018, 2.44, 365.2)] == [
         "3.2 µs",
         "18.00 ms",
@@ -67,7 +66,7 @@ def test_units() -> None:
     assert [plural(n, "line") for n in (0, 1, 2)] == ["0 lines", "1 line", "2 lines"]
 
 
-def test_schemes_show_flags_by_name() -> None:
+def test_schemes_show_flags_by_name():
     scheme = {"template": "conv2d_direct", "ic_bn": 16, "unroll_ker": True, "reg_oh": 1}
     assert scheme_text(scheme) == "direct ic_bn=16 unroll_ker reg_oh=1"
     assert scheme_text({**scheme, "unroll_ker": False}) == "direct ic_bn=16 reg_oh=1"
@@ -75,7 +74,7 @@ def test_schemes_show_flags_by_name() -> None:
 
 
 class TestPlainProgress:
-    def test_prints_phases_at_once_and_steps_now_and_then(self) -> None:
+    def test_prints_phases_at_once_and_steps_now_and_then(self):
         stream, now = io.StringIO(), 0.0
         report = PlainProgress(stream, clock=lambda: now)
         report(Progress("import"))
@@ -91,22 +90,20 @@ class TestPlainProgress:
             "neocpu: build llvm",
         ]
 
-    def test_the_first_step_is_reported_at_once(self) -> None:
+    def test_the_first_step_is_reported_at_once(self):
         stream = io.StringIO()
         report = PlainProgress(stream, clock=lambda: 0.0)
         for detail in ("", "", "estimating", "choosing"):
             report(Progress("tune", detail=detail))
         assert stream.getvalue() == "neocpu: tune\nneocpu: tune estimating\n"
 
-    def test_is_for_streams_that_are_no_terminals(self) -> None:
+    def test_is_for_streams_that_are_no_terminals(self):
         stream = io.StringIO()
         with show_progress(stream, quiet=False) as report:
             report(Progress("build"))
         assert stream.getvalue() == "neocpu: build\n"
 
-    def test_is_for_terminals_that_cannot_redraw_a_line(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_is_for_terminals_that_cannot_redraw_a_line(self, monkeypatch):
         monkeypatch.setenv("TERM", "dumb")
         stream = io.StringIO()
         monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
@@ -114,22 +111,20 @@ class TestPlainProgress:
             report(Progress("build"))
         assert stream.getvalue() == "neocpu: build\n"
 
-    def test_quiet_says_nothing(self) -> None:
+    def test_quiet_says_nothing(self):
         stream = io.StringIO()
         with show_progress(stream, quiet=True) as report:
             report(Progress("build"))
         assert stream.getvalue() == ""
 
 
-def said(capsys: pytest.CaptureFixture[str], before: list[str]) -> str:
+def said(capsys, before):
     """Return all that was written to the standard error so far."""
     before.append(capsys.readouterr().err)
     return "".join(before)
 
 
-def test_live_progress_takes_brackets_for_what_they_are(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_live_progress_takes_brackets_for_what_they_are(monkeypatch, capsys):
     for name, value in {"FORCE_COLOR": "1", "COLUMNS": "120", "TERM": "xterm-256color"}.items():
         monkeypatch.setenv(name, value)
     shown = []
@@ -190,9 +185,7 @@ def test_errors_name_rows_that_moved_or_have_no_partner():
         ),
     ],
 )
-def test_errors_are_reported_with_their_bound(
-    accuracy: Accuracy, errors: tuple[float | None, float | None], kept: str
-) -> None:
+def test_errors_are_reported_with_their_bound(accuracy, errors, kept):
     norm_error, float32_error = errors
     plan = small_plan(
         accuracy=Promise(name=accuracy.name, bound=accuracy.bound),
@@ -201,7 +194,7 @@ def test_errors_are_reported_with_their_bound(
     assert error_text(plan).startswith(kept)
 
 
-def test_the_factor_in_words_is_that_of_verdicts() -> None:
+def test_the_factor_in_words_is_that_of_verdicts():
     kept = kept_bound(Promise(name="default", bound=1e-4), verified(1.0))
     assert f"within {FLOAT32_FACTOR:g} times" in kept
 
@@ -223,9 +216,7 @@ def test_plans_that_broke_their_promise_are_listed_with_their_errors():
     assert missed_text(small_plan()) == ""
 
 
-def test_a_narrow_terminal_cuts_no_cell_short(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_narrow_terminal_cuts_no_cell_short(monkeypatch, capsys):
     monkeypatch.setattr("neocpu.foundation.console.terminal.PLAIN_WIDTH", 12)
     print_table(("model", "milliseconds"), [("squeezenet1_0", "840.00")], right=("milliseconds",))
     printed = capsys.readouterr().out
@@ -240,7 +231,7 @@ class TestWeightsHint:
         ops=tuple(map(small_operator, "abc", ("conv2d_winograd", "conv2d_direct", ""))),
     )
 
-    def test_where_winograd_tripled_them(self) -> None:
+    def test_where_winograd_tripled_them(self):
         text = weights_hint(self.PLAN)
         assert text is not None
         assert text.startswith("weights are 3.0 times the model's, because Winograd stores")
@@ -256,19 +247,17 @@ class TestWeightsHint:
         ],
         ids=["no Winograd", "a limit", "small"],
     )
-    def test_not_elsewhere(self, change: Any) -> None:
+    def test_not_elsewhere(self, change):
         assert weights_hint(replace(self.PLAN, **change)) is None
 
 
-def test_live_progress_has_lines_below(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_live_progress_has_lines_below(monkeypatch, capsys):
     for name, value in {"FORCE_COLOR": "1", "COLUMNS": "120", "TERM": "xterm-256color"}.items():
         monkeypatch.setenv(name, value)
     with live_progress() as report:
         report(Progress("tune", 3, 9, "30 s left", ("now us  layer", "  12.0  [b]conv\x1b[2J")))
         wait_until(lambda: "30 s left" in capsys.readouterr().err)
         report(Progress("tune", 3, 9, "building"))
-        shown: list[str] = []
+        shown = []
         wait_until(lambda: "building" in said(capsys, shown))
     assert "  12.0  [b]conv\\x1b[2J" in said(capsys, shown)

@@ -32,9 +32,7 @@ def test_databases_are_files(cli, onnx_file):
         ["tune", onnx_file, "--db", "/dev/null", "--trials", 1],
         ["compile", onnx_file, "--db", "/dev/zero", "-o", "out.so"],
     ):
-        outcome = cli(*arguments)
-        assert outcome.code == 7
-        assert "it is a device, not a file" in outcome.error
+        cli(*arguments).fails(7, "it is a device, not a file")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
     assert not os.path.exists("/dev/null.lock")
 

@@ -7,10 +7,10 @@ import needs
 import numpy as np
 import pytest
 
-from neocpu.bench.engines.concurrent_engines import CONCURRENT, called_by
 from neocpu.bench.engines.contender_process import LEAST_LAPS, Server
 from neocpu.bench.engines.contenders import Contender, ContenderProcess, converted
 from neocpu.bench.engines.engine_session import Session
+from neocpu.bench.engines.engines import CONCURRENT, called_by
 
 
 @pytest.mark.parametrize("engine", CONCURRENT)

@@ -26,8 +26,8 @@ from neocpu.bench.engines.contenders import (
     Usage,
     converted,
 )
+from neocpu.bench.engines.engine_session import load_inputs, save_inputs
 from neocpu.bench.engines.engines import ENGINES
-from neocpu.bench.engines.inputs_file import load_inputs, save_inputs
 
 FAKE = (sys.executable, str(Path(__file__).parents[1] / "fake_contender.py"))
 

@@ -8,8 +8,7 @@ import onnx
 
 from neocpu.bench.engines import quantised_forms
 from neocpu.bench.engines.measured_model import compile_model
-from neocpu.bench.engines.quantised_forms import other_forms
-from neocpu.bench.engines.signed_form import with_signed_maps
+from neocpu.bench.engines.quantised_forms import other_forms, with_signed_maps
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
 from neocpu.runtime.artifact import read_header
 from tests.neocpu.quantised_models import (

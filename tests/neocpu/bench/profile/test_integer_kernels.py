@@ -7,8 +7,8 @@ from small_plans import small_operator, small_plan
 
 from neocpu.bench.limits.dot_peak import DotSequence
 from neocpu.bench.limits.roofline import Limits
-from neocpu.bench.profile import integer_kernels as module
-from neocpu.bench.profile.integer_kernels import average_share, integer_kernels, total_share
+from neocpu.bench.profile import network_profiles as module
+from neocpu.bench.profile.network_profiles import average_share, integer_kernels, total_share
 from neocpu.bench.profile.presentation import kernel_table
 from neocpu.foundation.json_codec import fields_from_json
 from neocpu.plan.operators import PlannedNumerics, PlannedScheme

@@ -191,9 +191,9 @@ def test_several_models_have_a_row_each():
         ("one", "1.00", "", "100.0%"),
         ("two", "1.00", "100.0%", ""),
     ]
-    titles = [made.title for made in presentation.tables(reports)]
+    titles = [made.title for made in presentation.present(reports).tables]
     assert titles[:3] == [table.title, "Profile of one, threads: 2", "Kernels of one, threads: 2"]
-    assert presentation.tables(reports[:1])[0].title == "Profile of one, threads: 2"
+    assert presentation.present(reports[:1]).tables[0].title == "Profile of one, threads: 2"
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,9 @@ import json
 import pytest
 
 from neocpu.bench.engines.contenders import Contender
-from neocpu.bench.race import scaling
-from neocpu.bench.race.latency import LatencyOptions
+from neocpu.bench.race import latency as scaling
+from neocpu.bench.race.latency import LatencyOptions, ScalingReport, measure_scaling
 from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
-from neocpu.bench.race.scaling import ScalingReport, measure_scaling
 
 
 def _result(label, milliseconds, rounds=4):

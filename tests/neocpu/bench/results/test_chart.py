@@ -11,7 +11,7 @@ from synthetic import MACHINE, PEERS, model, result, scaling, suite
 from neocpu.bench.race.presentation import present
 from neocpu.bench.race.report import SuiteReport
 from neocpu.bench.results import chart
-from neocpu.bench.results.document import Run
+from neocpu.bench.results.presentation import Run
 from neocpu.foundation.errors import UsageError
 
 pytest.importorskip("matplotlib")

@@ -6,8 +6,7 @@ from synthetic import MACHINE, PEERS, model, roofline, suite
 
 from neocpu.bench.race.presentation import present
 from neocpu.bench.race.report import SuiteReport
-from neocpu.bench.results.document import Run
-from neocpu.bench.results.presentation import document
+from neocpu.bench.results.presentation import Run, document
 
 RUN = Run(
     command="neocpu bench --suite paper -o docs/benchmarks.md",

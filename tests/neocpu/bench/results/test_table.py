@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 from neocpu.bench.engines.contenders import Failure
-from neocpu.bench.race.coldstart import ColdStartReport, ColdStartResult, Start
-from neocpu.bench.race.coldstart_table import cold_start_table
+from neocpu.bench.race.coldstart import ColdStartReport, ColdStartResult, Start, cold_start_table
 from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
-from neocpu.bench.race.latency_tables import latency_table
+from neocpu.bench.race.suite_tables import latency_table
 
 
 def _result(label, milliseconds, error=1e-7):

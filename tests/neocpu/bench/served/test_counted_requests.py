@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from neocpu.bench.served.counted_requests import Request, counted
+from neocpu.bench.served.served_load import Request, counted
 
 
 def answered_in_batches(clients, rows, took, stop, *, lanes=1, begin=0.0):
