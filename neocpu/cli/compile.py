@@ -26,8 +26,7 @@ from neocpu.foundation.option_words import GOALS, OPT_LEVELS, PRECISIONS, SOLVER
 from neocpu.foundation.own_process import collect_rarely, wait_idly
 from neocpu.foundation.units import duration, plural, size
 from neocpu.plan.text.artifact_text import precision_text
-from neocpu.plan.text.compiled_part import CompiledPart
-from neocpu.plan.text.fat_table import show_shapes, show_variants
+from neocpu.plan.text.compiled_part import CompiledPart, show_shapes, show_variants
 from neocpu.plan.text.plan_text import (
     accuracy_text,
     calibration_fields,
@@ -228,7 +227,6 @@ class _CompileReport:
     peak_bytes: int  # peak of memory
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         parts = [part.to_json() for part in self.parts]
         return {
             "artifact": str(self.artifact),

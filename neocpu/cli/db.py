@@ -206,11 +206,7 @@ def _show_merged(document: Mapping[str, Any], *, quiet: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Change nothing; print what would be dropped.")
 @options.common
 def prune(
-    terminal: Terminal,
-    database: Path | None,
-    keep_best: int | None,
-    failed: bool,
-    dry_run: bool,
+    terminal: Terminal, database: Path | None, keep_best: int | None, failed: bool, dry_run: bool
 ) -> None:
     """Drop the useless lines of FILE, by default your own database.
 
@@ -259,11 +255,7 @@ def _show_pruned(report: PruneReport, dry_run: bool) -> None:
 @click.option(
     "--cpu", "cpus", multiple=True, metavar="NAME", help="LLVM's name of a CPU. Repeatable."
 )
-@options.count(
-    "--threads",
-    multiple=True,
-    help="A thread count. Repeatable.",
-)
+@options.count("--threads", multiple=True, help="A thread count. Repeatable.")
 @click.option(
     "--model",
     "models",

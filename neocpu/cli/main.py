@@ -17,12 +17,7 @@ from neocpu.cli.parsing.groups import LazyGroup
 from neocpu.cli.parsing.target_tokens import fold_target
 from neocpu.cli.signals import INTERRUPTED, OrderlyEnd, forget_interruption
 from neocpu.foundation.console.terminal import Terminal, echo, log_warnings
-from neocpu.foundation.errors import (
-    NeoCPUError,
-    dependency_error,
-    did_you_mean,
-    for_command_line,
-)
+from neocpu.foundation.errors import NeoCPUError, dependency_error, did_you_mean, for_command_line
 from neocpu.foundation.foreign_code import one_line
 from neocpu.foundation.own_process import end_quickly
 
@@ -75,10 +70,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str], end: OrderlyEnd | None = None) -> int:
-    """Run one command line and return its exit code.
-
-    end: handler that knows the signal of an interruption.
-    """
+    """Run one command line and return its exit code."""
     # Found before the options are parsed, because that may fail.
     terminal = Terminal(json="--json" in itertools.takewhile("--".__ne__, arguments))
     try:

@@ -64,14 +64,8 @@ def list_models(terminal: Terminal) -> None:
     metavar="FILE.onnx",
     help="The file to write; by default the network's name with .onnx, in this folder.",
 )
-@options.seed(
-    "The seed of the random weights.",
-)
-@options.count(
-    "--batch",
-    default=1,
-    help="Images per call.",
-)
+@options.seed("The seed of the random weights.")
+@options.count("--batch", default=1, help="Images per call.")
 @click.option(
     "--image",
     type=options.Parsed("image", _image),

@@ -50,7 +50,6 @@ class Parsed(click.ParamType[Value]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Value:
-        """Return the value."""
         try:
             return self.parse(str(value))
         except NeoCPUError:
@@ -95,7 +94,6 @@ class OneOf(click.Choice[str]):
     """A choice that suggests the closest one."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        """Return the message for a value that is not a choice."""
         known = ", ".join(self.choices)
         return f"'{value}' is not one of {known}{did_you_mean(str(value), self.choices)}"
 
@@ -142,10 +140,7 @@ batch = count(
     help="Images per call: the first dimension of every input that --shape does not name. A model "
     "of one image is changed to take N.",
 )
-threads = count(
-    "--threads",
-    help="Number of threads; by default the CPUs this process may use.",
-)
+threads = count("--threads", help="Number of threads; by default the CPUs this process may use.")
 run_threads = click.option(
     "--threads",
     type=THREADS,
@@ -154,14 +149,9 @@ run_threads = click.option(
     "performance cores alone.",
 )
 inputs = click.option(
-    "--inputs",
-    type=PATH,
-    metavar="FILE.npz",
-    help="An archive of the inputs, by name or in order.",
+    "--inputs", type=PATH, metavar="FILE.npz", help="An archive of the inputs, by name or in order."
 )
-input_seed = seed(
-    "The seed of the random inputs used when none are given.",
-)
+input_seed = seed("The seed of the random inputs used when none are given.")
 databases = click.option(
     "--db",
     "databases",

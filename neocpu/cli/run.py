@@ -50,10 +50,7 @@ Examples:
     help="Write the outputs to an archive.",
 )
 @options.input_seed
-@options.count(
-    "--repeat",
-    help="After the first run, run N times more and print the latency.",
-)
+@options.count("--repeat", help="After the first run, run N times more and print the latency.")
 @click.option(
     "--trace",
     type=options.PATH,

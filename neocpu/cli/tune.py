@@ -41,9 +41,7 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.argument("models", type=ModelName(), nargs=-1, metavar="[MODEL]…")
 @click.option(
-    "--suite",
-    metavar="NAME",
-    help="Tune all networks of a suite: paper, deployed or all.",
+    "--suite", metavar="NAME", help="Tune all networks of a suite: paper, deployed or all."
 )
 @options.target
 @options.shape
@@ -68,7 +66,7 @@ Examples:
     "--target).",
 )
 @options.seed(
-    "The seed of strategies xgb and random: equal seeds and measurements give equal searches.",
+    "The seed of strategies xgb and random: equal seeds and measurements give equal searches."
 )
 @click.option(
     "--budget",

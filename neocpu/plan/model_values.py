@@ -78,8 +78,6 @@ def values_in_order(
 ) -> tuple[ModelValue, ...]:
     """Return the tensors of a plan in the order in which they are made.
 
-    values: tensors of a stored plan, which anybody may have written.
-    calls, arena_bytes: number of the program's calls, and bytes of the arena.
     Raises ValueError: a tensor lies beyond the arena, or is made after the last call.
     """
     ordered = tuple(sorted(values, key=lambda value: value.calls))

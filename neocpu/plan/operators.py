@@ -37,7 +37,6 @@ class PlannedScheme:
         return " ".join(words)
 
     def to_json(self) -> dict[str, object]:
-        """Return the JSON form."""
         return {"template": self.template, **self.parameters}
 
     @classmethod

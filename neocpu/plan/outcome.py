@@ -75,7 +75,6 @@ class BrokenPromise:
     verification: Verification  # errors of its outputs; JSON has them in the same object
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {"admission": self.admission, **fields_to_json(self.verification)}
 
     @classmethod

@@ -84,7 +84,6 @@ class Plan:
 
     @property
     def convolutions(self) -> tuple[PlannedOperator, ...]:
-        """The operators that are convolutions."""
         return tuple(op for op in self.ops if op.kind == CONVOLUTION)
 
     @property
@@ -93,7 +92,6 @@ class Plan:
         return dict(Counter(op.precision for op in self.convolutions).most_common())
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return fields_to_json(self)
 
     @classmethod

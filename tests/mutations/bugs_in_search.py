@@ -122,7 +122,7 @@ BUGS = (
         "neocpu/bench/engines/engines.py",
         "            while next(tickets) < made:",
         "            while next(tickets) <= made:",
-        ("tests/neocpu/bench/engines/test_concurrent_engines.py",),
+        ("tests/neocpu/bench/engines/test_contenders.py",),
     ),
     Bug(
         "the ground: what TVM is imported without stays hidden",

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from neocpu.plan.pages.page import page_text
-from neocpu.plan.result_pages.result_page import result_page
+from neocpu.plan.result_pages.parts import result_page
 
 
 def redrawn(path: Path) -> str:

@@ -58,12 +58,7 @@ class Server:
                 raise AssertionError(f"unknown request {unknown!r}")
 
     def _load(
-        self,
-        engine: str,
-        path: str,
-        threads: int | None,
-        inputs: str,
-        streams: int | None = None,
+        self, engine: str, path: str, threads: int | None, inputs: str, streams: int | None = None
     ) -> JsonObject:
         arrays = load_inputs(inputs)
         start = time.perf_counter()

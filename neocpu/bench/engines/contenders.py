@@ -112,10 +112,7 @@ class Usage:
 class ContenderProcess(Closing):
     """The process of a contender; it runs only while a request is under way.
 
-    version: the engine's version.
     load_seconds: the time of loading, the engine's import included.
-    output_names: the names of the outputs, in order.
-    streams: see `Session`.
     """
 
     def __init__(
@@ -132,8 +129,6 @@ class ContenderProcess(Closing):
         threads: the threads that the engine may use; None leaves all options at the engine's
             defaults.
         inputs: a file that `neocpu.bench.engines.engine_session.save_inputs` wrote.
-        command: the program that speaks the protocol of `neocpu.bench.engines.contender_process`.
-        timeout: seconds a reply may take.
         Raises ContenderError: the process or the engine fails.
         """
         self.contender = contender
@@ -174,7 +169,6 @@ class ContenderProcess(Closing):
     def run(self, times: int, untimed: int = 0) -> tuple[float, ...]:
         """Run the model and return the seconds of each timed run; with streams, their mean.
 
-        times: timed runs.
         untimed: runs before them, to wake threads and fill caches.
         Raises ContenderError.
         """

@@ -76,9 +76,6 @@ class Signature:
 def convert(model: Path, folder: Path, timeout: float = TIMEOUT) -> None:
     """Convert a model to ``model.ncnn.param``, ``model.ncnn.bin`` and ``signature.json``.
 
-    model: an ONNX model with static shapes.
-    folder: an empty folder.
-    timeout: seconds the converter may take.
     Raises ConversionError: the converter fails; the message is its own.
     """
     proto = onnx.load(model)

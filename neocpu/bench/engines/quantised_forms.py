@@ -38,9 +38,7 @@ def other_forms(
 ) -> Iterator[Contender]:
     """Yield what peers may run faster than the quantised model, the same in other forms.
 
-    source: the float32 model.
     samples: the samples of its quantisation, an ``.npz``: each input has them along its first axis.
-    folder: the folder for the forms.
     """
     if ONNXRUNTIME in peers and (signed := with_signed_maps(quantised)) is not None:
         path = folder / f"{source.stem}.s8s8.onnx"

@@ -71,7 +71,6 @@ class DotSequence:
         return "pairs" if self.groups == 1 else f"x{self.groups}"
 
     def to_json(self) -> JsonObject:
-        """JSON form."""
         return {**self.numerics.to_json(), "groups": self.groups}
 
     @classmethod

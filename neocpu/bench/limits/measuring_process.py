@@ -28,7 +28,6 @@ def measure_in_process(
 
     doing, cannot: beginnings of messages, such as ``profiling net.so`` and ``cannot profile
         net.so``.
-    timeout: the most seconds that the process may take.
     Raises error: the process takes longer, or fails.
     """
     command = module_command(module, *arguments)

@@ -53,7 +53,6 @@ def measure_peak(
 ) -> MachinePeak:
     """Measure the peak of this machine. The best sample counts, because noise only slows down.
 
-    samples: the number of samples of each limit.
     read_bytes: the size of the array that is read. By default it is far larger than the last-level
         cache.
     Raises TargetError: this machine cannot run code for ``target``.
@@ -127,10 +126,7 @@ def fma_kernel(target: CpuTarget, threads: int, steps: int) -> Any:
                 T.buffer_store(output, acc[vector(c)], [task, vector(c)])
 
     return build_kernel(
-        [
-            ("seeds", ((chains + 1) * lanes,), DTYPE),
-            ("output", (threads, chains * lanes), DTYPE),
-        ],
+        [("seeds", ((chains + 1) * lanes,), DTYPE), ("output", (threads, chains * lanes), DTYPE)],
         body,
     )
 
@@ -170,8 +166,7 @@ def read_kernel(target: CpuTarget, threads: int, rows: int) -> Any:
 
     width = READ_VECTORS * lanes
     return build_kernel(
-        [("data", (threads, rows, width), DTYPE), ("output", (threads, width), DTYPE)],
-        body,
+        [("data", (threads, rows, width), DTYPE), ("output", (threads, width), DTYPE)], body
     )
 
 

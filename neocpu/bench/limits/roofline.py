@@ -22,6 +22,7 @@ from neocpu.frontend.control_flow.loop_nodes import repeated
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.onnx_graph.weightless_model import tensor_bytes
 from neocpu.frontend.shapes.static_shapes import static_dims
+from neocpu.plan.members import members
 
 TIMEOUT: Final = 300.0
 
@@ -47,7 +48,6 @@ class Limits:
         return (f"busy machine: {self.load} while its limits were measured",)
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {**asdict(self), "warnings": self.warnings}
 
 
@@ -90,7 +90,6 @@ class Work:
 
 
 def work_of(model: LoadedModel) -> Work:
-    """Return the work of a model."""
     graph = model.bounded.graph
     shapes = _shapes(graph)
     flops = sum(_flops(node, shapes) * times for node, times in repeated(graph.node))
@@ -146,19 +145,8 @@ class Roofline:
         return self.lower_bound / self.seconds
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        return {
-            "model": self.model,
-            "seconds": self.seconds,
-            "flops": self.flops,
-            "bytes": self.bytes,
-            "fma_share": self.fma_share,
-            "dram_share": self.dram_share,
-            "bound": self.bound,
-            "lower_bound": self.lower_bound,
-            "share": self.share,
-            "limits": self.limits.to_json(),
-        }
+        names = "model seconds flops bytes fma_share dram_share bound lower_bound share limits"
+        return members(self, names)
 
 
 Shapes = Mapping[str, Sequence[int] | None]

@@ -48,7 +48,6 @@ class IntegerKernel:
         return self.macs / self.seconds / self.peak
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {**asdict(self), "share": self.share}
 
 
@@ -65,7 +64,6 @@ class ModelProfile:
         return f"{self.name}: {self.profile.total * 1e3:.2f} ms of operators"
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "model": self.name,
             "target": self.target,
@@ -96,11 +94,7 @@ def measure_profiles(
             )
             header = tested.header
             profile = measure_profile(
-                tested.artifact,
-                header.plan,
-                limits,
-                on_progress=on_progress,
-                number=tested.number,
+                tested.artifact, header.plan, limits, on_progress=on_progress, number=tested.number
             )
             kernels = integer_kernels(profile, header.target, on_progress)
         return ModelProfile(tested.name, header.target, profile, kernels)
@@ -113,7 +107,6 @@ def integer_kernels(
 ) -> tuple[IntegerKernel, ...]:
     """Measure the peaks of the instructions of a profile's 8-bit convolutions, if it has any.
 
-    target: the CPU that the network was compiled for.
     Raises TargetError: the peaks cannot be measured.
     """
     groups: dict[tuple[str, str], list[Operator]] = defaultdict(list)

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,7 @@ from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.python_child import program_command
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.plan.members import members
 
 ROUNDS: Final = 9
 TIMEOUT: Final = 300.0
@@ -149,15 +150,8 @@ class ColdStartResult:
         return statistics.median(seconds)
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        return {
-            "label": self.label,
-            "seconds": self.seconds,
-            "peak_bytes": self.peak_bytes,
-            "idle_seconds": self.idle_seconds,
-            "median": self.median,
-            "steps": {step.name: self.step(step.name) for step in fields(Start)},
-        }
+        steps = {step.name: self.step(step.name) for step in fields(Start)}
+        return {**members(self, "label seconds peak_bytes idle_seconds median"), "steps": steps}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +167,7 @@ class ColdStartReport:
         return ratio_of_medians(_rounds(numerator), _rounds(denominator))
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        return {
-            "threads": self.threads,
-            "results": [result.to_json() for result in self.results],
-            "failures": [asdict(failure) for failure in self.failures],
-        }
+        return members(self, "threads results failures")
 
 
 def measure_cold_start(

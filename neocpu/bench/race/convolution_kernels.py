@@ -14,6 +14,7 @@ from neocpu.bench.limits.kernel_runner import KernelRunner, TimedKernel
 from neocpu.bench.limits.peak import fma_flops, fma_peak
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.plan.members import members
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -69,19 +70,12 @@ class KernelReport:
     def to_json(self) -> JsonObject:
         """Return the JSON form; ``share`` is of the peak."""
         return {
-            "threads": self.threads,
-            "peak_gflops": self.peak_gflops,
-            "mean_share": self.mean_share,
-            "min_share": self.min_share,
+            **members(self, "threads peak_gflops mean_share min_share"),
             "kernels": [
                 {
                     "workload": str(result.case.workload),
-                    "count": result.case.count,
-                    "scheme": result.case.scheme.to_json(),
-                    "source": result.case.source,
-                    "seconds": result.seconds,
-                    "gflops": result.gflops,
-                    "share": result.share,
+                    **members(result.case, "count scheme source"),
+                    **members(result, "seconds gflops share"),
                 }
                 for result in self.results
             ],
@@ -120,7 +114,6 @@ def measure_kernels(
 
     The best sample counts, for kernels and peak alike, because other programs only slow down.
 
-    cases: the cases, at least one.
     Raises TargetError: this machine cannot run code for ``target``.
     """
     assert cases

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +20,7 @@ from neocpu.bench.engines.contenders import (
     converted,
 )
 from neocpu.bench.engines.engine_session import AnyArray, Inputs, save_inputs
-from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
-from neocpu.bench.results.sample_statistics import Ratio, ratio_of_medians
-from neocpu.foundation.json_codec import JsonObject
+from neocpu.bench.race.latency_report import LatencyReport, LatencyResult, ScalingReport
 from neocpu.foundation.machine.machine_info import CpuTime, OtherLoad, own_cpu_seconds
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
@@ -62,14 +60,9 @@ def measure_latency(
 ) -> LatencyReport:
     """Run contenders in interleaved rounds. One that fails is reported, and the others go on.
 
-    contenders: contenders with different labels.
-    inputs: the inputs, the same for all contenders.
-    threads: the threads of each contender.
     reference: the label of the contender whose outputs count as right. By default, or if it fails,
         it is the first one. If it differs from at least two others that agree, their outputs count.
     workspace: the folder of models converted for a peer, where later measurements find them.
-    start: starts a contender's process.
-    cpu_time: reads the machine's counters.
     """
     assert len({contender.label for contender in contenders}) == len(contenders)
     race = _Race(threads, options, start, on_progress)
@@ -209,54 +202,6 @@ class _Race:
             self._failures.append(Failure(label, str(error)))
             del self._running[label]
             return ()
-
-
-@dataclass(frozen=True, slots=True)
-class ScalingReport:
-    """The benchmark of one model at several numbers of threads."""
-
-    reports: Mapping[int, LatencyReport]  # a report for each number of threads, ascending
-
-    @property
-    def threads(self) -> tuple[int, ...]:
-        """The numbers of threads, ascending."""
-        return tuple(self.reports)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """All contenders with any result, in the order of the benchmark."""
-        labels = (result.label for report in self.reports.values() for result in report.results)
-        return tuple(dict.fromkeys(labels))
-
-    def speedups(self, label: str) -> dict[int, Ratio]:
-        """Return a contender's throughput relative to its own at its smallest number of threads.
-
-        Numbers of threads at which it failed are absent.
-        """
-        found = {threads: report.find(label) for threads, report in self.reports.items()}
-        results = {threads: result for threads, result in found.items() if result is not None}
-        if not results:
-            return {}
-        base = next(iter(results.values()))
-        seed = next(iter(self.reports.values())).seed
-        return {
-            threads: Ratio(1.0, 1.0, 1.0)
-            if result is base
-            else ratio_of_medians(base.rounds, result.rounds, seed, paired=False)
-            for threads, result in results.items()
-        }
-
-    def to_json(self) -> JsonObject:
-        """Return the JSON form: a list of reports, and each contender's speed-ups by threads."""
-        return {
-            "reports": [report.to_json() for report in self.reports.values()],
-            "speedups": {
-                label: {
-                    str(threads): asdict(ratio) for threads, ratio in self.speedups(label).items()
-                }
-                for label in self.labels
-            },
-        }
 
 
 def measure_scaling(

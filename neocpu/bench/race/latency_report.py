@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR
@@ -14,9 +15,10 @@ from neocpu.bench.results.sample_statistics import (
     ratio_of_medians,
     spread,
 )
-from neocpu.foundation.json_codec import JsonObject
+from neocpu.foundation.json_codec import JsonObject, value_to_json
 from neocpu.foundation.machine.machine_info import OtherLoad
 from neocpu.foundation.units import json_number
+from neocpu.plan.members import members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,11 @@ class LatencyResult:
     def agrees(self) -> bool:
         """Whether its outputs are the reference's."""
         return self.error <= self.tolerance
+
+    def to_json(self) -> JsonObject:
+        names = "label version median p50 p90 p99 spread load_seconds peak_rss mismatch computes_in"
+        error = json_number(self.error)
+        return {**members(self, f"{names} agrees rounds"), "relative_error": error}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,37 +157,66 @@ class LatencyReport:
     def to_json(self) -> JsonObject:
         """Return the JSON form; times in seconds, ratios of each contender over each other."""
         return {
-            "threads": self.threads,
-            "defaults": self.defaults,
-            "reference": self.reference,
-            "overruled": self.overruled,
+            **members(self, "threads defaults reference overruled failures inconclusive warnings"),
             "tolerance": next((r.tolerance for r in self.results), MAX_RELATIVE_ERROR),
             "results": [
                 {
-                    "label": r.label,
-                    "version": r.version,
-                    "median": r.median,
-                    "p50": r.p50,
-                    "p90": r.p90,
-                    "p99": r.p99,
-                    "spread": r.spread,
-                    "load_seconds": r.load_seconds,
-                    "peak_rss": r.peak_rss,
-                    "relative_error": json_number(r.error),
-                    "mismatch": r.mismatch,
-                    "computes_in": r.computes_in,
-                    "agrees": r.agrees,
+                    **r.to_json(),
                     "ratios": {
                         other.label: asdict(self.ratio(r, other))
                         for other in self.results
                         if other is not r
                     },
-                    "rounds": r.rounds,
                 }
                 for r in self.results
             ],
-            "failures": [asdict(failure) for failure in self.failures],
-            "other_load": self.load and asdict(self.load),
-            "inconclusive": self.inconclusive,
-            "warnings": self.warnings,
+            "other_load": value_to_json(self.load),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingReport:
+    """The benchmark of one model at several numbers of threads."""
+
+    reports: Mapping[int, LatencyReport]  # a report for each number of threads, ascending
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """The numbers of threads, ascending."""
+        return tuple(self.reports)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All contenders with any result, in the order of the benchmark."""
+        labels = (result.label for report in self.reports.values() for result in report.results)
+        return tuple(dict.fromkeys(labels))
+
+    def speedups(self, label: str) -> dict[int, Ratio]:
+        """Return a contender's throughput relative to its own at its smallest number of threads.
+
+        Numbers of threads at which it failed are absent.
+        """
+        found = {threads: report.find(label) for threads, report in self.reports.items()}
+        results = {threads: result for threads, result in found.items() if result is not None}
+        if not results:
+            return {}
+        base = next(iter(results.values()))
+        seed = next(iter(self.reports.values())).seed
+        return {
+            threads: Ratio(1.0, 1.0, 1.0)
+            if result is base
+            else ratio_of_medians(base.rounds, result.rounds, seed, paired=False)
+            for threads, result in results.items()
+        }
+
+    def to_json(self) -> JsonObject:
+        """Return the JSON form: a list of reports, and each contender's speed-ups by threads."""
+        return {
+            "reports": [report.to_json() for report in self.reports.values()],
+            "speedups": {
+                label: {
+                    str(threads): asdict(ratio) for threads, ratio in self.speedups(label).items()
+                }
+                for label in self.labels
+            },
         }

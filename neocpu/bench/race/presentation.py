@@ -8,8 +8,7 @@ from typing import Final
 
 from neocpu.bench.engines.contenders import OWN
 from neocpu.bench.race import suite_tables
-from neocpu.bench.race.latency import ScalingReport
-from neocpu.bench.race.latency_report import LatencyResult
+from neocpu.bench.race.latency_report import LatencyResult, ScalingReport
 from neocpu.bench.race.report import ModelReport, SuiteReport
 from neocpu.bench.results.chart import Figure, GroupedBars, caption
 from neocpu.bench.results.presentation import Presentation, Run
@@ -32,10 +31,7 @@ COMPARISON: Final = (
 
 
 def present(report: SuiteReport, run: Run, *, detailed: bool) -> Presentation:
-    """Return the presentation of models' reports.
-
-    detailed: whether the printed tables of several models include the details.
-    """
+    """Return the presentation of models' reports."""
     results = tuple(suite_tables.tables(report, run.peers))
     details = tuple(suite_tables.details(report.models))
     return Presentation(

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from neocpu.bench.engines.contenders import OWN
-from neocpu.bench.engines.timed_compilation import Compilation
+from neocpu.bench.engines.measured_model import Compilation
 from neocpu.bench.limits.roofline import Roofline
 from neocpu.bench.race.coldstart import ColdStartReport
 from neocpu.bench.race.convolution_kernels import KernelReport
-from neocpu.bench.race.latency import ScalingReport
-from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
+from neocpu.bench.race.latency_report import LatencyReport, LatencyResult, ScalingReport
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.bench.results.sample_statistics import Ratio
 from neocpu.foundation.json_codec import JsonObject
+from neocpu.plan.members import members
 from neocpu.plan.plan import Plan
 
 
@@ -103,24 +103,10 @@ class ModelReport:
 
     def to_json(self) -> JsonObject:
         """Return the JSON form; times in seconds."""
-        reports = {
-            "latency": self.latency,
-            "scaling": self.scaling,
-            "roofline": self.roofline,
-            "kernels": self.kernels,
-            "cold_start": self.cold_start,
-        }
-        return {
-            "model": self.name,
-            "target": self.target,
-            "best_peer": self.best_peer and self.best_peer.label,
-            "ratio": self.ratio and asdict(self.ratio),
-            "planned": self.planned and asdict(self.planned),
-            "memory_ratio": self.memory_ratio,
-            "prediction_error": self.prediction_error,
-            "compilation": self.compilation and asdict(self.compilation),
-            **{name: report and report.to_json() for name, report in reports.items()},
-        }
+        names = "target ratio planned memory_ratio prediction_error compilation"
+        reports = "latency scaling roofline kernels cold_start"
+        best = self.best_peer and self.best_peer.label
+        return {"model": self.name, "best_peer": best, **members(self, f"{names} {reports}")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +154,8 @@ class SuiteReport:
         worst = self.worst
         memory = max(self.memory_ratios, key=lambda pair: pair[1], default=None)
         return {
+            **members(self, "geometric_mean wins prediction_error"),
             "compared": len(self.compared),
-            "geometric_mean": self.geometric_mean,
-            "wins": self.wins,
             "worst": worst and {"model": worst[0].name, "ratio": worst[1].value},
             "most_memory": memory and {"model": memory[0].name, "ratio": memory[1]},
-            "prediction_error": self.prediction_error,
         }

@@ -8,15 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from neocpu.bench.engines.agreement import (
-    BFLOAT16_ERROR,
-    MAX_RELATIVE_ERROR,
-    QUANTISED_ERROR,
-)
+from neocpu.bench.engines.agreement import BFLOAT16_ERROR, MAX_RELATIVE_ERROR, QUANTISED_ERROR
 from neocpu.bench.engines.contenders import OWN, OWN_FLOAT, Contender
 from neocpu.bench.engines.engine_session import Inputs
-from neocpu.bench.engines.measured_model import MeasuredModel, find_model
-from neocpu.bench.engines.timed_compilation import compile_in_child
+from neocpu.bench.engines.measured_model import MeasuredModel, compile_in_child, find_model
 from neocpu.bench.limits.roofline import Limits, Roofline, measure_limits, work_of
 from neocpu.bench.race.coldstart import measure_cold_start
 from neocpu.bench.race.convolution_kernels import KernelReport, best_cases, measure_kernels
@@ -70,7 +65,6 @@ def measure_models(
     A model that fails midway yields its failure after a report of what was measured before; so does
     an interruption. The files of a model are deleted before the next one's are made.
 
-    models: ``.onnx`` files, built-in names or artifacts.
     Raises TargetError: the machine's limits are wanted and cannot be measured.
     """
     limits = None
@@ -134,11 +128,7 @@ class _Measurement:
             contenders = tested.contenders(request.peers)
             threads = request.most_threads
             cold = measure_cold_start(
-                contenders,
-                inputs,
-                threads,
-                on_progress=self.on_progress,
-                workspace=self.folder,
+                contenders, inputs, threads, on_progress=self.on_progress, workspace=self.folder
             )
             yield replace(report, cold_start=cold)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from neocpu.bench.engines.contenders import NNCF, OWN, OWN_FLOAT, SIGNED
-from neocpu.bench.engines.timed_compilation import Compilation
+from neocpu.bench.engines.measured_model import Compilation
 from neocpu.bench.limits.roofline import Roofline
 from neocpu.bench.race.coldstart import cold_start_table
 from neocpu.bench.race.convolution_kernels import KernelReport, KernelResult

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from neocpu.bench.results.chart import Figure
 from neocpu.bench.results.table import Table
 from neocpu.foundation.machine.machine_info import MachineInfo
-from neocpu.plan.result_pages.parts import Facts, Part, Section, table_of
-from neocpu.plan.result_pages.result_page import result_page
+from neocpu.plan.result_pages.parts import Facts, Part, Section, result_page, table_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

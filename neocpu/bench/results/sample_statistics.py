@@ -65,8 +65,6 @@ def ratio_of_medians(
     a round down slows both down.
 
     numerator, denominator: seconds by round; equally many rounds if they are paired.
-    seed: the seed of the bootstrap.
-    paired: whether both ran in the same rounds.
     """
     rng = np.random.default_rng(seed)
     drawn = _draw(rng, len(numerator))

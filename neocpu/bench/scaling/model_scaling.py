@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from neocpu.bench.engines.measured_model import onnx_file
-from neocpu.bench.engines.timed_compilation import compile_in_child
+from neocpu.bench.engines.measured_model import compile_in_child, onnx_file
 from neocpu.bench.limits.roofline import measure_limits
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.bench.scaling.loop_times import measure_run
@@ -21,6 +20,7 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.units import plural
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
+from neocpu.plan.members import members
 from neocpu.runtime.artifact import read_header
 from neocpu.schedules.estimates.parallel_run import ParallelRun, RunTime, predict_run
 from neocpu.schedules.vocabulary.target_parsing import host_target
@@ -143,17 +143,14 @@ class ScalingPrediction:
     def _step(self, step: ScalingStep) -> JsonObject:
         run = step.predicted
         return {
-            "threads": step.threads,
-            "measured": step.measured,
+            **members(step, "threads measured error"),
             "predicted": run.seconds,
-            "error": step.error,
             "speedup": self.speedup(step),
             "efficiency": self.efficiency(step),
             "lost": {"other code": self.other_code(step), **run.lost},
             "operators": [
                 {
-                    "name": each.call.name,
-                    "kernel": each.call.kernel,
+                    **members(each.call, "name kernel"),
                     "one_thread": each.call.seconds,
                     "iterations": [loop.iterations for loop in each.call.loops],
                     "predicted": each.seconds,

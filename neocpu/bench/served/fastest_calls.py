@@ -41,7 +41,6 @@ class CallMode:
 
     @property
     def threads_each(self) -> int:
-        """Threads of one call."""
         return max(1, self.threads // self.streams)
 
     def contender(self, artifact: Path) -> Contender:
@@ -65,9 +64,6 @@ def fastest_calls(
     The fastest few, and the fastest of each number of streams, are tried again in turns.
 
     plans: inputs by the rows of a call.
-    threads: the total threads of all streams.
-    folder: a folder for inputs.
-    Returns: the fastest mode.
     Returns: instances for a server: the most streams of a mode that is about as fast.
     Raises ContenderError: the artifact does not run.
     """

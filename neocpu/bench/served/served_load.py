@@ -70,9 +70,6 @@ def counted(clients: Sequence[Sequence[Request]], stop: float) -> Counted:
 
     It begins when every client has had an answer, because all first requests come at once. It ends
     when clients stop sending requests. If no request is sent in it, all time counts.
-
-    clients: the requests of each client.
-    stop: the time at which clients stop sending requests.
     """
     requests = [each for one in clients for each in one]
     if not requests:
@@ -86,8 +83,7 @@ def counted(clients: Sequence[Sequence[Request]], stop: float) -> Counted:
         for each in requests
     )
     return Counted(
-        tuple(each.seconds for each in requests if each.sent >= start),
-        (stop - start) / sum(parts),
+        tuple(each.seconds for each in requests if each.sent >= start), (stop - start) / sum(parts)
     )
 
 

@@ -30,6 +30,7 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
 from neocpu.foundation.units import plural
+from neocpu.plan.members import members
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import load
 
@@ -115,20 +116,16 @@ class ServedResult:
 
     def to_json(self) -> JsonObject:
         """Return the JSON form; seconds."""
-        share = self.share
         return {
-            "clients": self.clients,
+            **members(self, "clients wrong overhead client_cpu"),
             "requests": sum(map(len, self.latencies)),
-            "wrong": self.wrong,
             "requests_per_second": 1 / statistics.median(self.per_answer),
             "direct_calls_per_second": 1 / statistics.median(self.per_call),
-            "share_of_direct": {"value": share.value, "low": share.low, "high": share.high},
+            "share_of_direct": asdict(self.share),
             "p50": percentile(self.latencies, 50),
             "p99": percentile(self.latencies, 99),
             "direct_p50": percentile(self.direct, 50),
-            "overhead": self.overhead,
             "p99_bound": self.bound,
-            "client_cpu": self.client_cpu,
         }
 
 
@@ -154,14 +151,10 @@ class ServedReport:
         )
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "model": self.name,
             "threads": self.mode.threads,
-            "mode": asdict(self.mode),
-            "instances": self.instances,
-            "request_bytes": self.request_bytes,
-            "results": [result.to_json() for result in self.results],
+            **members(self, "mode instances request_bytes results"),
         }
 
 

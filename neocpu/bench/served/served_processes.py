@@ -56,7 +56,6 @@ class Load:
 class ServerProcess:
     """``neocpu serve`` of one artifact on a free port. It is stopped outside its own context.
 
-    options: additional options of the server.
     Raises ServingError: the server does not get ready.
     """
 

@@ -10,8 +10,7 @@ from typing import Final
 from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR, QUANTISED_ERROR
 from neocpu.bench.engines.contenders import OWN
 from neocpu.bench.engines.engine_session import save_inputs
-from neocpu.bench.engines.measured_model import MeasuredModel, find_model
-from neocpu.bench.engines.timed_compilation import compile_in_child
+from neocpu.bench.engines.measured_model import MeasuredModel, compile_in_child, find_model
 from neocpu.bench.race.latency import LatencyOptions, measure_latency
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.bench.throughput.modes import measure_memory, modes_of

@@ -106,10 +106,6 @@ def measure_memory(
     Processes that map the same artifact share its pages, which would make each seem small, so only
     one process exists at a time. A contender that fails is left out; it fails in the race too,
     which reports the reason.
-
-    threads: the total threads of each contender.
-    inputs: a file that `neocpu.bench.engines.engine_session.save_inputs` wrote.
-    workspace: the folder of converted models.
     """
     found = {}
     for number, contender in enumerate(contenders):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from neocpu.bench.engines.contenders import OWN
 from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.bench.results.sample_statistics import Ratio
 from neocpu.bench.throughput.modes import Mode, ProcessMemory
-from neocpu.foundation.json_codec import JsonObject
+from neocpu.foundation.json_codec import JsonObject, value_to_json
+from neocpu.plan.members import members
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +33,10 @@ class ModeResult:
         return {
             "label": self.mode.label,
             "engine": self.mode.peer,
-            "version": self.speed.version,
-            "streams": self.memory.streams,
             "images_per_second": self.per_second,
-            "rss": self.memory.rss,
-            "pss": self.memory.pss,
-            "spread": self.speed.spread,
+            **members(self.memory, "streams rss pss"),
+            **members(self.speed, "version spread agrees"),
             "relative_error": self.speed.error,
-            "agrees": self.speed.agrees,
             "rounds": [seconds for one in self.speed.rounds for seconds in one],
         }
 
@@ -105,19 +102,15 @@ class ThroughputReport:
         )
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         own, peer = self.best(OWN), self.best_peer
         return {
             "model": self.name,
-            "threads": self.race.threads,
-            "modes": [one.to_json() for one in self.modes],
+            **members(self.race, "threads failures warnings"),
+            **members(self, "modes ratio"),
             "best": own and own.mode.label,
             "best_peer": peer and peer.mode.label,
-            "ratio": self.ratio and asdict(self.ratio),
-            "streams_over_one": self.gain and asdict(self.gain),
+            "streams_over_one": value_to_json(self.gain),
             "memory_over_one": self.memory_ratio,
-            "failures": [asdict(failure) for failure in self.race.failures],
-            "warnings": self.race.warnings,
         }
 
 
@@ -132,7 +125,6 @@ class Summary:
 
     @classmethod
     def of(cls, reports: Sequence[ThroughputReport]) -> Summary:
-        """Return the summary of reports."""
         ratios = {one.name: ratio.value for one in reports if (ratio := one.ratio) is not None}
         gains = {one.name: gain.value for one in reports if (gain := one.gain) is not None}
         memory = {one.name: share for one in reports if (share := one.memory_ratio) is not None}
@@ -155,7 +147,6 @@ class Summary:
         return max(self.memory.items(), key=lambda pair: pair[1], default=None)
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         ratio, gain, memory = self.means
         return {
             "ratio": ratio,

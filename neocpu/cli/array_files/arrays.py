@@ -219,7 +219,6 @@ def read_inputs(
 ) -> dict[str, AnyArray]:
     """Read the inputs of the first of ``choices`` that fits the files.
 
-    archive: an ``.npz`` file.
     named: ``[NAME=]FILE.npy`` for inputs that are not in the archive.
     Raises UsageError: the files fit none of the choices.
     """

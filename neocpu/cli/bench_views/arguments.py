@@ -46,9 +46,7 @@ class RecordingCommand(click.Command):
 
 
 suite = click.option(
-    "--suite",
-    metavar="NAME",
-    help="Measure all networks of a suite: paper, deployed or all.",
+    "--suite", metavar="NAME", help="Measure all networks of a suite: paper, deployed or all."
 )
 rounds = click.option(
     "--rounds",
@@ -169,11 +167,7 @@ def _run(
     read = (each for each in own.values() if isinstance(each, str))
     page.check((*names, *own_and_named(databases), *read))
     asked = Asked(
-        models=names,
-        threads=usable_threads(threads),
-        databases=databases,
-        shapes=shapes,
-        page=page,
+        models=names, threads=usable_threads(threads), databases=databases, shapes=shapes, page=page
     )
     return view(terminal, asked, **own)
 

@@ -41,10 +41,7 @@ Examples:
     help="With --max-batch: the longest time that a request waits for others.",
 )
 @click.option(
-    "--duration",
-    type=options.DURATION,
-    default="60s",
-    help="How long to measure each OUT.so.",
+    "--duration", type=options.DURATION, default="60s", help="How long to measure each OUT.so."
 )
 def command(
     terminal: Terminal,

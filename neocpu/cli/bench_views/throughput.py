@@ -15,13 +15,7 @@ from neocpu.cli.bench_views.arguments import (
     of_models_or_artifacts,
     rounds,
 )
-from neocpu.cli.bench_views.view import (
-    Asked,
-    Collected,
-    available,
-    note_missing_charts,
-    report,
-)
+from neocpu.cli.bench_views.view import Asked, Collected, available, note_missing_charts, report
 from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural

@@ -98,7 +98,6 @@ def report(
     """Measure models, show the results, and return the exit code.
 
     measure: yields a report or a `ModelFailure` of each model.
-    peers, missing, threads, rounds: see `Run`.
     summary: returns further entries of the JSON document.
     wrong: returns a message about wrong outputs in the reports, or "".
     Raises KeyboardInterrupt: the measurement was interrupted; the results so far have been printed

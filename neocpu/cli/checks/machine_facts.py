@@ -21,11 +21,7 @@ from typing import Final
 
 import neocpu
 from neocpu.foundation.host import data_caches, usable_cores, usable_cpus, usable_memory
-from neocpu.foundation.instruction_sets import (
-    TILES_REFUSED,
-    host_features,
-    refused_features,
-)
+from neocpu.foundation.instruction_sets import TILES_REFUSED, host_features, refused_features
 from neocpu.foundation.machine.cpu_identity import host_cpu
 from neocpu.foundation.units import plural
 

@@ -46,11 +46,7 @@ class Group(click.Group):
 
 
 class LazyGroup(Group):
-    """A group of a package's modules, each with a click command named ``command``.
-
-    package: package of the modules, which have the names of the commands.
-    lines: the line of each command in the group's help, so that printing it imports none.
-    """
+    """A group of a package's modules, each with a click command named ``command``."""
 
     def __init__(self, *args: Any, package: str, lines: Mapping[str, str], **settings: Any) -> None:
         """Make a group of the modules of ``package``."""

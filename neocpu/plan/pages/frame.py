@@ -28,8 +28,6 @@ def framed(
 
     template: HTML with ``{{name}}`` where a part belongs.
     data: JSON that the scripts draw.
-    scripts: scripts, each after those that it uses.
-    libraries: libraries whose licences the page has.
     parts: texts for the other names of the template.
     Raises ValueError: a number is infinite or NaN, which no browser reads.
     """

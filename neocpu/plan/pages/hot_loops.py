@@ -57,8 +57,6 @@ def hot_loops(path: Path, variant: Variant) -> dict[str, HotLoop]:
 
     The result is empty if no tool of `TOOLS` can read the code.
 
-    path: the artifact.
-    variant: the part of it to disassemble.
     Raises ArtifactError: the temporary folder is full.
     """
     with TemporaryFolder("code") as folder:

@@ -9,7 +9,7 @@ from typing import Final
 
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.plan.kernels import OTHER, TRANSFORM
-from neocpu.plan.pages.arena_contents import Contents, owner, place_of, uses_of
+from neocpu.plan.pages.arena_picture import Contents, owner, place_of, uses_of
 from neocpu.runtime.described_calls import describe_calls, operators_in_turn
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.header_parts import times_of_calls
@@ -56,7 +56,6 @@ class ProgramGraph:
     edges: tuple[Edge, ...]
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "nodes": [asdict(node) for node in self.nodes],
             "edges": [[edge.source, edge.destination, list(edge.through)] for edge in self.edges],
@@ -64,10 +63,7 @@ class ProgramGraph:
 
 
 class Links:
-    """The links from writers to readers, with a node for each group of tensors that is read as one.
-
-    nodes: number of nodes without the joins.
-    """
+    """Links from writers to readers, with a node for each group of tensors that is read as one."""
 
     def __init__(self, nodes: int) -> None:
         self.joins: list[Node] = []

@@ -39,7 +39,6 @@ class ThreadTime:
     waiting: int
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "thread": self.thread,
             "busy_ns": self.busy,
@@ -90,8 +89,6 @@ def read_trace(
 ) -> RunTrace:
     """Read the timeline of an artifact.
 
-    artifact: the artifact, for messages.
-    header: header of the signature whose run is requested.
     every: header of the whole file: a timeline counts the calls of all signatures.
     Raises UsageError: the file cannot be read, is no timeline, has no run, or is of another
     artifact.

@@ -21,6 +21,7 @@ from neocpu.foundation.json_codec import JsonObject, value_to_json
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
 from neocpu.plan.kernels import OTHER, RUNTIME, TRANSFORM
+from neocpu.plan.members import members
 from neocpu.plan.operators import DENSE, PlannedOperator
 from neocpu.plan.plan import Plan
 from neocpu.runtime.described_calls import operators_in_turn
@@ -101,7 +102,7 @@ class ProfileReport:
     instrumented: float
     operators: tuple[Operator, ...]  # the operators in the order of their calls
     limits: Limits  # the limits of the machine
-    # The value of `neocpu.plan.profiling.held_pages.resident_pages`.
+    # The value of `neocpu.plan.profiling.call_times.resident_pages`.
     pages: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -193,11 +194,8 @@ class ProfileReport:
         """Return the JSON form; times in seconds, ``share`` of the operators' sum."""
 
         def row(one: Row) -> JsonObject:
-            return {
-                **asdict(one),
-                "share": self.share(one),
-                "share_of_bound": one.share_of_bound,
-            }
+            shares = {"share": self.share(one), "share_of_bound": one.share_of_bound}
+            return {**asdict(one), **shares}
 
         def operator(one: Operator) -> JsonObject:
             bound, least = self.least(one)
@@ -205,15 +203,11 @@ class ProfileReport:
             return {**asdict(one), "sequence": sequence, "bound": bound, "least": least}
 
         return {
-            "threads": self.threads,
-            "seconds": self.seconds,
-            "instrumented": self.instrumented,
-            "limits": self.limits.to_json(),
+            **members(self, "threads seconds instrumented limits pages"),
             "classes": [row(one) for one in self.classes],
             "operators": [operator(one) for one in self.operators],
             "conspicuous": [one.label for one in self.conspicuous],
             "far_below": [one.label for one in self.far_below],
-            "pages": dict(self.pages),
         }
 
 
@@ -227,9 +221,7 @@ def measure_profile(
 ) -> ProfileReport:
     """Time every operator of an artifact in a process of its own.
 
-    plan: the artifact's plan, or that of one of its signatures.
     limits: limits of this machine. Their number of threads is used for the run.
-    number: the number of the plan's shapes in a set of shapes.
     Raises ArtifactError: the artifact does not run.
     """
     on_progress(Progress("profile", detail=plural(limits.threads, "thread")))
@@ -289,7 +281,6 @@ def operators_of(
 ) -> tuple[Operator, ...]:
     """Return an operator for each call, named after the plan's operator that it computes.
 
-    plan: the artifact's plan.
     calls: kernel, median and least seconds, bytes of weights and other bytes, in calling order.
     """
     calls = tuple(calls)

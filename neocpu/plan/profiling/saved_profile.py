@@ -37,7 +37,6 @@ def read_profile(path: Path, artifact: str, header: ArtifactHeader) -> SavedProf
     """Read a file of profiles, and return the one that belongs to an artifact.
 
     artifact: the arguments with which ``neocpu bench profile`` measures it, for messages.
-    header: the header of the requested variant and shapes.
     Raises UsageError: the file cannot be read, is no profile, or is one of another artifact.
     """
     remedy = f"write one with: neocpu bench profile {artifact} --json > {path.name}"

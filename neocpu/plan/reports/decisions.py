@@ -11,22 +11,37 @@ from neocpu.building.kernel_report import KnownCalls
 from neocpu.lowering.apply_plan import RewrittenModule, Transform
 from neocpu.plan.kernels import TRANSFORM
 from neocpu.plan.operators import CONVOLUTION, DENSE
-from neocpu.plan.outcome import WeightSizes
-from neocpu.plan.reports.calibration_report import CalibrationReport
+from neocpu.plan.outcome import Calibration, WeightSizes
 from neocpu.planning.alternatives import alternatives_of
 from neocpu.planning.choice import is_estimated
 from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
-from neocpu.planning.operators.operator_report import (
-    OperatorReport,
-    report_of_layer,
-    report_of_op,
-)
+from neocpu.planning.operators.operator_report import OperatorReport, report_of_layer, report_of_op
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
 from neocpu.search.solver.plan import Plan as SearchResult
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerLayer:
+    """A layer that computes in integers, or with weights that are stored as such."""
+
+    name: str  # name of its node in the model
+    result: str  # the tensor that it makes
+    saved_seconds: float  # seconds that it saves against float32, as far as costs are known
+    # Noise that it adds to the outputs, as a share of their power; 0 if it is not known.
+    noise: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationReport:
+    """The decisions that calibration data led to, as a plan stores them."""
+
+    stored: Calibration  # the decisions
+    # Name of the node of each layer in integers, by the tensor that the layer makes.
+    names: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +103,7 @@ def _known(kind: str, times: list[NetworkTime]) -> KnownCalls:
 def operator_reports(
     plan: LayoutPlan, rewritten: RewrittenModule, costs: NetworkCosts
 ) -> tuple[OperatorReport, ...]:
-    """Return the decisions of a plan about each operator.
-
-    plan: choices of the network's operators.
-    rewritten: the network under that plan.
-    costs: costs of kernels in a run.
-    """
+    """Return the decisions of a plan about each operator."""
     rows = zip(plan.network.ops, plan.choices, alternatives_of(plan), strict=True)
     kernels, renamed = rewritten.kernels, rewritten.renamed
     layers: tuple[DenseOp | ProductOp, ...] = (*plan.network.dense, *plan.network.products)

@@ -52,10 +52,7 @@ def stored_plan(
 ) -> Plan:
     """Return the plan of a model whose outputs are not verified yet.
 
-    decided: the decisions about the model.
     kernels: all kernels that a run calls, and an entry for the time between them.
-    values: the model's tensors that are in the arena at some point of a run.
-    activation_bytes: bytes of the arena.
     seconds: time of each phase of the compilation, in order.
     """
     total = math.fsum(kernel.seconds for kernel in kernels)
@@ -96,10 +93,7 @@ def with_verdict(
 ) -> Plan:
     """Return a plan with the result of comparing its outputs.
 
-    plan: the plan as it was before.
     seconds: time of each phase of the compilation, that comparison included.
-    verdict: result of the comparison; None if there was none.
-    unchecked: reason why the outputs were not compared.
     missed: plans that did not keep the promise, in the order in which they were tried.
     """
     return replace(
@@ -168,9 +162,7 @@ def planned_operator(
 ) -> PlannedOperator:
     """Return an operator in the form that a plan has.
 
-    op: decisions about the operator.
     seconds: time of its kernel in a run; None if it has no kernel of its own.
-    total: seconds of the run.
     layer: name of the model's node, if calibration data put it into integers.
     """
     proof = op.proof

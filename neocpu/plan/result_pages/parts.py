@@ -1,14 +1,16 @@
-"""The parts of pages of results. Figures are numbers, with a unit to write them in."""
+"""Pages of results, and their parts. Figures are numbers, with a unit to write them in."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.units import json_number
+from neocpu.plan.pages import frame
 
 Unit: TypeAlias = Literal[
     "text", "name", "figure", "us", "gain", "bytes", "share", "count", "number", "times", "error"
@@ -135,7 +137,6 @@ class Section:
     hint: str = ""  # explanation of a sentence or two, or an account of its making in paragraphs
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "word": self.word,
             "title": self.title,
@@ -159,10 +160,7 @@ def algorithm(template: str) -> str:
 
 
 def chosen(charts: Sequence[Chart], what: str) -> tuple[Part, ...]:
-    """Return charts to choose among by their titles; a single chart needs no choice.
-
-    what: heading of the column of titles.
-    """
+    """Return charts to choose among by their titles; a single chart needs no choice."""
     if len(charts) < 2:
         return tuple(charts)
     names = tuple((chart.title,) for chart in charts)
@@ -183,4 +181,27 @@ def table_of(
     columns = (Column(name, unit(i)) for i, name in enumerate(header))
     return Table(
         columns=tuple(columns), rows=tuple(map(tuple, rows)), title=title, notes=tuple(notes)
+    )
+
+
+ASSETS: Final = Path(__file__).with_name("assets")
+SCRIPTS: Final = ("figures", "tables", "charts", "results")
+"""Our own scripts, each after those that it uses."""
+
+
+def result_page(title: str, sections: Sequence[Section]) -> str:
+    """Return a page of sections, which loads nothing.
+
+    title: title of the page, as text and not HTML; so are all texts of the sections.
+    """
+    shared = frame.ASSETS
+    style = (shared / "vendor" / "uPlot.min.css", shared / "page.css", ASSETS / "results.css")
+    return frame.framed(
+        ASSETS / "results.html",
+        title,
+        {"sections": [section.to_json() for section in sections]},
+        (*frame.SHARED, *(ASSETS / f"{name}.js" for name in SCRIPTS)),
+        ("uPlot",),
+        style="".join(map(frame.asset, style)),
+        plots=frame.asset(shared / "vendor" / "uPlot.iife.min.js"),
     )

@@ -1,13 +1,17 @@
-"""The report of ``neocpu compile`` on a compiled model, or on one part of a fat file."""
+"""The report of ``neocpu compile`` on a compiled model, or on the parts of a fat file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neocpu.foundation.json_codec import JsonObject, value_to_json
-from neocpu.plan.text.plan_text import cost_sources
+from neocpu.foundation.console.terminal import echo, print_table
+from neocpu.foundation.json_codec import JsonObject
+from neocpu.foundation.units import duration, size
+from neocpu.plan.members import members
+from neocpu.plan.text.artifact_text import precision_text, signature_text
+from neocpu.plan.text.plan_text import cost_sources, error_text
 from neocpu.plan.text.tuning_summary import TuningSummary, bfloat16_hint, weights_hint
 
 if TYPE_CHECKING:
@@ -23,16 +27,8 @@ class CompiledSignature:
     plan: Plan
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        plan = self.plan
-        return {
-            "inputs": value_to_json(self.inputs),
-            "predicted_us": plan.predicted_us,
-            "verification": value_to_json(plan.verification),
-            "unchecked": plan.unchecked,
-            "weights": value_to_json(plan.weights),
-            "accuracy": value_to_json(plan.accuracy),
-        }
+        names = "predicted_us verification unchecked weights accuracy"
+        return {**members(self, "inputs"), **members(self.plan, names)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,36 +84,56 @@ class CompiledPart:
         return sum(each.cost_us for each in self.plan.transforms)
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         plan = self.plan
+        names = (
+            "target goal threads streams opt precision computes_in accuracy weights predicted_us "
+            "search admission verification unchecked missed calibration processing rules"
+        )
         return {
             **({"name": self.name, "bytes": self.size} if self.name else {}),
-            "target": plan.target,
-            "goal": plan.goal,
-            "threads": plan.threads,
-            "streams": plan.streams,
-            "opt": plan.opt,
-            "precision": plan.precision,
-            "computes_in": plan.computes_in,
-            "accuracy": value_to_json(plan.accuracy),
-            "weights": value_to_json(plan.weights),
+            **members(plan, names),
+            **members(self, "schemes transforms_us obstacle phases tuning"),
             "convolutions": len(plan.convolutions),
-            "schemes": self.schemes,
             "cost_sources": cost_sources(plan),
             "transforms": len(plan.transforms),
-            "transforms_us": self.transforms_us,
-            "predicted_us": plan.predicted_us,
             "shapes": [each.to_json() for each in self.signatures],
-            "search": value_to_json(plan.search),
-            "admission": plan.admission,
-            "verification": value_to_json(plan.verification),
-            "unchecked": plan.unchecked,
-            "missed": value_to_json(plan.missed),
-            "calibration": value_to_json(plan.calibration),
-            "processing": value_to_json(plan.processing),
-            "rules": value_to_json(plan.rules),
-            "obstacle": self.obstacle,
-            "phases": dict(self.phases),
-            "tuning": value_to_json(self.tuning),
             **self.hints,
         }
+
+
+def show_variants(variants: Sequence[CompiledPart]) -> None:
+    """Print a table of the parts of a fat file."""
+    print_table(
+        ("variant", "target", "computes in", "size", "transforms", "predicted", "largest error"),
+        [
+            (
+                variant.name,
+                variant.plan.target,
+                precision_text(variant.plan.precision, variant.plan.computes_in),
+                size(variant.size),
+                str(len(variant.plan.transforms)),
+                duration(variant.plan.predicted_us / 1e6),
+                error_text(variant.plan),
+            )
+            for variant in variants
+        ],
+        right=("size", "transforms", "predicted"),
+    )
+
+
+def show_shapes(shapes: Sequence[CompiledSignature]) -> None:
+    """Print a table of the shapes that a file is compiled for."""
+    echo()
+    print_table(
+        ("shape", "predicted", "packed weights", "largest error"),
+        [
+            (
+                signature_text(each.inputs),
+                duration(each.plan.predicted_us / 1e6),
+                size(each.plan.weights.packed_bytes),
+                error_text(each.plan, integers=False),
+            )
+            for each in shapes
+        ],
+        right=("predicted", "packed weights"),
+    )

@@ -10,7 +10,8 @@ from neocpu.foundation.console.terminal import Terminal, echo, print_fields, pri
 from neocpu.foundation.units import duration, plural
 from neocpu.plan.text.page_file import check_page_file, write_page_file
 from neocpu.plan.text.plan_page import measured_profile
-from neocpu.plan.text.plan_screen import plan_fields, showing_plan_of
+from neocpu.plan.text.plan_screen import showing_plan_of
+from neocpu.plan.text.plan_text import plan_fields
 
 if TYPE_CHECKING:
     from neocpu.frontend.shapes.input_shapes import Given
@@ -34,7 +35,6 @@ def explain_change(
     """Print how the second of two artifacts differs from the first, or write a page of it.
 
     profile: whether to run both first, and compare measured times.
-    sort: whether the steps that save or cost most come first.
     Raises ArtifactError: one is damaged or foreign, has a plan that cannot be shown, or does not
     run.
     Raises UsageError: they are of different models, or the page cannot be written or is one of

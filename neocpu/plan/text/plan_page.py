@@ -10,7 +10,7 @@ from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.plan.text.page_file import check_page_file, write_page_file
-from neocpu.plan.text.plan_screen import plan_fields
+from neocpu.plan.text.plan_text import plan_fields
 
 if TYPE_CHECKING:
     from neocpu.bench.limits.roofline import Limits
@@ -31,12 +31,7 @@ def write_page(
 ) -> JsonObject:
     """Write the page of an artifact, and say so; return the profile and the trace as JSON.
 
-    header: header of the requested variant and shapes.
     others: fields about the set of shapes, if the file has one.
-    variant: name of the requested variant.
-    profile: whether to run it first, and show the time of each operator.
-    measured: a stored profile to show instead.
-    trace: a timeline to show.
     Raises UsageError: the page cannot be written or is one of the other files; the profile would be
     of another part of the artifact; or the stored profile or the timeline is of another artifact.
     Raises ArtifactError: the artifact does not run.
@@ -91,7 +86,6 @@ def measured_profile(
 ) -> Mapping[str, Any]:
     """Run an artifact, and return the time of each operator as JSON.
 
-    limits: limits of this machine; measured if None.
     Raises UsageError: this host would run another part of the file than that of the header.
     Raises ArtifactError: the artifact does not run.
     """

@@ -1,9 +1,8 @@
 """Benchmark reports with numbers that are known."""
 
-from neocpu.bench.engines.timed_compilation import Compilation
+from neocpu.bench.engines.measured_model import Compilation
 from neocpu.bench.limits.roofline import Limits, Roofline
-from neocpu.bench.race.latency import ScalingReport
-from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
+from neocpu.bench.race.latency_report import LatencyReport, LatencyResult, ScalingReport
 from neocpu.bench.race.report import ModelReport, Planned, SuiteReport
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.foundation.errors import UnsupportedError

@@ -18,7 +18,6 @@ from onnx import TensorProto, helper
 import neocpu
 from neocpu.compilation.compiler import compile as neocpu_compile
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
 from neocpu.foundation.units import size
 from neocpu.frontend.processing.processing import NO_PROCESSING
 from neocpu.runtime.artifact import read_header
@@ -141,19 +140,6 @@ class TestIntegers:
         assert "--precision int8 is for quantised models" in outcome.error
         assert "--calibrate" in outcome.error
         assert not Path("out.so").exists()
-
-
-class TestBatch:
-    def test_of_a_model_of_one_image(self, cli, onnx_file):
-        cli("compile", onnx_file, "-o", "batch.so", "--batch", 3, "--only-db").succeeds()
-        report = json.loads(cli("run", "batch.so", "--json", "-o", "y.npz", "--seed", 1).out)
-        assert [spec["shape"] for spec in report["inputs"]] == [[3, 3, 16, 16]]
-        assert [spec["shape"] for spec in report["outputs"]] == [[3, 8, 16, 16]]
-        images = random_inputs([TensorSpec("image", "float32", (3, 3, 16, 16))], 1)["image"]
-        expected = [run_reference(conv_model(), {"image": x[None]})["features"] for x in images]
-        np.testing.assert_allclose(
-            np.load("y.npz")["features"], np.concatenate(expected), 1e-3, 1e-4
-        )
 
 
 class TestRecords:
@@ -358,7 +344,6 @@ class TestRefuses:
         cli("compile", onnx_file, *options.split()).fails(2, message)
 
     def test_a_wrong_result_and_writes_nothing(self, cli, onnx_file, monkeypatch):
-        from neocpu.verification.reference.runner import run_reference
 
         def wrong(model, inputs, **how):
             right = run_reference(model, inputs, **how)

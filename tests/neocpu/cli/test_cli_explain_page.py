@@ -15,9 +15,8 @@ from neocpu.bench.limits.roofline import Limits
 from neocpu.bench.profile import network_profiles
 from neocpu.building.link import write_artifact
 from neocpu.plan.pages.arena_picture import arena_blocks
-from neocpu.plan.pages.page import ASSETS, SCRIPTS, page_data, page_text
+from neocpu.plan.pages.page import ASSETS, SCRIPTS, WORDS, page_data, page_text
 from neocpu.plan.pages.program_graph import Edge, program_graph
-from neocpu.plan.pages.scheme_words import WORDS
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header_parts import Placement, Repeat
 from neocpu.schedules.vocabulary.scheme_table import SCHEMES

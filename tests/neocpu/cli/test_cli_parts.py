@@ -1,14 +1,15 @@
 """The small parts of the command line: values of options, units, progress."""
 
+from __future__ import annotations
+
 import io
 from dataclasses import replace
 
-import click
 import pytest
-from small_plans import small_operator, small_plan, verified
+from small_plans import small_kernel, small_operator, small_plan, verified
 from waiting import wait_until
 
-from neocpu.cli.options import DURATION, NAMES, SHAPE
+from neocpu.cli.options import NAMES, SHAPE
 from neocpu.foundation.console.progress_line import (
     PLAIN_INTERVAL,
     PlainProgress,
@@ -18,32 +19,14 @@ from neocpu.foundation.console.progress_line import (
 from neocpu.foundation.console.terminal import print_table
 from neocpu.foundation.progress import Progress
 from neocpu.foundation.units import duration, parse_size, plural, size
-from neocpu.plan.outcome import (
-    BrokenPromise,
-    CalibratedLayer,
-    Calibration,
-    Promise,
-    WeightSizes,
-)
-from neocpu.plan.text.plan_text import error_text, missed_text, scheme_text
+from neocpu.plan.kernels import KernelShortcoming
+from neocpu.plan.outcome import BrokenPromise, CalibratedLayer, Calibration, Promise, WeightSizes
+from neocpu.plan.text.plan_screen import show_lacks
+from neocpu.plan.text.plan_text import error_text, missed_text
 from neocpu.plan.text.tuning_summary import weights_hint
 from neocpu.runtime.header_text import kept_bound
 from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT
 from neocpu.verification.reference.verdict import FLOAT32_FACTOR
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("0", 0), ("90", 90), ("60s", 60), ("10m", 600), ("2min", 120), ("1.5h", 5400), ("1M", 60)],
-)
-def test_durations(text, seconds):
-    assert DURATION.convert(text, None, None) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "s", "-1", "1d", "1 s", "1e3", "nan", "inf"])
-def test_not_durations(text):
-    with pytest.raises(click.BadParameter):
-        DURATION.convert(text, None, None)
 
 
 def test_shapes_may_have_colons_in_the_name():
@@ -64,13 +47,6 @@ def test_units():
     ]
     assert [size(n) for n in (812, 14_200, 102_630_000)] == ["812 B", "14.2 kB", "102.6 MB"]
     assert [plural(n, "line") for n in (0, 1, 2)] == ["0 lines", "1 line", "2 lines"]
-
-
-def test_schemes_show_flags_by_name():
-    scheme = {"template": "conv2d_direct", "ic_bn": 16, "unroll_ker": True, "reg_oh": 1}
-    assert scheme_text(scheme) == "direct ic_bn=16 unroll_ker reg_oh=1"
-    assert scheme_text({**scheme, "unroll_ker": False}) == "direct ic_bn=16 reg_oh=1"
-    assert scheme_text(None) == "-"
 
 
 class TestPlainProgress:
@@ -97,25 +73,17 @@ class TestPlainProgress:
             report(Progress("tune", detail=detail))
         assert stream.getvalue() == "neocpu: tune\nneocpu: tune estimating\n"
 
-    def test_is_for_streams_that_are_no_terminals(self):
-        stream = io.StringIO()
-        with show_progress(stream, quiet=False) as report:
-            report(Progress("build"))
-        assert stream.getvalue() == "neocpu: build\n"
-
-    def test_is_for_terminals_that_cannot_redraw_a_line(self, monkeypatch):
+    @pytest.mark.parametrize(
+        ("is_terminal", "quiet", "shown"),
+        [(False, False, "neocpu: build\n"), (True, False, "neocpu: build\n"), (False, True, "")],
+    )
+    def test_is_for_what_cannot_redraw_a_line(self, monkeypatch, is_terminal, quiet, shown):
         monkeypatch.setenv("TERM", "dumb")
         stream = io.StringIO()
-        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
-        with show_progress(stream, quiet=False) as report:
+        monkeypatch.setattr(stream, "isatty", lambda: is_terminal, raising=False)
+        with show_progress(stream, quiet=quiet) as report:
             report(Progress("build"))
-        assert stream.getvalue() == "neocpu: build\n"
-
-    def test_quiet_says_nothing(self):
-        stream = io.StringIO()
-        with show_progress(stream, quiet=True) as report:
-            report(Progress("build"))
-        assert stream.getvalue() == ""
+        assert stream.getvalue() == shown
 
 
 def said(capsys, before):
@@ -261,3 +229,32 @@ def test_live_progress_has_lines_below(monkeypatch, capsys):
         shown = []
         wait_until(lambda: "building" in said(capsys, shown))
     assert "  12.0  [b]conv\\x1b[2J" in said(capsys, shown)
+
+
+def plan(*lacks):
+    return small_plan(kernels=(small_kernel("relu_0", lacks=lacks), small_kernel("conv2d_0")))
+
+
+def lack(cost, kind="gather", reason=""):
+    return KernelShortcoming(kind=kind, detail="neighbours lie apart", reason=reason, cost_us=cost)
+
+
+def test_costly_shortcomings_are_listed_and_the_rest_counted(capsys):
+    show_lacks(plan(lack(40.0), lack(3.0), lack(1.0), lack(50.0, "scalar", "so it is")))
+    lines = capsys.readouterr().out.splitlines()
+    first, second, rest = lines[-3:]
+    assert first.split("  ")[0] == "relu_0"
+    assert "scalar: neighbours lie apart" in first
+    assert first.endswith("so it is")
+    assert "4.0%" in second
+    assert second.endswith("no reason is known: please report this model")
+    assert rest == "2 shortcomings of kernels below 0.5% of the run each, 4.0 µs in total."
+
+
+def test_small_shortcomings_alone_are_one_line(capsys):
+    show_lacks(plan())
+    assert not capsys.readouterr().out
+    show_lacks(plan(lack(2.0)))
+    assert capsys.readouterr().out == (
+        "\n1 shortcoming of kernels below 0.5% of the run each, 2.0 µs in total.\n"
+    )

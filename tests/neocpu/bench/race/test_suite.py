@@ -9,7 +9,7 @@ from synthetic import latency, roofline
 
 from neocpu.bench.engines.contenders import Failure
 from neocpu.bench.race import suite
-from neocpu.bench.race.latency import ScalingReport
+from neocpu.bench.race.latency_report import ScalingReport
 from neocpu.bench.race.report import ModelReport
 from neocpu.bench.race.suite import Request, measure_models
 from neocpu.bench.results.failure import ModelFailure

@@ -8,8 +8,7 @@ import pytest
 from page_sections import parts_in
 from synthetic import MACHINE, result
 
-from neocpu.bench.engines.measured_model import MeasuredModel
-from neocpu.bench.engines.timed_compilation import Compilation
+from neocpu.bench.engines.measured_model import Compilation, MeasuredModel
 from neocpu.bench.race.latency_report import LatencyReport
 from neocpu.bench.results import chart
 from neocpu.bench.results.presentation import Run, document

@@ -7,9 +7,8 @@ import pytest
 from small_plans import small_plan
 
 from neocpu.foundation.errors import UsageError
-from neocpu.plan.changes.matching import bare, pair_up
 from neocpu.plan.changes.plan_change import Side, changed, compare_plans
-from neocpu.plan.changes.steps import Step, steps_of
+from neocpu.plan.changes.steps import Step, bare, pair_up, steps_of
 from neocpu.plan.operators import PlannedScheme
 from neocpu.plan.result_pages.plan_change_page import plan_change_sections
 

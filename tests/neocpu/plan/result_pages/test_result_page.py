@@ -9,6 +9,8 @@ from page_sections import parts_in, sections_in
 
 from neocpu.plan.pages import frame
 from neocpu.plan.result_pages.parts import (
+    ASSETS,
+    SCRIPTS,
     Bars,
     Chart,
     Column,
@@ -20,9 +22,9 @@ from neocpu.plan.result_pages.parts import (
     Tile,
     Tiles,
     chosen,
+    result_page,
     table_of,
 )
-from neocpu.plan.result_pages.result_page import ASSETS, SCRIPTS, result_page
 
 HOSTILE = "</script><script>alert(1)</script><!--<b>"
 
