@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from neocpu.tuning_db.record import Record, Workload
     from neocpu.tuning_db.record_file import Contents, OnRead, SkippedLine
 
-PROGRESS_AFTER: Final = 2.0
-"""Seconds after which reading shows its progress."""
+PROGRESS_AFTER: Final = 2.0  # seconds after which reading shows its progress
 MAX_NOTES: Final = 10
 
 EPILOG = """\b

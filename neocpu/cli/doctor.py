@@ -16,8 +16,7 @@ from neocpu.foundation.console.terminal import Terminal, echo, print_fields
 if TYPE_CHECKING:
     from neocpu.cli.checks.runtime_health import Finding
 
-FENCE = "```"
-"""Line around a report, which keeps its line breaks in Markdown."""
+FENCE = "```"  # line around a report, which keeps its line breaks in Markdown
 MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
 EPILOG = """\b

@@ -24,9 +24,7 @@ from neocpu.foundation.own_process import end_quickly
 PROGRAM: Final = "neocpu"
 COMPLETION: Final = "_NEOCPU_COMPLETE"
 """The variable by which a shell asks for completions: see click's documentation."""
-BROKEN_PIPE: Final = 141
-"""Exit code of a program whose reader went away: 128 + SIGPIPE."""
-
+BROKEN_PIPE: Final = 141  # exit code of a program whose reader went away: 128 + SIGPIPE
 EPILOG: Final = """\b
 Exit codes: 0 success, 1 a bug in neocpu, 2 usage, 3 bad model,
 4 unsupported operator or shape, 5 target or instruction set, 6 accuracy

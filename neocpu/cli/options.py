@@ -83,11 +83,9 @@ def _names(text: str) -> tuple[str, ...]:
 THREADS: Final = Parsed("threads", _threads)
 DURATION: Final = Parsed("time", parse_duration)
 """``90``, ``2ms``, ``60s``, ``10m`` or ``1h``, in seconds."""
-SIZE: Final = Parsed("size", parse_size)
-"""``120MB``, ``1.5GB``, ``64MiB`` or a number, in bytes."""
+SIZE: Final = Parsed("size", parse_size)  # ``120MB``, ``1.5GB``, ``64MiB`` or a number, in bytes
 SHAPE: Final = Parsed("shape", _shape)
-NAMES: Final = Parsed("names", _names)
-"""A list such as ``direct,depthwise``."""
+NAMES: Final = Parsed("names", _names)  # a list such as ``direct,depthwise``
 
 
 class OneOf(click.Choice[str]):

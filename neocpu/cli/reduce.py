@@ -34,8 +34,7 @@ Examples:
   neocpu reduce net.onnx --check './crashes.py {model} {inputs}' -o crash.onnx --budget 5m"""
 
 
-SHOWN = 8
-"""Number of operators that are listed."""
+SHOWN = 8  # number of operators that are listed
 
 
 @click.command(epilog=EPILOG)

@@ -7,10 +7,8 @@ from typing import Final
 
 from neocpu.foundation.json_codec import json_name
 
-TRANSFORM: Final = "transform"
-"""Kind of kernels that change layouts."""
-OTHER: Final = "other"
-"""Kind of kernels that fusion made of the rest of the model."""
+TRANSFORM: Final = "transform"  # kind of kernels that change layouts
+OTHER: Final = "other"  # kind of kernels that fusion made of the rest of the model
 RUNTIME: Final = "runtime"
 """Kind of the entry for the time between the kernels: calls, and copies of inputs."""
 

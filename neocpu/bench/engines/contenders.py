@@ -30,14 +30,12 @@ from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.python_child import module_command
 from neocpu.foundation.temporary import TemporaryFolder
 
-OWN: Final = "neocpu"
-"""The label of neocpu, which is compared with its peers."""
+OWN: Final = "neocpu"  # the label of neocpu, which is compared with its peers
 OWN_FLOAT: Final = "neocpu-fp32"
 """The label of neocpu's float32 model next to one in fewer bits. It is no peer."""
 SIGNED: Final = "onnxruntime-s8s8"
 """The label of ONNX Runtime on a quantised model with signed feature maps (`signed_form`)."""
-NNCF: Final = "openvino-nncf"
-"""The label of OpenVINO on the model as its own quantiser makes it."""
+NNCF: Final = "openvino-nncf"  # the label of OpenVINO on the model as its own quantiser makes it
 CHILD: Final = tuple(module_command("neocpu.bench.engines.contender_process"))
 REPLY_TIMEOUT: Final = 600.0
 

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from neocpu.bench.engines.engine_session import AnyArray, Inputs, Session
@@ -128,32 +127,29 @@ def load_ncnn(path: str, threads: int | None, inputs: Inputs, *, bfloat16: bool 
     return load(path, threads, inputs, bfloat16=bfloat16)
 
 
-IN_BFLOAT16: Final[Mapping[str, str]] = MappingProxyType({peer: f"{peer}-bf16" for peer in PEERS})
+IN_BFLOAT16: Final[Mapping[str, str]] = {peer: f"{peer}-bf16" for peer in PEERS}
 """The names in `ENGINES` of peers that compute in bfloat16."""
 
 Loader: TypeAlias = Callable[[str, int | None, Inputs], Session]
-ENGINES: Final[Mapping[str, Loader]] = MappingProxyType(
-    {
-        "neocpu": load_neocpu,
-        ONNXRUNTIME: load_onnxruntime,
-        OPENVINO: load_openvino,
-        NCNN: load_ncnn,
-        IN_BFLOAT16[ONNXRUNTIME]: load_onnxruntime_for_bfloat16,
-        IN_BFLOAT16[OPENVINO]: partial(load_openvino, precision="bf16"),
-        IN_BFLOAT16[NCNN]: partial(load_ncnn, bfloat16=True),
-    }
-)
+ENGINES: Final[Mapping[str, Loader]] = {
+    "neocpu": load_neocpu,
+    ONNXRUNTIME: load_onnxruntime,
+    OPENVINO: load_openvino,
+    NCNN: load_ncnn,
+    IN_BFLOAT16[ONNXRUNTIME]: load_onnxruntime_for_bfloat16,
+    IN_BFLOAT16[OPENVINO]: partial(load_openvino, precision="bf16"),
+    IN_BFLOAT16[NCNN]: partial(load_ncnn, bfloat16=True),
+}
 """The loaders of all engines: each makes a session from a path, threads and inputs."""
 
 Converter: TypeAlias = Callable[[Path, Path], None]
-CONVERTERS: Final[Mapping[str, Converter]] = MappingProxyType(
-    dict.fromkeys((NCNN, IN_BFLOAT16[NCNN]), convert_for_ncnn)
+CONVERTERS: Final[Mapping[str, Converter]] = dict.fromkeys(
+    (NCNN, IN_BFLOAT16[NCNN]), convert_for_ncnn
 )
 """Converters for engines that do not read ONNX: from a model into a folder."""
 
 
-SESSIONS: Final = f"{ONNXRUNTIME}-sessions"
-"""ONNX Runtime with a session for each call at once."""
+SESSIONS: Final = f"{ONNXRUNTIME}-sessions"  # ONNX Runtime with a session for each call at once
 
 
 def called_by(session: Session, runs: Sequence[Callable[[], Any]]) -> Session:
@@ -233,15 +229,13 @@ def _in_laps(times: int, streams: int) -> int:
 
 
 ConcurrentLoader: TypeAlias = Callable[[str, int, Inputs, int], Session]
-CONCURRENT: Final[Mapping[str, ConcurrentLoader]] = MappingProxyType(
-    {
-        "neocpu": load_streams,
-        SESSIONS: partial(load_sessions, load_onnxruntime),
-        ONNXRUNTIME: load_callers,
-        OPENVINO: load_openvino_streams,
-        "ncnn": partial(load_sessions, load_ncnn),
-    }
-)
+CONCURRENT: Final[Mapping[str, ConcurrentLoader]] = {
+    "neocpu": load_streams,
+    SESSIONS: partial(load_sessions, load_onnxruntime),
+    ONNXRUNTIME: load_callers,
+    OPENVINO: load_openvino_streams,
+    "ncnn": partial(load_sessions, load_ncnn),
+}
 """Loaders of such sessions from a path, total threads, inputs and simultaneous calls.
 
 With 0 calls, OpenVINO chooses the number.

@@ -138,8 +138,7 @@ def _error(code: int, last: str, model: Path) -> NeoCPUError:
     return CompilationCrash(f"compiling {model.name} ended ({how}): {reason}")
 
 
-CALIBRATION_SAMPLES: Final = 8
-"""Random inputs for quantising a model that is only timed."""
+CALIBRATION_SAMPLES: Final = 8  # random inputs for quantising a model that is only timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,8 +274,13 @@ def compile_model(
     """
     source = onnx_file(model, shapes, folder)
     artifact = folder / "module.so"
-    settings: Any = {"threads": threads, "databases": databases, "verify": verify}
-    compiled = partial(compile_in_child, **settings, on_progress=on_progress)
+    compiled = partial(
+        compile_in_child,
+        threads=threads,
+        databases=databases,
+        verify=verify,
+        on_progress=on_progress,
+    )
 
     def result(**found: Any) -> MeasuredModel:
         return MeasuredModel(header=read_header(artifact), artifact=artifact, **found)

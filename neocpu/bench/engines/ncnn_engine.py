@@ -24,8 +24,7 @@ from neocpu.bench.engines.engine_session import AnyArray, Inputs, Session
 from neocpu.frontend.shapes.static_shapes import real_inputs, static_dims
 
 TIMEOUT: Final = 600.0
-NO_BATCH: Final = 233
-"""The index that ncnn uses for a missing batch axis."""
+NO_BATCH: Final = 233  # the index that ncnn uses for a missing batch axis
 
 _TYPES: Final[Mapping[int, str]] = {
     onnx.TensorProto.FLOAT: "f32",

@@ -24,8 +24,7 @@ from neocpu.foundation.python_child import module_command
 
 _log = logging.getLogger("neocpu")
 
-TIMEOUT: Final = 1800.0
-"""Seconds that NNCF may take."""
+TIMEOUT: Final = 1800.0  # seconds that NNCF may take
 
 
 def other_forms(

@@ -32,18 +32,10 @@ from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.target_parsing import parse_target
 
-SAMPLES: Final = 30
-"""Samples of each tile, which take turns."""
-
-DEPTH: Final = 64
-"""Steps with different operands: some KB, which fit any first-level cache."""
-
-ROUNDS: Final = 1 << 10
-"""Passes over these steps in a call, which take about a millisecond."""
-
-VECTORS: Final = (1, 2, 3)
-"""Vectors of sums for each pixel of a tile."""
-
+SAMPLES: Final = 30  # samples of each tile, which take turns
+DEPTH: Final = 64  # steps with different operands: some KB, which fit any first-level cache
+ROUNDS: Final = 1 << 10  # passes over these steps in a call, which take about a millisecond
+VECTORS: Final = (1, 2, 3)  # vectors of sums for each pixel of a tile
 TIMEOUT: Final = 300.0
 
 
@@ -96,9 +88,8 @@ def measure_dot_peaks(
         __name__,
         (target, threads, asked),
         TargetError,
-        doing="measuring instructions",
-        cannot="cannot measure this machine's instructions",
-        timeout=TIMEOUT,
+        "measure this machine's instructions",
+        TIMEOUT,
     )
     return dict(zip(sequences, rates, strict=True))
 

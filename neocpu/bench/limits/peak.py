@@ -17,18 +17,14 @@ from neocpu.schedules.tir.builder import build_kernel, span
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.target_parsing import host_target
 
-DTYPE: Final = "float32"
-"""The element type of peak measurements."""
-
+DTYPE: Final = "float32"  # the element type of peak measurements
 SAMPLES: Final = 100
 """Samples of each kernel. They take a few seconds, in which a machine is not always busy."""
 
 FMA_STEPS: Final[int] = 1 << 18
 """Rounds over the accumulators per call: one or two milliseconds, hundreds of times a fork."""
 
-READ_BYTES: Final = 256 << 20
-"""The least bytes that a call reads to measure bandwidth."""
-
+READ_BYTES: Final = 256 << 20  # the least bytes that a call reads to measure bandwidth
 READ_CACHES: Final = 4
 """The least size that a call reads, in last-level caches, so that few data are still cached."""
 

@@ -62,9 +62,8 @@ def measure_limits(threads: int, on_progress: ProgressCallback = silent) -> Limi
         "neocpu.bench.limits.peak",
         (threads,),
         TargetError,
-        doing="measuring this machine's limits",
-        cannot="cannot measure this machine's limits",
-        timeout=TIMEOUT,
+        "measure this machine's limits",
+        TIMEOUT,
     )
     load = before.other_load(CpuTime.now(), own_cpu_seconds() - own)
     return Limits(

@@ -25,11 +25,8 @@ from neocpu.plan.profiling.operator_times import (
 )
 from neocpu.plan.result_pages.parts import Bars
 
-LISTED: Final = 0.005
-"""The share of a run above which a table says what a kernel lacks."""
-
-MARK: Final = " *"
-"""The mark of a kernel that is far below its limit."""
+LISTED: Final = 0.005  # the share of a run above which a table says what a kernel lacks
+MARK: Final = " *"  # the mark of a kernel that is far below its limit
 
 METHOD: Final = (
     "Every operator is timed inside the running network, in a process of its own: caches are as "

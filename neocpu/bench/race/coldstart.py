@@ -25,8 +25,7 @@ from neocpu.plan.members import members
 
 ROUNDS: Final = 9
 TIMEOUT: Final = 300.0
-REST: Final = 1.0
-"""Seconds after a call for which each process is watched once."""
+REST: Final = 1.0  # seconds after a call for which each process is watched once
 
 # What a user's shortest program does, and no more: nothing of the benchmark is imported. The clock
 # is the system's own, the same in every process.

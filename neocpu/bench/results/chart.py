@@ -38,8 +38,7 @@ STYLE: Final[dict[str, Any]] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-_BAR_HEIGHT: Final = 0.15
-"""Inches."""
+_BAR_HEIGHT: Final = 0.15  # inches
 _SCALES: Final[Mapping[Unit, tuple[float, str]]] = {
     "us": (1e-3, ", ms"),
     "bytes": (1e-6, ", MB"),

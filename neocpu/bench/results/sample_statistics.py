@@ -8,13 +8,11 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Rounds: TypeAlias = tuple[tuple[float, ...], ...]
-"""Seconds of every run, by round."""
+Rounds: TypeAlias = tuple[tuple[float, ...], ...]  # seconds of every run, by round
 
 BOOTSTRAP_SAMPLES: Final = 2000
 CONFIDENCE: Final = 0.95
-NOISY_SPREAD: Final = 0.05
-"""Spread between rounds above which small differences mean nothing."""
+NOISY_SPREAD: Final = 0.05  # spread between rounds above which small differences mean nothing
 ENOUGH_ROUNDS: Final = 6
 """The least rounds for a decision. If fewer all favour one side, it may still be by chance."""
 

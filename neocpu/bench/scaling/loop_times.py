@@ -38,8 +38,7 @@ ROUNDS: Final = 20
 FEWEST_ROUNDS: Final = 5
 SHORTEST: Final = 1.5
 """The least seconds of all rounds. A disturbance of a short round also hits its neighbours."""
-LONGEST: Final = 20.0
-"""Seconds above which there are only `FEWEST_ROUNDS`."""
+LONGEST: Final = 20.0  # seconds above which there are only `FEWEST_ROUNDS`
 RUNS: Final = 6
 """The runs of a round, which takes at most so many times as long as a run on one thread."""
 TIMEOUT: Final = 600.0
@@ -196,9 +195,8 @@ def measure_run(artifact: Path, threads: int, rounds: int = ROUNDS) -> MeasuredR
         "neocpu.bench.scaling.loop_times",
         (artifact, rounds, threads),
         ArtifactError,
-        doing=f"timing {artifact.name}",
-        cannot=f"cannot time {artifact.name}",
-        timeout=TIMEOUT,
+        f"time {artifact.name}",
+        TIMEOUT,
     )
     header = read_header(artifact)
     plan = header.known_plan

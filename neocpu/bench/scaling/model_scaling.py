@@ -25,9 +25,7 @@ from neocpu.runtime.artifact import read_header
 from neocpu.schedules.estimates.parallel_run import ParallelRun, RunTime, predict_run
 from neocpu.schedules.vocabulary.target_parsing import host_target
 
-COUNTS: Final = (1, 2, 4, 8, 16, 32, 64)
-"""Numbers of threads, up to the cores of a machine."""
-
+COUNTS: Final = (1, 2, 4, 8, 16, 32, 64)  # numbers of threads, up to the cores of a machine
 REACHED: Final = 0.9
 """The share of perfect scaling in reading memory below which memory limits the cores."""
 

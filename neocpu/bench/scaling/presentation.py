@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from neocpu.bench.results.chart import Figure, caption
@@ -16,8 +16,7 @@ from neocpu.foundation.units import plural
 from neocpu.plan.result_pages.parts import Chart, Line, chosen
 from neocpu.schedules.estimates.parallel_run import LIMITS, ParallelCall
 
-WORST: Final = 3
-"""The most operators named at each step, by their losses."""
+WORST: Final = 3  # the most operators named at each step, by their losses
 
 METHOD: Final = (
     "The model is compiled for each number of threads. Every parallel loop of that code is timed "
@@ -75,10 +74,10 @@ def summary_table(found: Sequence[ScalingPrediction]) -> Table:
 
 def scaling_table(found: ScalingPrediction) -> Table:
     """Return a model's latency at each number of threads, and the losses in it."""
-    lost: dict[str, Callable[[ScalingStep], float]] = {
-        "slower code": found.other_code,
-        **{limit: lambda step, limit=limit: step.predicted.lost[limit] for limit in LIMITS},
-    }
+
+    def lost(step: ScalingStep) -> list[float]:
+        return [found.other_code(step), *(step.predicted.lost[limit] for limit in LIMITS)]
+
     columns: Columns[ScalingStep] = {
         "threads": lambda step: str(step.threads),
         "measured ms": lambda step: "" if step.measured is None else ms(step.measured),
@@ -89,12 +88,12 @@ def scaling_table(found: ScalingPrediction) -> Table:
     rows = tuple(
         (
             *(cell(step) for cell in columns.values()),
-            *(f"{seconds(step) / step.predicted.seconds:.1%}" for seconds in lost.values()),
+            *(f"{seconds / step.predicted.seconds:.1%}" for seconds in lost(step)),
         )
         for step in found.steps
     )
     title = f"Scaling of {found.name} on {found.request.machine.cpu}"
-    return Table(title, (*columns, *lost), rows, _notes(found))
+    return Table(title, (*columns, "slower code", *LIMITS), rows, _notes(found))
 
 
 def _notes(found: ScalingPrediction) -> tuple[str, ...]:

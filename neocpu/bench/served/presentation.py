@@ -100,7 +100,8 @@ def _row(report: ServedReport, result: ServedResult) -> tuple[str, ...]:
 def _speed(report: ServedReport) -> Chart:
     """Return medians of rounds, with a line from the slowest round to the fastest."""
     rounds = [[1 / seconds for seconds in one.per_answer] for one in report.results]
-    middle, low, high = (tuple(map(pick, rounds)) for pick in (statistics.median, min, max))
+    middle = tuple(map(statistics.median, rounds))
+    low, high = tuple(map(min, rounds)), tuple(map(max, rounds))
     direct = tuple(1 / statistics.median(one.per_call) for one in report.results)
     return Chart(
         title=f"{report.name}, requests a second",

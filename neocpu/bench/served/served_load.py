@@ -36,8 +36,7 @@ from typing import Final, NamedTuple
 from neocpu.bench.engines.contender_process import die_with_parent
 from neocpu.foundation.json_codec import JsonObject
 
-TIMEOUT: Final = 60
-"""Seconds that a client waits for the server to read or to write."""
+TIMEOUT: Final = 60  # seconds that a client waits for the server to read or to write
 KINDS: Final = 8
 """The most different answers that a client keeps. Plans of batches differ in rounding only."""
 _LENGTH: Final = b"\r\ncontent-length: "

@@ -30,8 +30,7 @@ die_with_parent()
 run()
 """
 START_TIMEOUT: Final = 120.0
-ANSWER_TIMEOUT: Final = 120.0
-"""Seconds for an answer beyond the time for which clients work."""
+ANSWER_TIMEOUT: Final = 120.0  # seconds for an answer beyond the time for which clients work
 
 AnyArray = np.ndarray[Any, Any]
 

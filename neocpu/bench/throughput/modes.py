@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import psutil
@@ -23,14 +22,12 @@ from neocpu.foundation.peers import ONNXRUNTIME, OPENVINO
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
 
-WAYS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
-    {
-        OWN: (("neocpu", "stream"),),
-        ONNXRUNTIME: ((SESSIONS, "session"), (ONNXRUNTIME, "caller")),
-        OPENVINO: ((OPENVINO, "stream"),),
-        "ncnn": (("ncnn", "net"),),
-    }
-)
+WAYS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    OWN: (("neocpu", "stream"),),
+    ONNXRUNTIME: ((SESSIONS, "session"), (ONNXRUNTIME, "caller")),
+    OPENVINO: ((OPENVINO, "stream"),),
+    "ncnn": (("ncnn", "net"),),
+}
 """The loaders of `CONCURRENT` for each engine, with the name of a simultaneous call in each."""
 
 

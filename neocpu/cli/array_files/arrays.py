@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 AnyArray = np.ndarray[Any, Any]
 
-ZIP: Final = b"PK"
-"""First bytes of a zip file, also of an empty one."""
+ZIP: Final = b"PK"  # first bytes of a zip file, also of an empty one
 
 # Errors of a zip file: no archive, cut short, damaged, encrypted, of an unknown method or version.
 _DAMAGED: Final = (

@@ -162,8 +162,6 @@ def take(arguments: dict[str, Any]) -> Calibration | None:
     return None
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 _OPTIONS: Final = (
     click.option(
         "--method",

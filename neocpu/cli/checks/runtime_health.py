@@ -11,8 +11,7 @@ from typing import Final, Literal, TypeAlias
 import neocpu
 from neocpu.foundation.errors import NeoCPUError, dependency_error
 
-MINIMUM_PYTHON: Final = (3, 10)
-"""Oldest version that runs models; the compiler needs a newer one."""
+MINIMUM_PYTHON: Final = (3, 10)  # oldest version that runs models; the compiler needs a newer one
 
 # Instruction sets that are named if the CPU has them, those of the widest vectors first.
 _NOTABLE: Final = (

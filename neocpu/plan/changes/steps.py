@@ -140,8 +140,7 @@ def _runtime(plan: Plan, us: float | None) -> Iterator[Step]:
             yield Step(name=kernel.name, kind=RUNTIME, predicted_us=kernel.cost_us, measured_us=us)
 
 
-UNPLANNED: Final = (TRANSFORM, OTHER, RUNTIME)
-"""Kinds of steps that do not identify a model."""
+UNPLANNED: Final = (TRANSFORM, OTHER, RUNTIME)  # kinds of steps that do not identify a model
 
 
 @dataclass(frozen=True, slots=True)

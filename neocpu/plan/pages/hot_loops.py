@@ -25,9 +25,7 @@ INSTALL: Final = (
     "page again to see here the loop in which a kernel spends its time."
 )
 MAX_LINES: Final = 60
-_TIMEOUT: Final = 60.0
-"""Seconds that a disassembler may take."""
-
+_TIMEOUT: Final = 60.0  # seconds that a disassembler may take
 _FUNCTION: Final = re.compile(r"[0-9a-f]+ <(.+)>:$")
 _INSTRUCTION: Final = re.compile(r"\s*([0-9a-f]+):\s+(\S.*)$")
 _TARGET: Final = re.compile(r"\b(?:0x)?([0-9a-f]+) <[^>]*>")

@@ -22,8 +22,7 @@ _CLOSE: Final = 500
 
 Span: TypeAlias = tuple[int, int, int]
 """Position of the call; begin and end, in nanoseconds since the run began."""
-Pause: TypeAlias = tuple[int, int]
-"""Begin and end."""
+Pause: TypeAlias = tuple[int, int]  # begin and end
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +72,12 @@ class RunTrace:
 
 
 _Event: TypeAlias = tuple[Mapping[str, Any], tuple[int, int]]
-_Kernel: TypeAlias = tuple[int, int, int]
-"""Begin, end, and the call's position."""
+_Kernel: TypeAlias = tuple[int, int, int]  # begin, end, and the call's position
 _Task: TypeAlias = tuple[int, int, int, int]
 """Begin and end of a part of a loop, its thread, and the loop's number."""
 _Loop: TypeAlias = tuple[int, int]
 """Position of the call that the loop is a part of, and the loop's number."""
-_Part: TypeAlias = tuple[_Loop, int, int]
-"""Begin and end of a part of a loop."""
+_Part: TypeAlias = tuple[_Loop, int, int]  # begin and end of a part of a loop
 _Some = TypeVar("_Some", _Kernel, _Task)
 
 

@@ -229,9 +229,8 @@ def measure_profile(
         "neocpu.plan.profiling.call_times",
         (artifact, limits.threads, rounds, number),
         ArtifactError,
-        doing=f"profiling {artifact.name}",
-        cannot=f"cannot profile {artifact.name}",
-        timeout=TIMEOUT,
+        f"profile {artifact.name}",
+        TIMEOUT,
     )
     operators = operators_of(plan, measured["calls"])
     predicted, lacks = (

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neocpu.foundation.console.terminal import echo, print_table
+from neocpu.foundation.console.terminal import echo
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.units import duration, size
 from neocpu.plan.members import members
 from neocpu.plan.text.artifact_text import precision_text, signature_text
+from neocpu.plan.text.columns import print_columns
 from neocpu.plan.text.plan_text import cost_sources, error_text
 from neocpu.plan.text.tuning_summary import TuningSummary, bfloat16_hint, weights_hint
 
@@ -103,37 +104,25 @@ class CompiledPart:
 
 def show_variants(variants: Sequence[CompiledPart]) -> None:
     """Print a table of the parts of a fat file."""
-    print_table(
-        ("variant", "target", "computes in", "size", "transforms", "predicted", "largest error"),
-        [
-            (
-                variant.name,
-                variant.plan.target,
-                precision_text(variant.plan.precision, variant.plan.computes_in),
-                size(variant.size),
-                str(len(variant.plan.transforms)),
-                duration(variant.plan.predicted_us / 1e6),
-                error_text(variant.plan),
-            )
-            for variant in variants
-        ],
-        right=("size", "transforms", "predicted"),
-    )
+    columns: dict[str, Callable[[CompiledPart], str]] = {
+        "variant": lambda one: one.name,
+        "target": lambda one: one.plan.target,
+        "computes in": lambda one: precision_text(one.plan.precision, one.plan.computes_in),
+        "size": lambda one: size(one.size),
+        "transforms": lambda one: str(len(one.plan.transforms)),
+        "predicted": lambda one: duration(one.plan.predicted_us / 1e6),
+        "largest error": lambda one: error_text(one.plan),
+    }
+    print_columns(variants, columns, ("size", "transforms", "predicted"))
 
 
 def show_shapes(shapes: Sequence[CompiledSignature]) -> None:
     """Print a table of the shapes that a file is compiled for."""
+    columns: dict[str, Callable[[CompiledSignature], str]] = {
+        "shape": lambda each: signature_text(each.inputs),
+        "predicted": lambda each: duration(each.plan.predicted_us / 1e6),
+        "packed weights": lambda each: size(each.plan.weights.packed_bytes),
+        "largest error": lambda each: error_text(each.plan, integers=False),
+    }
     echo()
-    print_table(
-        ("shape", "predicted", "packed weights", "largest error"),
-        [
-            (
-                signature_text(each.inputs),
-                duration(each.plan.predicted_us / 1e6),
-                size(each.plan.weights.packed_bytes),
-                error_text(each.plan, integers=False),
-            )
-            for each in shapes
-        ],
-        right=("predicted", "packed weights"),
-    )
+    print_columns(shapes, columns, ("predicted", "packed weights"))

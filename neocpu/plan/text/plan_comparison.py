@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from neocpu.plan.changes.plan_change import Change, PlanChange, Side
     from neocpu.runtime.header import ArtifactHeader
 
-TURNS: Final = 3
-"""Number of times that both are measured."""
+TURNS: Final = 3  # number of times that both are measured
 
 
 def explain_change(

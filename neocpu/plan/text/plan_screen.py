@@ -157,8 +157,7 @@ def show_transforms(plan: Plan) -> None:
     )
 
 
-SMALL: Final = 0.005
-"""Share of a run below which a shortcoming is only counted, and not listed."""
+SMALL: Final = 0.005  # share of a run below which a shortcoming is only counted, and not listed
 UNKNOWN: Final = "no reason is known: please report this model"
 
 

@@ -12,12 +12,9 @@ if TYPE_CHECKING:
     from neocpu.plan.plan import Plan
     from neocpu.search.tuner import TaskReport, TuneReport
 
-NAMED: Final = 3
-"""Number of layers that are named as having gained most."""
-LARGE: Final = 2.0
-"""Ratio of packed weights to the model's from which a hint is given."""
-FASTER: Final = 1.2
-"""Speed-up by bfloat16 from which a hint is given."""
+NAMED: Final = 3  # number of layers that are named as having gained most
+LARGE: Final = 2.0  # ratio of packed weights to the model's from which a hint is given
+FASTER: Final = 1.2  # Speed-up by bfloat16 from which a hint is given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

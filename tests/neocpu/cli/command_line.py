@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -33,6 +34,11 @@ class Outcome:
         assert len(lines) == 1, self.err
         assert self.err.endswith(f"{lines[0]}\n"), self.err
         return lines[0]
+
+    @property
+    def json(self) -> Any:
+        """The document that the command line printed."""
+        return json.loads(self.out)
 
     def fails(self, code: int, *words: str) -> Outcome:
         """Check that the command line failed with a code and an error of these words; return it."""

@@ -1,7 +1,6 @@
 """``neocpu compile``: from the options to the artifact, and every bad input on the way."""
 
 import inspect
-import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -168,7 +167,7 @@ class TestRecords:
         assert kept == (
             "  kept          3 measurements kept in r.jsonl; 1 winner checked against the reference"
         )
-        report = json.loads(cli(*line, "--tune-budget", "1s", "--json").out)
+        report = cli(*line, "--tune-budget", "1s", "--json").json
         assert report["database"] == "r.jsonl"
         assert {**report["tuning"], **counts} == report["tuning"]
         assert report["tuning"]["now_us"] == pytest.approx(40.0)
@@ -236,7 +235,7 @@ class TestCompiles:
 
     def test_json(self, cli, onnx_file):
         outcome = cli("compile", onnx_file, "-o", "x.so", "--json", "--opt", "nchw")
-        report = json.loads(outcome.out)
+        report = outcome.json
         assert report["artifact"] == "x.so"
         assert report["bytes"] == Path("x.so").stat().st_size
         assert report["opt"] == "nchw"
@@ -247,7 +246,7 @@ class TestCompiles:
         assert 50e6 < report["peak_bytes"] < 20e9
 
     def test_without_verification(self, cli, onnx_file):
-        report = json.loads(cli("compile", onnx_file, "--json", "--no-verify").out)
+        report = cli("compile", onnx_file, "--json", "--no-verify").json
         assert report["verification"] is None
         assert report["unchecked"] == "--no-verify"
         assert report["obstacle"] is None
@@ -265,7 +264,7 @@ class TestCompiles:
         assert f"largest error not checked: {reason}" in " ".join(
             cli("explain", "x.so").out.split()
         )
-        plan = json.loads(cli("explain", "x.so", "--json").out)
+        plan = cli("explain", "x.so", "--json").json
         assert (plan["verification"], plan["unchecked"]) == (None, reason)
 
     def test_dynamic_dimensions(self, cli):

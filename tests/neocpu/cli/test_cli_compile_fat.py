@@ -1,6 +1,5 @@
 """``neocpu compile --fat``, and the other commands on what it writes."""
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +70,7 @@ def test_the_model_is_imported_and_the_truth_computed_once(cli, onnx_file, monke
     counted(pipeline, "import_relax")
     counted(oracles, "run_reference")
     outcome = cli("compile", onnx_file, "--fat", HOST_FIRST, "-o", "both.so", "--json")
-    assert [each["unchecked"] for each in json.loads(outcome.out)["variants"]] == [None, None]
+    assert [each["unchecked"] for each in outcome.json["variants"]] == [None, None]
     assert calls == ["import_relax", "run_reference"]
 
 
@@ -111,7 +110,7 @@ def test_report(cli, compiled):
 
 
 def test_json_report(cli, compiled):
-    report = json.loads(cli("compile", "small.onnx", "--fat", HOST_FIRST, "--json", "-q").out)
+    report = cli("compile", "small.onnx", "--fat", HOST_FIRST, "--json", "-q").json
     assert report["bytes"] == Path("small.so").stat().st_size
     assert [each["name"] for each in report["variants"]] == ["host", BASE]
     headers = [each.header for each in ArtifactFile("small.so").variants]
@@ -121,7 +120,7 @@ def test_json_report(cli, compiled):
 
 
 def test_it_runs(cli, fat, artifact):
-    document = json.loads(cli("run", fat, "--json", "-o", "fat.npz").out)
+    document = cli("run", fat, "--json", "-o", "fat.npz").json
     assert document["target"] == read_header(fat, "host").target
     cli("run", artifact, "-o", "plain.npz")
     with np.load("fat.npz") as ours, np.load("plain.npz") as theirs:
@@ -132,7 +131,7 @@ def test_it_runs(cli, fat, artifact):
 
 def test_explain(cli, fat):
     def target(*options):
-        return str(json.loads(cli("explain", fat, "--json", *options).out)["target"])
+        return str(cli("explain", fat, "--json", *options).json["target"])
 
     assert target() == target("--variant", "host") != target("--variant", BASE)
     cli("explain", fat, "--variant", "hots").fails(2, "did you mean 'host'?")
@@ -224,7 +223,7 @@ def test_options_give_each_cpu_its_numbers(cli, compiled):
     outcome = cli(
         "compile", "small.onnx", "--fat", f"host:fp32,{BASE}:auto", "--json", "-q"
     ).succeeds()
-    assert [each["name"] for each in json.loads(outcome.out)["variants"]] == ["host", BASE]
+    assert [each["name"] for each in outcome.json["variants"]] == ["host", BASE]
 
 
 def test_a_target_in_json_may_have_colons():

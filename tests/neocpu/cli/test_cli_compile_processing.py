@@ -1,6 +1,5 @@
 """``neocpu compile --input --resize --output --nms``."""
 
-import json
 from pathlib import Path
 
 import onnx
@@ -22,7 +21,7 @@ def test_processing_is_shown_by_compile_explain_and_inspect(cli, onnx_file):
     assert "24x32 -> 16x16" in cli("explain", "net.so").out
     inspected = cli("inspect", "net.so")
     assert "image: uint8[1, 24, 32, 3], nhwc bgr pictures" in inspected.out
-    (spec,) = json.loads(cli("inspect", "net.so", "--json").out)["variants"][0]["inputs"]
+    (spec,) = cli("inspect", "net.so", "--json").json["variants"][0]["inputs"]
     assert spec["picture"] == {"layout": "nhwc", "colours": "bgr", "fit": "letterbox"}
     assert f"{name}" in cli("run", "net.so").out
 

@@ -1,6 +1,5 @@
 """``neocpu completion``: shells complete commands by the script that it prints."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -88,7 +87,7 @@ def test_prints_what_the_shell_reads(cli, shell):
     outcome = cli("completion", shell)
     assert (outcome.code, outcome.err) == (0, "")
     assert f"_NEOCPU_COMPLETE={shell}_complete" in outcome.out
-    document = json.loads(cli("completion", shell, "--json").out)
+    document = cli("completion", shell, "--json").json
     assert document == {"shell": shell, "script": document["script"]}
     assert outcome.out.split() == document["script"].split()
 

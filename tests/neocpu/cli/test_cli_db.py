@@ -95,7 +95,7 @@ def test_stats(cli, write, shipped):
         "named znver4 conv2d_direct 1 1 1 0 0",
         "named znver4 conv2d_direct 2 1 1 0 1",
     ]
-    (document,) = json.loads(cli("db", "stats", "a.jsonl", "--json").out)["files"]
+    (document,) = cli("db", "stats", "a.jsonl", "--json").json["files"]
     assert document == {
         "layer": "named",
         "path": "a.jsonl",
@@ -157,7 +157,7 @@ def test_check(cli, write, shipped):
     )
     as_json = cli("db", "check", shipped, path, "--json")
     assert as_json.code == 7
-    document = json.loads(as_json.out)
+    document = as_json.json
     assert document["files"][0]["bad"] == []
     assert [bad["line"] for bad in document["files"][1]["bad"]] == [2, 3, 4, 5]
 
@@ -191,7 +191,7 @@ def test_prune_drops_what_check_found(cli, write):
     outcome = cli("db", "prune", path).succeeds()
     assert outcome.out == planned.out.replace("would drop", "dropped").replace("would keep", "kept")
     assert [line["reason"] for line in check_lines(cli, path)] == ["record version 9, expected 1"]
-    again = json.loads(cli("db", "prune", path, "--json").out)
+    again = cli("db", "prune", path, "--json").json
     assert again == {
         "path": "bad.jsonl",
         "kept": 1,
@@ -204,7 +204,7 @@ def test_prune_drops_what_check_found(cli, write):
 
 
 def check_lines(cli, path):
-    return json.loads(cli("db", "check", path, "--json").out)["files"][0]["bad"]
+    return cli("db", "check", path, "--json").json["files"][0]["bad"]
 
 
 def test_prune_keeps_the_best_and_failures_if_asked(cli, write, shipped):
@@ -239,7 +239,7 @@ def test_merge(cli, write):
         "merged into all.jsonl",
     ]
     assert "one.jsonl:3: skipped: " in outcome.err
-    document = json.loads(cli("db", "merge", "all.jsonl", one, two, "--json").out)
+    document = cli("db", "merge", "all.jsonl", one, two, "--json").json
     assert document["destination"] == "all.jsonl"
     assert document["files"][1] == {
         "path": "two.jsonl",
@@ -248,7 +248,7 @@ def test_merge(cli, write):
         "improved": 0,
         "skipped": 0,
     }
-    exported = json.loads(cli("db", "export", "--db", "all.jsonl", "--json").out)["records"]
+    exported = cli("db", "export", "--db", "all.jsonl", "--json").json["records"]
     assert {(r["scheme"]["reg_n"], len(r["result"]["seconds"])) for r in exported} == {
         (1, 1),
         (2, 2),
@@ -272,7 +272,7 @@ def test_export(cli, write, onnx_file):
     # The last file counts for a scheme that both files have.
     assert Path("out.jsonl").read_text() == outcome.out.replace("[0.009]", "[0.002]")
     best = cli("db", "export", "--db", a, "--best", 1, "--json", "--threads", 2)
-    assert len(json.loads(best.out)["records"]) == 2
+    assert len(best.json["records"]) == 2
     of_model = cli("db", "export", "--db", a, "--model", onnx_file)
     assert [json.loads(line)["workload"]["height"] for line in of_model.out.splitlines()] == [16]
 

@@ -1,7 +1,6 @@
 """``neocpu doctor``: a fit machine, every defect it reports, and reports that name nobody."""
 
 import getpass
-import json
 import os
 import re
 import signal
@@ -31,7 +30,7 @@ def one(check):
 
 def test_this_machine_is_fit(cli):
     outcome = cli("doctor", "--json")
-    report = json.loads(outcome.out)
+    report = outcome.json
     failed = [check for check in report["checks"] if check["status"] == "failed"]
     assert failed == []
     assert report["fit"] is True
@@ -63,7 +62,7 @@ def test_text_and_exit_code(cli, monkeypatch):
 
 def test_where_models_are_only_run(cli, monkeypatch):
     monkeypatch.setattr("neocpu.cli.doctor.installed", lambda *_: False)
-    report = json.loads(cli("doctor", "--json").out)
+    report = cli("doctor", "--json").json
     assert report["fit"] is True
     names = [check["name"] for check in report["checks"]]
     assert names == ["python", "neocpu-runtime", "runtime library", "CPU", "threads"]
@@ -291,7 +290,7 @@ def test_findings_name_nobody(cli, monkeypatch, stranger):
     assert "✗ code: …/x.so of <user>@<host>\n    unset $API_TOKEN\n" in outcome.out
     assert is_clean(outcome.out, stranger)
     outcome = cli("doctor", "--report", "--json")
-    assert json.loads(outcome.out)["checks"][0]["detail"] == "…/x.so of <user>@<host>"
+    assert outcome.json["checks"][0]["detail"] == "…/x.so of <user>@<host>"
     assert is_clean(outcome.out, stranger)
 
 
@@ -318,10 +317,10 @@ def test_for_programs(cli, monkeypatch):
         yield Finding("good", "ok", "is well")
 
     monkeypatch.setattr(health, "CHECKS", (checks,))
-    report = json.loads(cli("doctor", "--report", "--json").out)
+    report = cli("doctor", "--report", "--json").json
     assert set(report["machine"]) == set(machine_facts.FACTS)
     assert report["checks"][0]["detail"] == "is well"
-    assert "machine" not in json.loads(cli("doctor", "--json").out)
+    assert "machine" not in cli("doctor", "--json").json
 
 
 def test_a_failed_finding_does_not_hide_the_others(monkeypatch):

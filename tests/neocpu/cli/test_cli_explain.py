@@ -1,6 +1,5 @@
 """``neocpu explain``, of one artifact and of two."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -123,13 +122,13 @@ def test_whose_records_the_costs_are_of(cli, linear):
 
 
 def test_json_is_the_plan(cli, explained):
-    found = json.loads(cli("explain", explained, "--json").out)
+    found = cli("explain", explained, "--json").json
     assert found == Plan.from_json(PLAN).to_json()
     assert Plan.from_json(found) == Plan.from_json(PLAN)
 
 
 def test_of_what_compile_wrote(cli, artifact):
-    plan = json.loads(cli("explain", artifact, "--json").out)
+    plan = cli("explain", artifact, "--json").json
     assert plan == read_header(artifact).stored_plan
     assert {"target", "threads", "opt", "search", "ops", "transforms", "passes"} <= set(plan)
     text = cli("explain", artifact).succeeds()
@@ -200,8 +199,8 @@ def pair(tmp_path_factory, onnx_file):
 def test_text_json_and_page_agree(cli, pair):
     outcome = cli("explain", *pair, "--json", "--html", "change.html").succeeds()
     assert "wrote change.html" in outcome.err
-    found = json.loads(outcome.out)
-    plans = [json.loads(cli("explain", path, "--json").out) for path in pair]
+    found = outcome.json
+    plans = [cli("explain", path, "--json").json for path in pair]
     for side, plan in zip((found["before"], found["after"]), plans, strict=True):
         assert side["predicted_us"] == pytest.approx(plan["predicted_us"])
     assert found["bought_us"] == pytest.approx(plans[0]["predicted_us"] - plans[1]["predicted_us"])
@@ -224,7 +223,7 @@ def test_measured(cli, pair, monkeypatch):
     known = Limits(threads=1, flops=1e11, dram=1e10)
     monkeypatch.setattr(roofline, "measure_limits", lambda *_: known)
     monkeypatch.setattr(plan_comparison, "TURNS", 2)
-    found = json.loads(cli("explain", *pair, "--json", "--profile").out)
+    found = cli("explain", *pair, "--json", "--profile").json
     for side in ("before", "after"):
         assert found[side]["measured_us"] > 0
         taken = [step[side]["measured_us"] for step in found["steps"] if step[side]]

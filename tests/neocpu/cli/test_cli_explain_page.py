@@ -123,7 +123,7 @@ def test_every_figure_on_the_page_agrees_with_json(cli, artifact):
     outcome = cli("explain", artifact, "--html", "page.html")
     assert (outcome.code, outcome.out) == (0, "")
     assert "wrote page.html" in outcome.err
-    plan = json.loads(cli("explain", artifact, "--json", "--html", "page.html").out)
+    plan = cli("explain", artifact, "--json", "--html", "page.html").json
     data = data_in(Path("page.html"))
     assert data["plan"] == plan == read_header(artifact).stored_plan
     for node in data["nodes"]:
@@ -186,14 +186,14 @@ def test_what_was_measured_elsewhere(cli, artifact, linear, monkeypatch):
         "measure_limits",
         lambda threads, _: Limits(threads=threads, flops=1e11, dram=1e10),
     )
-    saved = json.loads(cli("bench", "profile", artifact, "--json").out)
+    saved = cli("bench", "profile", artifact, "--json").json
     saved["machine"]["cpu"] = "Abacus 3"
     del saved["results"][0]["profile"]["classes"]  # what follows from the rest
     Path("p.json").write_text(json.dumps(saved))
     given = ("--html", "page.html", "--measured", "p.json")
     outcome = cli("explain", artifact, *given, "--json")
     assert "p.json was measured on another machine: Abacus 3; this is" in outcome.err
-    measured, profile = json.loads(outcome.out)["profile"], saved["results"][0]["profile"]
+    measured, profile = outcome.json["profile"], saved["results"][0]["profile"]
     for one, other in zip(measured["operators"], profile["operators"], strict=True):
         assert {**one, "sequence": other["sequence"]} == other
     assert measured["limits"]["flops"] == 1e11
@@ -220,7 +220,7 @@ def test_what_was_measured_elsewhere(cli, artifact, linear, monkeypatch):
 def test_a_run_in_time(cli, artifact, linear):
     assert cli("run", artifact, "--repeat", "3", "--trace", "t.json").code == 0
     given = ("--html", "page.html", "--profile", "--trace", "t.json", "--json")
-    found = json.loads(cli("explain", artifact, *given).out)
+    found = cli("explain", artifact, *given).json
     data = data_in(Path("page.html"))
     # Facts that the plan lacks are shown beside it.
     assert {key: found.pop(key) for key in ("profile", "trace")} == {
@@ -273,7 +273,7 @@ def test_errors(cli, artifact, linear):
 def test_in_a_browser(cli, artifact):
     assert cli("run", artifact, "--repeat", "3", "--trace", "t.json").code == 0
     assert cli("explain", artifact, "--html", "page.html", "--trace", "t.json").code == 0
-    operator = json.loads(cli("explain", artifact, "--json").out)["ops"][0]
+    operator = cli("explain", artifact, "--json").json["ops"][0]
     with browser.browser() as page:
         for width, dark in ((1400, False), (390, True)):
             page.open(Path("page.html"), width, dark=dark)

@@ -1,6 +1,5 @@
 """``neocpu inspect``."""
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +41,7 @@ def test_text(cli, artifact):
 
 
 def test_json(cli, artifact):
-    document = json.loads(cli("inspect", artifact, "--json", "--verify").out)
+    document = cli("inspect", artifact, "--json", "--verify").json
     header = read_header(artifact)
     assert document["bytes"] == artifact.stat().st_size
     assert document["fat"] is False
@@ -62,7 +61,7 @@ def test_of_another_machine(cli, linear):
     write_artifact(linear.built, linear.weights, header, "far.so")
     outcome = cli("inspect", "far.so").succeeds()
     assert "runs here no, this host lacks avx99" in words(outcome.out)
-    document = json.loads(cli("inspect", "far.so", "--json").out)
+    document = cli("inspect", "far.so", "--json").json
     assert document["loaded_here"] is None
     assert document["variants"][0]["obstacle"] == "this host lacks avx99"
 
@@ -87,7 +86,7 @@ def test_fat_file(cli, linear):
     assert lines[3].startswith("near ")
     assert lines[3].endswith("loaded")
     assert lines[5] == "near:"
-    document = json.loads(cli("inspect", "fat.so", "--json").out)
+    document = cli("inspect", "fat.so", "--json").json
     assert document["loaded_here"] == "near"
     assert [each["name"] for each in document["variants"]] == ["far", "near"]
 
@@ -103,7 +102,7 @@ def test_damage(cli, linear):
     Path("short.so").write_bytes(data[:-100])
     outcome = cli("inspect", "short.so", "--json")
     assert outcome.code == 8
-    assert json.loads(outcome.out)["error"]["kind"] == "artifact"
+    assert outcome.json["error"]["kind"] == "artifact"
 
 
 @pytest.mark.parametrize("name", [".", "none.so", np._core._multiarray_umath.__file__])
@@ -138,4 +137,4 @@ def test_names_cannot_command_the_terminal(cli, linear):
     write_artifact(linear.built, linear.weights, header, path)
     outcome = cli("inspect", path).succeeds()
     assert r"model \x1b[31mred\nline é" in words(outcome.out)
-    assert json.loads(cli("inspect", path, "--json").out)["variants"][0]["model"] == header.name
+    assert cli("inspect", path, "--json").json["variants"][0]["model"] == header.name

@@ -1,6 +1,5 @@
 """The entry point: help, errors in one line, exit codes, quick start."""
 
-import json
 import os
 import subprocess
 import sys
@@ -258,7 +257,7 @@ class TestJsonErrors:
 
     @staticmethod
     def error_of(outcome):
-        document = json.loads(outcome.out)
+        document = outcome.json
         assert outcome.out.count("\n") == 1
         assert document.keys() == {"error"}
         assert document["error"].keys() == {"message", "exit_code", "kind"}
@@ -318,7 +317,7 @@ class TestJsonErrors:
         monkeypatch.setattr("neocpu.cli.doctor.command", command)
         outcome = cli("doctor", "--json")
         assert outcome.code == 7
-        assert json.loads(outcome.out) == {"a": 1}
+        assert outcome.json == {"a": 1}
 
     def test_every_exit_code_has_a_name(self):
         for kind in errors.NeoCPUError.__subclasses__():
@@ -327,7 +326,7 @@ class TestJsonErrors:
 
 def test_json_leaves_standard_output_to_the_document(cli, artifact):
     outcome = cli("run", artifact, "--json", "--verbose")
-    assert json.loads(outcome.out)["name"] == "small"
+    assert outcome.json["name"] == "small"
     assert outcome.out.count("\n") == 1
 
 

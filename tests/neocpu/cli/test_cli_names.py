@@ -128,7 +128,7 @@ def test_in_a_file_name(cli, artifact, name):
     for command in ("run", "inspect", "explain"):
         outcome = cli(command, path).succeeds()
         assert_plain(outcome.out + outcome.err)
-        json.loads(cli(command, path, "--json").out)
+        assert cli(command, path, "--json").json
     for command in (
         ("compile", path, "--only-db"),
         ("run", path / "x"),

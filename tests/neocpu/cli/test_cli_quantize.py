@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import onnx
 import pytest
@@ -37,9 +35,7 @@ def test_a_model_is_written_and_described(cli, folder):
     result = cli("quantize", "net.onnx", "--calibrate", "data.npz").succeeds()
     onnx.checker.check_model(onnx.load(folder / "net.int8.onnx"))
     assert "signal/noise" in result.out
-    document = json.loads(
-        cli("quantize", "net.onnx", "--calibrate", "data.npz", "-o", "a.onnx", "--json").out
-    )
+    document = cli("quantize", "net.onnx", "--calibrate", "data.npz", "-o", "a.onnx", "--json").json
     assert document["samples"] == 3
     assert len(document["layers"]) == 6
     assert document["bytes"] == (folder / "a.onnx").stat().st_size

@@ -1,6 +1,5 @@
 """`neocpu reduce`."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ def test_a_part_and_its_inputs_are_written(cli, onnx_file):
     with np.load("small.reduced.npz") as inputs:
         assert {name: inputs[name].shape for name in inputs} == {"image": (1, 3, 16, 16)}
     asked = ["--check", COMMAND, "--json", "--no-weights", "-o", "part.onnx", "--quiet"]
-    document = json.loads(cli("reduce", onnx_file, *asked).out)
+    document = cli("reduce", onnx_file, *asked).json
     assert document["operators"] == ["Conv"]
     assert document["nodes"] == 2
     assert document["failure"] == "exit code 1"

@@ -54,7 +54,7 @@ class TestInputs:
         bits = np.load("y.npz")["y"]
         (expected,) = narrow.reference(x)
         np.testing.assert_array_equal(bits.view(x.dtype), expected)
-        (output,) = json.loads(outcome.out)["outputs"]
+        (output,) = outcome.json["outputs"]
         assert (output["dtype"], output["max"]) == ("bfloat16", float(expected.max()))
         np.save("x.npy", x.astype("float32"))
         assert "astype(ml_dtypes.bfloat16)" in cli("run", narrow.path, "--input", "x.npy").err
@@ -125,7 +125,7 @@ class TestInputs:
 class TestReport:
     def test_json(self, cli, two_way):
         outcome = cli("run", two_way.path, "--json", "--repeat", 3, "--threads", 1)
-        report = json.loads(outcome.out)
+        report = outcome.json
         assert report["threads"] == 1
         assert [spec["name"] for spec in report["inputs"]] == ["image", "mask"]
         assert [output["shape"] for output in report["outputs"]] == [[2, 3, 8, 6]] * 2
@@ -146,7 +146,7 @@ class TestReport:
         image[0, 0, 0, :2] = np.nan, np.inf
         np.savez("x.npz", image, mask)
         outcome = cli("run", two_way.path, "--inputs", "x.npz", "--json")
-        output = json.loads(outcome.out)["outputs"][1]
+        output = outcome.json["outputs"][1]
         assert output["not_finite"] == 2
         assert output["max"] == image[np.isfinite(image)].max()
 
@@ -191,7 +191,7 @@ class TestTrace:
     def test_has_the_runs_that_are_measured(self, cli, small, repeat):
         options = [] if repeat is None else ["--repeat", repeat]
         outcome = cli("run", small.path, *options, "--trace", "t.json", "--json").succeeds()
-        assert json.loads(outcome.out)["trace"] == "t.json"
+        assert outcome.json["trace"] == "t.json"
         events = json.loads(Path("t.json").read_text())["traceEvents"]
         kinds = [event["cat"] for event in events if event["ph"] == "X"]
         assert kinds.count("run") == (repeat or 1)

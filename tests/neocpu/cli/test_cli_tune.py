@@ -73,7 +73,7 @@ def test_measures_once(cli, onnx_file):
     first = cli(
         "tune", onnx_file, "--trials", 2, *alone, "--json", "--html", "tuning.html"
     ).succeeds()
-    report = json.loads(first.out)
+    report = first.json
     assert (report["measured"], report["reused"], report["failed"]) == (2, 0, 0)
     assert len(tried()) == 2
     convolution, *memory_bound = report["workloads"]
@@ -116,14 +116,14 @@ def tried():
 def test_no_measurement_at_all(cli, onnx_file):
     nothing_known = ("--only-db", "--db", "x.jsonl")
     arguments = ("tune", onnx_file, "--strategy", "analytic", *nothing_known)
-    report = json.loads(cli(*arguments, "--json").out)
+    report = cli(*arguments, "--json").json
     assert report["measured"] == 0
     assert {row["source"] for row in report["workloads"]} == {"estimated"}
     assert report["workloads"][0]["best_us"] > 0
     assert "~" in cli(*arguments).out
     # No machine is needed to measure nothing.
     foreign = ("--target", "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72", "--threads", 1)
-    estimated = json.loads(cli(*arguments, *foreign, "--json").out)["workloads"][0]
+    estimated = cli(*arguments, *foreign, "--json").json["workloads"][0]
     assert estimated["best_us"] > report["workloads"][0]["best_us"]
     assert not Path("x.jsonl").exists()
 
@@ -151,14 +151,14 @@ def test_the_models_of_a_suite_are_tuned_in_one_run(cli, monkeypatch):
     limits = ("--trials", 3, "--threads", 1)
     arguments = ("tune", "--suite", "tiny", "--db", "x.jsonl", *limits, *UNLEARNED)
     first = cli(*arguments, "--json").succeeds()
-    report = json.loads(first.out)
+    report = first.json
     assert built == list(tiny["tiny"])
     # Two networks share their convolution: it is one workload.
     convolutions = [row for row in report["workloads"] if row["gflops"]]
     assert [row["count"] for row in convolutions] == [2, 1]
     assert report["measured"] == 3
     assert " left; " in first.err
-    again = json.loads(cli(*arguments, "--json").out)
+    again = cli(*arguments, "--json").json
     assert again["reused"] == 3
     # A CPU with long vectors may have fewer candidates left.
     assert 1 <= again["measured"] <= 3
