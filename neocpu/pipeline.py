@@ -53,8 +53,7 @@ from neocpu.ir.row_analysis.proof import prove_independent_rows
 from neocpu.lowering.apply_plan import apply_plan
 from neocpu.lowering.values.stored_values import placed
 from neocpu.plan.outcome import WeightSizes
-from neocpu.plan.reports.calibration_report import CalibrationReport
-from neocpu.plan.reports.decisions import Decisions, operator_reports
+from neocpu.plan.reports.decisions import CalibrationReport, Decisions, operator_reports
 from neocpu.plan.reports.stored_plan import stored_plan
 from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract

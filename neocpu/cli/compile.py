@@ -14,10 +14,8 @@ from click.core import ParameterSource
 from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
 from neocpu.cli.databases import own_and_named, report_kept_measurements, writable_database
-from neocpu.cli.parsing import shape_options
-from neocpu.cli.parsing.accuracy_option import accuracy
+from neocpu.cli.parsing.compiling_options import accuracy, rules, shape_set
 from neocpu.cli.parsing.model_arguments import ModelName, operators
-from neocpu.cli.parsing.rule_options import rules
 from neocpu.cli.processing import processing_options
 from neocpu.foundation.console.terminal import Terminal, echo, print_fields
 from neocpu.foundation.errors import UsageError
@@ -28,8 +26,7 @@ from neocpu.foundation.option_words import GOALS, OPT_LEVELS, PRECISIONS, SOLVER
 from neocpu.foundation.own_process import collect_rarely, wait_idly
 from neocpu.foundation.units import duration, plural, size
 from neocpu.plan.text.artifact_text import precision_text
-from neocpu.plan.text.compiled_part import CompiledPart
-from neocpu.plan.text.fat_table import show_shapes, show_variants
+from neocpu.plan.text.compiled_part import CompiledPart, show_shapes, show_variants
 from neocpu.plan.text.plan_text import (
     accuracy_text,
     calibration_fields,
@@ -67,13 +64,13 @@ Examples:
 @options.target
 @click.option(
     "--fat",
-    type=options.Names(),
+    type=options.NAMES,
     metavar="CPU,CPU,…",
     help="Compile for several CPUs into one file, in which each host loads the part that runs best "
     "there. CPUs are instruction sets (sse, avx2, avx512, avx512-vnni, amx, neon) or names of CPUs "
     "and boards, of any architecture; each may have a --precision of its own, as in avx2:int8.",
 )
-@shape_options.shape_set
+@shape_set
 @operators
 @options.batch
 @click.option(
@@ -89,7 +86,7 @@ Examples:
 @options.only_db
 @click.option(
     "--tune-budget",
-    type=options.Duration(),
+    type=options.DURATION,
     default="0",
     help="Time to spend on measuring workloads that no tuning database has: 90, 60s, 10m, 1h.",
 )
@@ -102,7 +99,7 @@ Examples:
 )
 @click.option(
     "--algorithms",
-    type=options.Names(),
+    type=options.NAMES,
     metavar="A,B,…",
     help="Use only these convolution algorithms, as in direct,depthwise. Winograd and Strassen "
     "turn an infinity in the image, and values near it, into NaN; the others keep it in place.",
@@ -129,7 +126,7 @@ Examples:
 @calibration_options.data
 @click.option(
     "--max-weights",
-    type=options.Size(),
+    type=options.SIZE,
     help="The most bytes that packed weights may take, as in 120MB: the fastest plan within that "
     "limit is used. By default the weights of a quantised network may take 45 % of their size in "
     "float32.",
@@ -220,33 +217,16 @@ def command(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CompileReport:
-    """The file that was written, its parts, and the time and memory of compiling it.
+    """The file that was written, its parts, and the time and memory of compiling it."""
 
-    Attributes
-    ----------
-    artifact : Path
-        The file.
-    size : int
-        Bytes of the file.
-    parts : tuple of CompiledPart
-        Its parts, which have names if it is for several CPUs.
-    database : str or None
-        The database with the measurements; None if tuning was not requested.
-    seconds : float
-        Time of the whole compilation.
-    peak_bytes : int
-        Peak of memory.
-    """
-
-    artifact: Path
-    size: int
-    parts: tuple[CompiledPart, ...]
-    database: str | None
-    seconds: float
-    peak_bytes: int
+    artifact: Path  # the file
+    size: int  # bytes of the file
+    parts: tuple[CompiledPart, ...]  # its parts, which have names if it is for several CPUs
+    database: str | None  # the database with the measurements; None if tuning was not requested
+    seconds: float  # time of the whole compilation
+    peak_bytes: int  # peak of memory
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         parts = [part.to_json() for part in self.parts]
         return {
             "artifact": str(self.artifact),

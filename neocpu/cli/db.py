@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from neocpu.tuning_db.record import Record, Workload
     from neocpu.tuning_db.record_file import Contents, OnRead, SkippedLine
 
-PROGRESS_AFTER: Final = 2.0
-"""Seconds after which reading shows its progress."""
+PROGRESS_AFTER: Final = 2.0  # seconds after which reading shows its progress
 MAX_NOTES: Final = 10
 
 EPILOG = """\b
@@ -206,11 +205,7 @@ def _show_merged(document: Mapping[str, Any], *, quiet: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Change nothing; print what would be dropped.")
 @options.common
 def prune(
-    terminal: Terminal,
-    database: Path | None,
-    keep_best: int | None,
-    failed: bool,
-    dry_run: bool,
+    terminal: Terminal, database: Path | None, keep_best: int | None, failed: bool, dry_run: bool
 ) -> None:
     """Drop the useless lines of FILE, by default your own database.
 
@@ -259,11 +254,7 @@ def _show_pruned(report: PruneReport, dry_run: bool) -> None:
 @click.option(
     "--cpu", "cpus", multiple=True, metavar="NAME", help="LLVM's name of a CPU. Repeatable."
 )
-@options.count(
-    "--threads",
-    multiple=True,
-    help="A thread count. Repeatable.",
-)
+@options.count("--threads", multiple=True, help="A thread count. Repeatable.")
 @click.option(
     "--model",
     "models",

@@ -14,10 +14,9 @@ from neocpu.cli.parsing.groups import installed
 from neocpu.foundation.console.terminal import Terminal, echo, print_fields
 
 if TYPE_CHECKING:
-    from neocpu.cli.checks.doctor_findings import Finding
+    from neocpu.cli.checks.runtime_health import Finding
 
-FENCE = "```"
-"""Line around a report, which keeps its line breaks in Markdown."""
+FENCE = "```"  # line around a report, which keeps its line breaks in Markdown
 MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
 EPILOG = """\b
@@ -55,7 +54,7 @@ def command(terminal: Terminal, selftest: bool, report: bool) -> int:
 
     Exits with 0 if neocpu works here, else with 1. Nothing is changed.
     """
-    from neocpu.cli.checks.doctor_findings import examine
+    from neocpu.cli.checks.runtime_health import examine
 
     machine = _machine(terminal) if report else {}
     # Imported by name, because neocpu-runtime has only the second one.
@@ -77,8 +76,7 @@ def command(terminal: Terminal, selftest: bool, report: bool) -> int:
 
 def _machine(terminal: Terminal) -> dict[str, dict[str, str]]:
     """Begin a report with the facts about the machine, and return them."""
-    from neocpu.cli.checks.machine_facts import facts
-    from neocpu.cli.checks.without_secrets import without_secrets
+    from neocpu.cli.checks.machine_facts import facts, without_secrets
 
     found = {name: without_secrets(text) for name, text in facts().items()}
     if not terminal.json:
@@ -88,7 +86,7 @@ def _machine(terminal: Terminal) -> dict[str, dict[str, str]]:
 
 
 def _shareable(finding: Finding) -> Finding:
-    from neocpu.cli.checks.without_secrets import without_values
+    from neocpu.cli.checks.machine_facts import without_values
 
     return replace(finding, detail=without_values(finding.detail), fix=without_values(finding.fix))
 

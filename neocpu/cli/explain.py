@@ -12,10 +12,9 @@ from neocpu.cli import options
 from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 from neocpu.plan.text.artifact_text import packing_fields
-from neocpu.plan.text.launch_table import with_launches
 from neocpu.plan.text.plan_comparison import explain_change
 from neocpu.plan.text.plan_page import write_page
-from neocpu.plan.text.plan_screen import show_plan, showing_plan_of
+from neocpu.plan.text.plan_screen import show_plan, showing_plan_of, with_launches
 from neocpu.plan.text.plan_text import call_fields
 
 if TYPE_CHECKING:

@@ -5,27 +5,26 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from neocpu.cli import options
-from neocpu.foundation.console.terminal import Terminal, echo, print_fields, print_table
+from neocpu.foundation.console.terminal import Terminal, echo, print_fields
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import size
 from neocpu.plan.text.artifact_text import packing_fields, precision_text, signature_text
+from neocpu.plan.text.columns import print_columns
 
 if TYPE_CHECKING:
     from neocpu.foundation.tensor_spec import TensorSpec
     from neocpu.runtime.artifact import ArtifactFile, Variant
     from neocpu.runtime.header import ArtifactHeader
 
-PROGRESS_AFTER: Final = 2.0
-"""Seconds after which hashing shows its progress."""
-
+PROGRESS_AFTER: Final = 2.0  # seconds after which hashing shows its progress
 EPILOG = """\b
 Examples:
   neocpu inspect resnet50.so
@@ -117,21 +116,15 @@ def _show(artifact: Path, file: ArtifactFile, verified: bool) -> None:
     what = f"fat file of {len(variants)} variants" if is_fat else "artifact"
     echo(f"{artifact}: neocpu {what}, {size(os.fstat(file.fd).st_size)}")
     if is_fat:
-        print_table(
-            ("variant", "machine", "target", "computes in", "size", "here"),
-            [
-                (
-                    each.name,
-                    each.header.machine,
-                    each.header.target,
-                    _computes_in(each.header),
-                    size(each.size),
-                    "loaded" if each is file.loadable else each.obstacle or "runs",
-                )
-                for each in variants
-            ],
-            right=("size",),
-        )
+        columns: dict[str, Callable[[Variant], str]] = {
+            "variant": lambda each: each.name,
+            "machine": lambda each: each.header.machine,
+            "target": lambda each: each.header.target,
+            "computes in": lambda each: _computes_in(each.header),
+            "size": lambda each: size(each.size),
+            "here": lambda each: "loaded" if each is file.loadable else each.obstacle or "runs",
+        }
+        print_columns(variants, columns, ("size",))
         echo("", f"{shown.name}:")
     print_fields(_fields(shown, verified))
 

@@ -17,21 +17,14 @@ from neocpu.cli.parsing.groups import LazyGroup
 from neocpu.cli.parsing.target_tokens import fold_target
 from neocpu.cli.signals import INTERRUPTED, OrderlyEnd, forget_interruption
 from neocpu.foundation.console.terminal import Terminal, echo, log_warnings
-from neocpu.foundation.errors import (
-    NeoCPUError,
-    dependency_error,
-    did_you_mean,
-    for_command_line,
-)
+from neocpu.foundation.errors import NeoCPUError, dependency_error, did_you_mean, for_command_line
 from neocpu.foundation.foreign_code import one_line
 from neocpu.foundation.own_process import end_quickly
 
 PROGRAM: Final = "neocpu"
 COMPLETION: Final = "_NEOCPU_COMPLETE"
 """The variable by which a shell asks for completions: see click's documentation."""
-BROKEN_PIPE: Final = 141
-"""Exit code of a program whose reader went away: 128 + SIGPIPE."""
-
+BROKEN_PIPE: Final = 141  # exit code of a program whose reader went away: 128 + SIGPIPE
 EPILOG: Final = """\b
 Exit codes: 0 success, 1 a bug in neocpu, 2 usage, 3 bad model,
 4 unsupported operator or shape, 5 target or instruction set, 6 accuracy
@@ -75,13 +68,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str], end: OrderlyEnd | None = None) -> int:
-    """Run one command line and return its exit code.
-
-    Parameters
-    ----------
-    end : OrderlyEnd, optional
-        Handler that knows the signal of an interruption.
-    """
+    """Run one command line and return its exit code."""
     # Found before the options are parsed, because that may fail.
     terminal = Terminal(json="--json" in itertools.takewhile("--".__ne__, arguments))
     try:

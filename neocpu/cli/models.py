@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,19 +25,12 @@ Examples:
   neocpu models export resnet50 -o resnet50.onnx --batch 4 --image 256x320"""
 
 
-class Image(click.ParamType[tuple[int, int]]):
-    """``256`` or ``256x320``: height and width in pixels."""
-
-    name = "image"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        """Return height and width."""
-        match = re.fullmatch(r"(\d+)(?:x(\d+))?", str(value).strip().lower())
-        if match is None:
-            self.fail(f"'{value}' is not an image size: write 256, or 256x320", param, ctx)
-        return int(match[1]), int(match[2] or match[1])
+def _image(text: str) -> tuple[int, int]:
+    """Read ``256`` or ``256x320``: height and width in pixels."""
+    match = re.fullmatch(r"(\d+)(?:x(\d+))?", text.strip().lower())
+    if match is None:
+        raise ValueError(f"'{text}' is not an image size: write 256, or 256x320")
+    return int(match[1]), int(match[2] or match[1])
 
 
 @click.group(cls=Group, epilog=EPILOG)
@@ -71,17 +64,11 @@ def list_models(terminal: Terminal) -> None:
     metavar="FILE.onnx",
     help="The file to write; by default the network's name with .onnx, in this folder.",
 )
-@options.seed(
-    "The seed of the random weights.",
-)
-@options.count(
-    "--batch",
-    default=1,
-    help="Images per call.",
-)
+@options.seed("The seed of the random weights.")
+@options.count("--batch", default=1, help="Images per call.")
 @click.option(
     "--image",
-    type=Image(),
+    type=options.Parsed("image", _image),
     metavar="SIZE",
     help="Height and width of an image, as 256 or 256x320; by default the network's usual ones.",
 )

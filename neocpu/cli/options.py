@@ -10,11 +10,12 @@ from typing import Any, Final, TypeVar
 import click
 
 from neocpu.foundation.console.terminal import Terminal
-from neocpu.foundation.errors import did_you_mean
+from neocpu.foundation.errors import NeoCPUError, did_you_mean
 from neocpu.foundation.units import parse_duration, parse_size
 from neocpu.frontend.shapes.input_shapes import Given, parse_given
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Value = TypeVar("Value")
 
 PATH: Final = click.Path(path_type=Path, readable=False)
 """A path that need not be readable: the code that opens it reports why it cannot."""
@@ -39,83 +40,58 @@ def all_of(options: Sequence[Callable[[Any], Any]], command: Command) -> Command
     return found
 
 
-class Duration(click.ParamType[float]):
-    """``90``, ``2ms``, ``60s``, ``10m`` or ``1h``, in seconds."""
+class Parsed(click.ParamType[Value]):
+    """A value that a function reads from text; a plain `ValueError` of it is a mistake in use."""
 
-    name = "time"
+    def __init__(self, name: str, parse: Callable[[str], Value]) -> None:
+        self.name = name
+        self.parse = parse
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the seconds."""
+    ) -> Value:
         try:
-            return parse_duration(str(value))
+            return self.parse(str(value))
+        except NeoCPUError:
+            raise
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class Size(click.ParamType[int]):
-    """``120MB``, ``1.5GB``, ``64MiB`` or a number of bytes."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the bytes."""
-        try:
-            return parse_size(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def _threads(text: str) -> int | str:
+    """Read a positive number, or ``performance``."""
+    if text != "performance" and (not text.isdecimal() or int(text) < 1):
+        raise ValueError(f"'{text}' is neither a positive number nor performance")
+    return text if text == "performance" else int(text)
 
 
-class Threads(click.ParamType[Any]):
-    """A positive number, or ``performance``."""
-
-    name = "threads"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number, or the word."""
-        if value == "performance":
-            return value
-        if not str(value).isdecimal() or int(value) < 1:
-            self.fail(f"'{value}' is neither a positive number nor performance", param, ctx)
-        return int(value)
+def _shape(text: str) -> tuple[str, Given]:
+    """Read ``NAME:1,3,224,224``, ``NAME=16000`` or ``NAME=480,640``."""
+    if (given := parse_given(text)) is None:
+        forms = "NAME:1,3,224,224, NAME=16000 or NAME=480,640"
+        raise ValueError(f"'{text}' is not of the form {forms}")
+    return given
 
 
-class Shape(click.ParamType[tuple[str, Given]]):
-    """``NAME:1,3,224,224``, ``NAME=16000`` or ``NAME=480,640``."""
-
-    name = "shape"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Given]:
-        """Return the name, and the dimensions or the value."""
-        if (given := parse_given(str(value))) is None:
-            forms = "NAME:1,3,224,224, NAME=16000 or NAME=480,640"
-            self.fail(f"'{value}' is not of the form {forms}", param, ctx)
-        return given
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
+        raise ValueError(f"'{text}' is not a list such as direct,depthwise")
+    return names
 
 
-class Names(click.ParamType[tuple[str, ...]]):
-    """A list such as ``direct,depthwise``."""
-
-    name = "names"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Return the names."""
-        names = tuple(part.strip() for part in str(value).split(","))
-        if not all(names):
-            self.fail(f"'{value}' is not a list such as direct,depthwise", param, ctx)
-        return names
+THREADS: Final = Parsed("threads", _threads)
+DURATION: Final = Parsed("time", parse_duration)
+"""``90``, ``2ms``, ``60s``, ``10m`` or ``1h``, in seconds."""
+SIZE: Final = Parsed("size", parse_size)  # ``120MB``, ``1.5GB``, ``64MiB`` or a number, in bytes
+SHAPE: Final = Parsed("shape", _shape)
+NAMES: Final = Parsed("names", _names)  # a list such as ``direct,depthwise``
 
 
 class OneOf(click.Choice[str]):
     """A choice that suggests the closest one."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        """Return the message for a value that is not a choice."""
         known = ", ".join(self.choices)
         return f"'{value}' is not one of {known}{did_you_mean(str(value), self.choices)}"
 
@@ -141,11 +117,11 @@ target = click.option(
 )
 
 
-def _shape(text: str) -> Callable[[Command], Command]:
+def _shape_option(text: str) -> Callable[[Command], Command]:
     return click.option(
         "--shape",
         "shapes",
-        type=Shape(),
+        type=SHAPE,
         multiple=True,
         callback=shapes_by_name,
         metavar="NAME:D0,D1,…",
@@ -153,7 +129,7 @@ def _shape(text: str) -> Callable[[Command], Command]:
     )
 
 
-shape = _shape(
+shape = _shape_option(
     "The whole shape of an input with dynamic dimensions; or its value, as in NAME=16000, which "
     "makes the input a constant. Repeatable."
 )
@@ -162,26 +138,18 @@ batch = count(
     help="Images per call: the first dimension of every input that --shape does not name. A model "
     "of one image is changed to take N.",
 )
-threads = count(
-    "--threads",
-    help="Number of threads; by default the CPUs this process may use.",
-)
+threads = count("--threads", help="Number of threads; by default the CPUs this process may use.")
 run_threads = click.option(
     "--threads",
-    type=Threads(),
+    type=THREADS,
     metavar="N|performance",
     help="Number of threads; by default the CPUs this process may use. performance takes those on "
     "performance cores alone.",
 )
 inputs = click.option(
-    "--inputs",
-    type=PATH,
-    metavar="FILE.npz",
-    help="An archive of the inputs, by name or in order.",
+    "--inputs", type=PATH, metavar="FILE.npz", help="An archive of the inputs, by name or in order."
 )
-input_seed = seed(
-    "The seed of the random inputs used when none are given.",
-)
+input_seed = seed("The seed of the random inputs used when none are given.")
 databases = click.option(
     "--db",
     "databases",
@@ -212,7 +180,7 @@ def one_shape(also: str = "") -> Callable[[Command], Command]:
         "The shape of an input, which selects one of the shapes that the artifact is compiled for; "
         "by default the first."
     )
-    return _shape(which + also)
+    return _shape_option(which + also)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neocpu.cli import options
-from neocpu.cli.calibration import calibration_options, rounding_options
+from neocpu.cli.calibration import calibration_options
 from neocpu.cli.databases import own_and_named
 from neocpu.cli.parsing.model_arguments import ModelName, operators
 from neocpu.foundation.console.terminal import Terminal, echo, print_fields, print_table
@@ -43,7 +43,7 @@ Examples:
 @options.batch
 @options.threads
 @calibration_options.data
-@rounding_options.rounding
+@calibration_options.rounding
 @click.option(
     "--histograms",
     type=options.PATH,

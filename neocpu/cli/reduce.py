@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,19 @@ import click
 from neocpu.cli import options
 from neocpu.cli.databases import own_and_named
 from neocpu.cli.parsing.model_arguments import ModelName, operators
-from neocpu.foundation.console.terminal import Terminal
+from neocpu.foundation.console.terminal import Terminal, echo, print_fields
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.files import replacing
 from neocpu.foundation.import_tvm import import_tvm
+from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.own_process import collect_rarely, wait_idly
+from neocpu.foundation.units import duration, plural
 
 if TYPE_CHECKING:
     from neocpu.frontend.shapes.input_shapes import Given
+    from neocpu.verification.reduction.checks import Check
+    from neocpu.verification.reduction.reduce_model import Reduction
+    from neocpu.verification.reduction.whole_graph import Case
 
 EPILOG = """\b
 Examples:
@@ -25,6 +32,9 @@ Examples:
   neocpu reduce net.onnx --inputs photo.npz --check differs
   neocpu reduce net.onnx --check 'neocpu compile {model} --precision bf16 -o bf16.so'
   neocpu reduce net.onnx --check './crashes.py {model} {inputs}' -o crash.onnx --budget 5m"""
+
+
+SHOWN = 8  # number of operators that are listed
 
 
 @click.command(epilog=EPILOG)
@@ -63,7 +73,7 @@ Examples:
 )
 @click.option(
     "--budget",
-    type=options.Duration(),
+    type=options.DURATION,
     default="10m",
     help="The time after which the smallest failing part found so far is written: 90, 60s, 10m, "
     "1h.",
@@ -86,7 +96,6 @@ def command(
     wait_idly()
     import_tvm()
     from neocpu.cli.array_files.arrays import read_archive, write_archive
-    from neocpu.cli.reduction.reduced_files import ReducedFiles
     from neocpu.foundation.files import check_destination
     from neocpu.foundation.progress import Progress
     from neocpu.foundation.tensor_spec import random_inputs
@@ -118,3 +127,65 @@ def command(
     terminal.result(
         files.document(found, asked), lambda: files.show(found, asked, quiet=terminal.quiet)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedFiles:
+    """The files of a part of a model and of its inputs."""
+
+    model: Path
+
+    @property
+    def inputs(self) -> Path:
+        """The archive beside the model."""
+        return self.model.with_suffix(".npz")
+
+    def writer(self, terminal: Terminal) -> Callable[[Case], None]:
+        """Return a function that writes a part, and lets the terminal report it after Ctrl-C."""
+
+        from neocpu.cli.array_files.arrays import write_archive
+
+        def write(case: Case) -> None:
+            data = case.model.SerializeToString()
+            with replacing(self.model, len(data)) as file:
+                file.write(data)
+            write_archive(self.inputs, case.inputs)
+            nodes = plural(len(case.operators), "node")
+            terminal.kept = lambda: f"{self.model} has the smallest part so far, {nodes}"
+
+        return write
+
+    def document(self, found: Reduction, check: Check) -> JsonObject:
+        """Return the JSON document of ``--json``."""
+        return {
+            "model": str(self.model),
+            "inputs": str(self.inputs),
+            "operators": list(found.case.operators),
+            "nodes": found.nodes,
+            "failure": found.failure,
+            "checks": found.checks,
+            "seconds": found.seconds,
+            "is_smallest": found.is_smallest,
+            "reproduce": check.shown(self.model, self.inputs),
+        }
+
+    def show(self, found: Reduction, check: Check, *, quiet: bool) -> None:
+        """Print the result for people, or only its first line if ``quiet``."""
+        operators = found.case.operators
+        nodes = f"{len(operators)} of {plural(found.nodes, 'node')}"
+        unsure = "" if found.is_smallest else "; there was no time to try fewer"
+        echo(f"{self.model}: {nodes} fail in the same way{unsure}")
+        if quiet:
+            return
+        print_fields(
+            [
+                (
+                    "nodes",
+                    ", ".join([*operators[:SHOWN], *(["…"] if len(operators) > SHOWN else [])]),
+                ),
+                ("inputs", str(self.inputs)),
+                ("fails with", found.failure),
+                ("checked", f"{plural(found.checks, 'part')} in {duration(found.seconds)}"),
+                ("to see it", check.shown(self.model, self.inputs)),
+            ]
+        )

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from neocpu.cli import options
-from neocpu.foundation.console.terminal import Terminal, echo, print_fields, print_table
+from neocpu.foundation.console.terminal import Terminal, echo, print_fields
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.units import duration
+from neocpu.plan.text.columns import print_columns
 
 if TYPE_CHECKING:
     from neocpu.cli.array_files.arrays import AnyArray
@@ -50,10 +51,7 @@ Examples:
     help="Write the outputs to an archive.",
 )
 @options.input_seed
-@options.count(
-    "--repeat",
-    help="After the first run, run N times more and print the latency.",
-)
+@options.count("--repeat", help="After the first run, run N times more and print the latency.")
 @click.option(
     "--trace",
     type=options.PATH,
@@ -77,8 +75,7 @@ def command(
     threads: Threads,
 ) -> None:
     """Run ARTIFACT, a file that neocpu compile wrote."""
-    from neocpu.cli.array_files.arrays import write_archive
-    from neocpu.cli.array_files.chosen_inputs import chosen_inputs, read_inputs
+    from neocpu.cli.array_files.arrays import chosen_inputs, read_inputs, write_archive
     from neocpu.foundation.files import check_destination
     from neocpu.foundation.tensor_spec import random_inputs
     from neocpu.runtime.artifact import read_header
@@ -198,20 +195,16 @@ def _show(report: Mapping[str, Any]) -> None:
     echo(report["name"])
     print_fields(fields)
     echo()
-    print_table(
-        ("output", "dtype", "shape", "min", "mean", "max", "remarks"),
-        [
-            (
-                output["name"],
-                output["dtype"],
-                "x".join(map(str, output["shape"])) or "scalar",
-                *(_number(output[key]) for key in ("min", "mean", "max")),
-                _remarks(output),
-            )
-            for output in report["outputs"]
-        ],
-        right=("min", "mean", "max"),
-    )
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "output": lambda output: output["name"],
+        "dtype": lambda output: output["dtype"],
+        "shape": lambda output: "x".join(map(str, output["shape"])) or "scalar",
+        "min": lambda output: _number(output["min"]),
+        "mean": lambda output: _number(output["mean"]),
+        "max": lambda output: _number(output["max"]),
+        "remarks": _remarks,
+    }
+    print_columns(report["outputs"], columns, ("min", "mean", "max"))
 
 
 def _number(value: float | None) -> str:

@@ -60,7 +60,7 @@ request."""
 )
 @click.option(
     "--threads",
-    type=options.Threads(),
+    type=options.THREADS,
     metavar="N|performance",
     help="Number of threads of each call; by default the CPUs this process may use, divided by "
     "--instances. performance takes those of performance cores, for one instance.",
@@ -84,19 +84,19 @@ request."""
 )
 @click.option(
     "--max-delay",
-    type=options.Duration(),
+    type=options.DURATION,
     help="The longest time that a request waits for others while nothing is computed: 2ms by "
     "default, at most 10s.",
 )
 @click.option(
     "--max-request-bytes",
-    type=options.Size(),
+    type=options.SIZE,
     help="The size of the largest request, by default the most that a model's inputs can take as "
     "JSON; larger requests are refused with 413 before they are read.",
 )
 @click.option(
     "--max-bytes-in-flight",
-    type=options.Size(),
+    type=options.SIZE,
     help="The most bytes that requests in progress and unread answers may take, by default a "
     "quarter of the memory; further requests are refused with 429.",
 )
@@ -108,7 +108,7 @@ request."""
 )
 @click.option(
     "--drain-seconds",
-    type=options.Duration(),
+    type=options.DURATION,
     default="30s",
     help="How long a shutdown waits for accepted requests to finish.",
 )

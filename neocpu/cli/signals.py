@@ -6,9 +6,7 @@ import signal
 from types import FrameType
 from typing import Final
 
-INTERRUPTED: Final = 130
-"""Exit code of a program that Ctrl-C ended: 128 + SIGINT."""
-
+INTERRUPTED: Final = 130  # exit code of a program that Ctrl-C ended: 128 + SIGINT
 _ORDERLY: Final = (signal.SIGTERM, signal.SIGHUP)
 
 

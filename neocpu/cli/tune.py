@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,15 +12,15 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.databases import own_and_named, report_kept_measurements, writable_database
-from neocpu.cli.parsing.accuracy_option import accuracy
-from neocpu.cli.parsing.model_arguments import ModelName, operators
-from neocpu.cli.parsing.networks import with_suite
-from neocpu.foundation.console.terminal import Terminal, echo, print_table
+from neocpu.cli.parsing.compiling_options import accuracy
+from neocpu.cli.parsing.model_arguments import ModelName, operators, with_suite
+from neocpu.foundation.console.terminal import Terminal, echo
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.import_tvm import import_tvm
 from neocpu.foundation.json_codec import JsonObject, fields_to_json
 from neocpu.foundation.own_process import collect_rarely
 from neocpu.foundation.units import plural
+from neocpu.plan.text.columns import print_columns
 from neocpu.plan.text.page_file import check_page_file, write_page_file
 from neocpu.plan.text.plan_text import scheme_text
 from neocpu.plan.text.tuning_summary import TuningSummary, show_summary
@@ -42,9 +42,7 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.argument("models", type=ModelName(), nargs=-1, metavar="[MODEL]…")
 @click.option(
-    "--suite",
-    metavar="NAME",
-    help="Tune all networks of a suite: paper, deployed or all.",
+    "--suite", metavar="NAME", help="Tune all networks of a suite: paper, deployed or all."
 )
 @options.target
 @options.shape
@@ -69,11 +67,11 @@ Examples:
     "--target).",
 )
 @options.seed(
-    "The seed of strategies xgb and random: equal seeds and measurements give equal searches.",
+    "The seed of strategies xgb and random: equal seeds and measurements give equal searches."
 )
 @click.option(
     "--budget",
-    type=options.Duration(),
+    type=options.DURATION,
     help="Stop after this time: 90, 60s, 10m, 1h. By default tuning ends when the strategy does.",
 )
 @options.count(
@@ -192,10 +190,7 @@ def _write_page(
 def _require_explicit(*names: str) -> None:
     """Check that options are given explicitly: their defaults are for this machine, not a fleet.
 
-    Raises
-    ------
-    UsageError
-        An option has its default value.
+    Raises UsageError: an option has its default value.
     """
     context = click.get_current_context()
     for name in names:
@@ -266,33 +261,19 @@ def _show(report: Mapping[str, Any], tuned: TuneReport, *, rows: bool, quiet: bo
 
 
 def _show_workloads(report: Mapping[str, Any]) -> None:
-    print_table(
-        (
-            "workload",
-            "times",
-            "best scheme",
-            "µs",
-            "noise",
-            "GFLOP/s",
-            "measured",
-            "known",
-            "failed",
-            "left",
-        ),
-        [
-            (
-                row["workload"],
-                str(row["count"]),
-                scheme_text(row["scheme"]),
-                _microseconds(row),
-                "-" if row["noise"] is None else f"{row['noise']:.1%}",
-                "-" if row["gflops"] is None else f"{row['gflops']:.0f}",
-                *(str(row[key]) for key in ("measured", "reused", "failed", "left")),
-            )
-            for row in report["workloads"]
-        ],
-        right=("times", "µs", "noise", "GFLOP/s", "measured", "known", "failed", "left"),
-    )
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "workload": lambda row: row["workload"],
+        "times": lambda row: str(row["count"]),
+        "best scheme": lambda row: scheme_text(row["scheme"]),
+        "µs": _microseconds,
+        "noise": lambda row: "-" if row["noise"] is None else f"{row['noise']:.1%}",
+        "GFLOP/s": lambda row: "-" if row["gflops"] is None else f"{row['gflops']:.0f}",
+        "measured": lambda row: str(row["measured"]),
+        "known": lambda row: str(row["reused"]),
+        "failed": lambda row: str(row["failed"]),
+        "left": lambda row: str(row["left"]),
+    }
+    print_columns(report["workloads"], columns, columns.keys() - {"workload", "best scheme"})
 
 
 def _microseconds(row: Mapping[str, Any]) -> str:

@@ -40,8 +40,7 @@ from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.quantised.quantised_operators import is_quantised
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.pipeline import Pipeline
-from neocpu.plan.reports.calibration_report import CalibrationReport
-from neocpu.plan.reports.decisions import Decisions
+from neocpu.plan.reports.decisions import CalibrationReport, Decisions
 from neocpu.planning.network import Network
 from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.accuracy import Accuracy

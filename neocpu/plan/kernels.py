@@ -7,38 +7,24 @@ from typing import Final
 
 from neocpu.foundation.json_codec import json_name
 
-TRANSFORM: Final = "transform"
-"""Kind of kernels that change layouts."""
-OTHER: Final = "other"
-"""Kind of kernels that fusion made of the rest of the model."""
+TRANSFORM: Final = "transform"  # kind of kernels that change layouts
+OTHER: Final = "other"  # kind of kernels that fusion made of the rest of the model
 RUNTIME: Final = "runtime"
 """Kind of the entry for the time between the kernels: calls, and copies of inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutTransform:
-    """A layout transform; JSON calls its layouts ``from`` and ``to``.
+    """A layout transform; JSON calls its layouts ``from`` and ``to``."""
 
-    Attributes
-    ----------
-    source, destination : str
-        Layouts that it reads and writes.
-    shape : tuple of int
-        Shape of the tensor, as NCHW.
-    kernel : str or None
-        Function that computes it; None if it is a part of the kernel that reads it.
-    cost_us : float
-        Cost in microseconds.
-    cost_source : str
-        Source of that cost.
-    """
-
+    # Layouts that it reads and writes.
     source: str = field(metadata=json_name("from"))
     destination: str = field(metadata=json_name("to"))
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # shape of the tensor, as NCHW
+    # Function that computes it; None if it is a part of the kernel that reads it.
     kernel: str | None = None
-    cost_us: float
-    cost_source: str = "estimated"
+    cost_us: float  # cost in microseconds
+    cost_source: str = "estimated"  # source of that cost
 
     @property
     def shape_text(self) -> str:
@@ -48,22 +34,13 @@ class LayoutTransform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelShortcoming:
-    """A shortcoming of a kernel.
+    """A shortcoming of a kernel."""
 
-    Attributes
-    ----------
-    kind, detail : str
-        Kind, such as ``scalar``, and the loop that has it.
-    reason : str
-        Known reason; empty if there is none.
-    cost_us : float
-        Approximate microseconds of a run that it costs.
-    """
-
+    # Kind, such as ``scalar``, and the loop that has it.
     kind: str
     detail: str
-    reason: str
-    cost_us: float
+    reason: str  # known reason; empty if there is none
+    cost_us: float  # approximate microseconds of a run that it costs
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.detail}"
@@ -71,36 +48,16 @@ class KernelShortcoming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedKernel:
-    """A kernel and all its calls.
+    """A kernel and all its calls."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the function; JSON calls it ``kernel``.
-    kind : str
-        Kind of the operators that it computes, or `TRANSFORM`, `OTHER` or `RUNTIME`.
-    calls : int
-        Number of calls in a run.
-    cost_us : float
-        Predicted microseconds of all calls.
-    cost_source : str
-        Source of that prediction.
-    share : float
-        Share of the run that all calls take.
-    images : int
-        Number of images that the tasks of its loops process one after another, or 1.
-    largest : tuple of float
-        Size of the largest task of each parallel loop, as a multiple of the mean.
-    lacks : tuple of KernelShortcoming
-        Its shortcomings.
-    """
-
+    # Name of the function; JSON calls it ``kernel``.
     name: str = field(metadata=json_name("kernel"))
-    kind: str
-    calls: int
-    cost_us: float
-    cost_source: str
-    share: float
-    images: int = 1
+    kind: str  # kind of the operators that it computes, or `TRANSFORM`, `OTHER` or `RUNTIME`
+    calls: int  # number of calls in a run
+    cost_us: float  # predicted microseconds of all calls
+    cost_source: str  # source of that prediction
+    share: float  # share of the run that all calls take
+    images: int = 1  # number of images that the tasks of its loops process one after another, or 1
+    # Size of the largest task of each parallel loop, as a multiple of the mean.
     largest: tuple[float, ...] = ()
-    lacks: tuple[KernelShortcoming, ...] = ()
+    lacks: tuple[KernelShortcoming, ...] = ()  # its shortcomings

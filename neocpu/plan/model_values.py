@@ -13,39 +13,22 @@ from neocpu.foundation.json_codec import JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelValue:
-    """A tensor of the model that is in the arena at some point of a run.
+    """A tensor of the model that is in the arena at some point of a run."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the tensor in the model.
-    calls : int
-        Number of the program's calls after which it is there; calls that are left out count.
-    offset : int
-        First byte of its place in the arena.
-    dtype : str
-        Type of its elements as they are stored.
-    shape : tuple of int
-        Shape in the model; NCHW of feature maps in blocks.
-    block : int
-        Number of channels that lie side by side, as in NCHW[16]c; 1 if it lies as in the model.
-    error_factor : float
-        Largest error of its kernel, as a multiple of direct summation in float32.
-    scale, zero : float, int
-        Meaning of stored integers, ``(stored - zero) * scale``. A scale of 0 means themselves.
-    order : tuple of int
-        The model's channel at each place; empty where channels are in order.
-    """
-
-    name: str
+    name: str  # name of the tensor in the model
+    # Number of the program's calls after which it is there; calls that are left out count.
     calls: int
-    offset: int
-    dtype: str
-    shape: tuple[int, ...]
+    offset: int  # first byte of its place in the arena
+    dtype: str  # type of its elements as they are stored
+    shape: tuple[int, ...]  # shape in the model; NCHW of feature maps in blocks
+    # Number of channels that lie side by side, as in NCHW[16]c; 1 if it lies as in the model.
     block: int = 1
+    # Largest error of its kernel, as a multiple of direct summation in float32.
     error_factor: float = 1.0
+    # Meaning of stored integers, ``(stored - zero) * scale``. A scale of 0 means themselves.
     scale: float = 0.0
     zero: int = 0
+    # The model's channel at each place; empty where channels are in order.
     order: tuple[int, ...] = ()
 
     @property
@@ -72,10 +55,7 @@ class ModelValue:
     def from_json(cls, data: Any) -> ModelValue:
         """Inverse of `to_json`.
 
-        Raises
-        ------
-        TypeError, ValueError, KeyError
-            The data are no tensor.
+        Raises TypeError, ValueError, KeyError: the data are no tensor.
         """
         name, calls, offset, dtype, shape, *more = data
         value = cls(
@@ -98,17 +78,7 @@ def values_in_order(
 ) -> tuple[ModelValue, ...]:
     """Return the tensors of a plan in the order in which they are made.
 
-    Parameters
-    ----------
-    values : iterable of ModelValue
-        Tensors of a stored plan, which anybody may have written.
-    calls, arena_bytes : int
-        Number of the program's calls, and bytes of the arena.
-
-    Raises
-    ------
-    ValueError
-        A tensor lies beyond the arena, or is made after the last call.
+    Raises ValueError: a tensor lies beyond the arena, or is made after the last call.
     """
     ordered = tuple(sorted(values, key=lambda value: value.calls))
     for value in ordered:

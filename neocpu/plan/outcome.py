@@ -20,52 +20,27 @@ BFLOAT16: Final = "bfloat16"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSearch:
-    """The search for the plan.
+    """The search for the plan."""
 
-    Attributes
-    ----------
-    solver : str
-        Method that found the plan.
-    cost_us, lower_bound_us : float
-        Cost of the plan, and a lower bound on the cost of any plan, in microseconds.
-    gap : float
-        Relative distance of the cost from the bound.
-    verdict : str
-        Quality of the plan in words.
-    seconds : float
-        Time of the search.
-    variables : int
-        Number of operators with more than one choice.
-    levels_us : mapping of str to float
-        Costs of the plans of lower levels of optimisation, as far as searched.
-    """
-
-    solver: str
+    solver: str  # method that found the plan
+    # Cost of the plan, and a lower bound on the cost of any plan, in microseconds.
     cost_us: float
     lower_bound_us: float
-    gap: float
-    verdict: str
-    seconds: float
-    variables: int
+    gap: float  # relative distance of the cost from the bound
+    verdict: str  # quality of the plan in words
+    seconds: float  # time of the search
+    variables: int  # number of operators with more than one choice
+    # Costs of the plans of lower levels of optimisation, as far as searched.
     levels_us: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """A promise of how exact outputs are.
+    """A promise of how exact outputs are."""
 
-    Attributes
-    ----------
-    name : str
-        Word of ``--accuracy``, or `BFLOAT16`.
-    bound : float
-        Largest norm-wise error.
-    limit : float or None
-        Largest error of outputs that the user also set.
-    """
-
-    name: str
-    bound: float
+    name: str  # word of ``--accuracy``, or `BFLOAT16`
+    bound: float  # largest norm-wise error
+    # Largest error of outputs that the user also set.
     limit: float | None = field(default=None, metadata=OMIT_DEFAULT)
 
     @property
@@ -76,52 +51,30 @@ class Promise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """A comparison of the artifact's outputs with the model's.
+    """A comparison of the artifact's outputs with the model's."""
 
-    Attributes
-    ----------
-    kept : bool
-        Whether the outputs are as exact as promised.
-    max_abs_error, max_rel_error, norm_error : float or None
-        Largest errors: absolute, relative to the largest value, and norm-wise; None if infinite.
-    float32_error : float or None
-        Norm-wise error of numpy in float32; None where it was not needed, or if infinite.
-    moved_rows, unmatched_rows : int
-        Counted rows in another place, and rows that only one side has.
-    oracle : str
-        Source of the expected outputs.
-    oracle_reason : str
-        Reason why the source is not the reference; empty if it is.
-    """
-
-    kept: bool
+    kept: bool  # whether the outputs are as exact as promised
+    # Largest errors: absolute, relative to the largest value, and norm-wise; None if infinite.
     max_abs_error: float | None
     max_rel_error: float | None
     norm_error: float | None
+    # Norm-wise error of numpy in float32; None where it was not needed, or if infinite.
     float32_error: float | None = None
+    # Counted rows in another place, and rows that only one side has.
     moved_rows: int = 0
     unmatched_rows: int = 0
-    oracle: str = ""
-    oracle_reason: str = ""
+    oracle: str = ""  # source of the expected outputs
+    oracle_reason: str = ""  # reason why the source is not the reference; empty if it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenPromise:
-    """A plan that was discarded because its outputs did not keep the promise.
+    """A plan that was discarded because its outputs did not keep the promise."""
 
-    Attributes
-    ----------
-    admission : str
-        Kernels that it could choose, in words.
-    verification : Verification
-        Errors of its outputs; JSON has them in the same object.
-    """
-
-    admission: str
-    verification: Verification
+    admission: str  # kernels that it could choose, in words
+    verification: Verification  # errors of its outputs; JSON has them in the same object
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {"admission": self.admission, **fields_to_json(self.verification)}
 
     @classmethod
@@ -142,53 +95,30 @@ class WeightSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedLayer:
-    """A layer that calibration data put into integers.
+    """A layer that calibration data put into integers."""
 
-    Attributes
-    ----------
-    name : str
-        Name of its node in the model; JSON calls it ``layer``.
-    saved_us : float
-        Microseconds that it saves against float32, as far as costs are known.
-    noise : float
-        Noise that it adds to the outputs, as a share of their power; 0 if unknown.
-    """
-
+    # Name of its node in the model; JSON calls it ``layer``.
     name: str = field(metadata=json_name("layer"))
-    saved_us: float
-    noise: float
+    saved_us: float  # microseconds that it saves against float32, as far as costs are known
+    noise: float  # noise that it adds to the outputs, as a share of their power; 0 if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The decisions that calibration data led to.
+    """The decisions that calibration data led to."""
 
-    Attributes
-    ----------
-    layers : tuple of CalibratedLayer
-        Layers in integers; none where all stay in float32.
-    max_error, min_agreement : float or None
-        Limits that were set.
-    error : float
-        Norm-wise distance of outputs from float32, on data that gave no ranges.
-    agreement : float or None
-        Share of rows whose largest score is the same; None for models without rows of scores.
-    samples : int
-        Number of samples on which error and agreement were measured.
-    integers_us, float32_us : float or None
-        Microseconds of a run, if the compiling host timed both.
-    excess : str or None
-        Limit that the faster layers missed, if that left no layer in integers.
-    """
-
-    layers: tuple[CalibratedLayer, ...]
+    layers: tuple[CalibratedLayer, ...]  # layers in integers; none where all stay in float32
+    # Limits that were set.
     max_error: float | None
     min_agreement: float | None
-    error: float
+    error: float  # Norm-wise distance of outputs from float32, on data that gave no ranges
+    # Share of rows whose largest score is the same; None for models without rows of scores.
     agreement: float | None
-    samples: int
+    samples: int  # number of samples on which error and agreement were measured
+    # Microseconds of a run, if the compiling host timed both.
     integers_us: float | None
     float32_us: float | None
+    # Limit that the faster layers missed, if that left no layer in integers.
     excess: str | None = None
 
 

@@ -38,107 +38,52 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The decisions about a model and their outcome; costs are in microseconds.
+    """The decisions about a model and their outcome; costs are in microseconds."""
 
-    Attributes
-    ----------
-    version : int
-        Version of the JSON form, which leaves out the first one.
-    target : str
-        CPU that the model is compiled for.
-    goal : str
-        ``latency`` or ``throughput``.
-    threads : int
-        Threads of a call.
-    streams : int or None
-        Calls at once; None where one call's time counts.
-    opt : str
-        Level of optimisation.
-    precision : str
-        Numbers that operators were allowed to compute in.
-    accuracy : Promise
-        Promise that the schemes were chosen for.
-    admission : str
-        Kernels that the plan could choose, in words.
-    predicted_us : float
-        Predicted time of a run.
-    bfloat16_saves_us : float
-        Estimated time that bfloat16 would save; 0 if it is allowed, or if it was not estimated.
-    skippable_us : float
-        Part of the predicted time that a run may skip, depending on data.
-    search : PlanSearch
-        Account of the search.
-    ops : tuple of PlannedOperator
-        Operators that the plan has choices for.
-    transforms : tuple of LayoutTransform
-        Layout transforms between them.
-    kernels : tuple of PlannedKernel
-        Kernels that a run calls, and an entry for the time between them.
-    values : tuple of ModelValue
-        The model's tensors that are in the arena at some point of a run.
-    weights : WeightSizes
-        Bytes of the weights.
-    calibration : Calibration or None
-        Decisions that calibration data led to; None if the model was compiled without such data.
-    processing : tuple of str
-        Notes on the processing before and after the model.
-    processing_options : mapping or None
-        Arguments of `neocpu.frontend.processing.processing.Processing.parse` that ask for it.
-    models : tuple of str
-        Identities of the model, and of the models that it was made of.
-    rules : AppliedRules
-        Rules for graphs.
-    activation_bytes : int
-        Bytes of the arena.
-    passes : tuple of PhaseTime
-        Phases of the compilation, in order.
-    verification : Verification or None
-        Comparison of outputs with the model's; None if there was none.
-    unchecked : str or None
-        Reason why the outputs were not compared.
-    missed : tuple of BrokenPromise
-        Plans that did not keep the promise, in the order in which they were tried.
-    call_seconds : float or None
-        Seconds of a call on the compiling host, for batches of a verified set of shapes.
-    launches : tuple of tuple of str
-        Names of operators that are launched jointly. No artifact stores them, because its header
-        has the calls.
-    """
-
+    # Version of the JSON form, which leaves out the first one.
     version: int = field(default=VERSION, metadata=OMIT_DEFAULT)
-    target: str
-    goal: str = "latency"
-    threads: int
-    streams: int | None = None
-    opt: str
-    precision: str = "fp32"
-    accuracy: Promise
-    admission: str = ""
-    predicted_us: float
+    target: str  # CPU that the model is compiled for
+    goal: str = "latency"  # ``latency`` or ``throughput``
+    threads: int  # threads of a call
+    streams: int | None = None  # calls at once; None where one call's time counts
+    opt: str  # level of optimisation
+    precision: str = "fp32"  # numbers that operators were allowed to compute in
+    accuracy: Promise  # promise that the schemes were chosen for
+    admission: str = ""  # kernels that the plan could choose, in words
+    predicted_us: float  # predicted time of a run
+    # Estimated time that bfloat16 would save; 0 if it is allowed, or if it was not estimated.
     bfloat16_saves_us: float = 0.0
-    skippable_us: float = 0.0
-    search: PlanSearch
-    ops: tuple[PlannedOperator, ...]
-    transforms: tuple[LayoutTransform, ...]
+    skippable_us: float = 0.0  # part of the predicted time that a run may skip, depending on data
+    search: PlanSearch  # account of the search
+    ops: tuple[PlannedOperator, ...]  # operators that the plan has choices for
+    transforms: tuple[LayoutTransform, ...]  # layout transforms between them
+    # Kernels that a run calls, and an entry for the time between them.
     kernels: tuple[PlannedKernel, ...] = ()
+    # The model's tensors that are in the arena at some point of a run.
     values: tuple[ModelValue, ...] = ()
-    weights: WeightSizes
+    weights: WeightSizes  # bytes of the weights
+    # Decisions that calibration data led to; None if the model was compiled without such data.
     calibration: Calibration | None = None
-    processing: tuple[str, ...] = ()
+    processing: tuple[str, ...] = ()  # notes on the processing before and after the model
+    # Arguments of `neocpu.frontend.processing.processing.Processing.parse` that ask for it.
     processing_options: Mapping[str, Any] | None = None
-    models: tuple[str, ...] = ()
-    rules: AppliedRules = field(default_factory=AppliedRules)
-    activation_bytes: int
-    passes: tuple[PhaseTime, ...] = ()
+    models: tuple[str, ...] = ()  # identities of the model, and of the models that it was made of
+    rules: AppliedRules = field(default_factory=AppliedRules)  # rules for graphs
+    activation_bytes: int  # bytes of the arena
+    passes: tuple[PhaseTime, ...] = ()  # phases of the compilation, in order
+    # Comparison of outputs with the model's; None if there was none.
     verification: Verification | None = None
-    unchecked: str | None = None
+    unchecked: str | None = None  # reason why the outputs were not compared
+    # Plans that did not keep the promise, in the order in which they were tried.
     missed: tuple[BrokenPromise, ...] = ()
+    # Seconds of a call on the compiling host, for batches of a verified set of shapes.
     call_seconds: float | None = field(default=None, metadata=OMIT_DEFAULT)
+    # Names of operators that are launched jointly. No artifact stores them, because its header has
+    # the calls.
     launches: tuple[tuple[str, ...], ...] = field(default=(), metadata=OMIT_DEFAULT)
 
     @property
     def convolutions(self) -> tuple[PlannedOperator, ...]:
-        """The operators that are convolutions."""
         return tuple(op for op in self.ops if op.kind == CONVOLUTION)
 
     @property
@@ -147,17 +92,13 @@ class Plan:
         return dict(Counter(op.precision for op in self.convolutions).most_common())
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return fields_to_json(self)
 
     @classmethod
     def from_json(cls, data: Any) -> Plan:
         """Read the JSON form.
 
-        Raises
-        ------
-        JsonFormError
-            The data are no plan, or one of a later version.
+        Raises JsonFormError: the data are no plan, or one of a later version.
         """
         version = data.get("version", VERSION) if isinstance(data, dict) else VERSION
         if version != VERSION:

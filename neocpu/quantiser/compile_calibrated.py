@@ -23,7 +23,7 @@ from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
 from neocpu.plan.outcome import CalibratedLayer, Calibration
-from neocpu.plan.reports.calibration_report import CalibrationReport, IntegerLayer
+from neocpu.plan.reports.decisions import CalibrationReport, IntegerLayer
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.calibrated import Calibrated, calibrate
 from neocpu.quantiser.calibration import Source, read_samples

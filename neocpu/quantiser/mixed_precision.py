@@ -19,8 +19,7 @@ from neocpu.compilation.compile_each import plan_only
 from neocpu.compilation.compile_options import CompileOptions
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
-from neocpu.plan.reports.calibration_report import IntegerLayer
-from neocpu.plan.reports.decisions import Decisions
+from neocpu.plan.reports.decisions import Decisions, IntegerLayer
 from neocpu.planning.operators.operator_report import OperatorReport
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.calibrated import Calibrated

@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from neocpu.bench.engines.contenders import Contender
-from neocpu.bench.engines.measured_model import onnx_file
-from neocpu.bench.engines.timed_compilation import compile_in_child
+from neocpu.bench.engines.measured_model import compile_in_child, onnx_file
 from neocpu.bench.race.latency import LatencyOptions, measure_latency
 from neocpu.bench.race.latency_report import LatencyReport
 from neocpu.bench.results.table import Table, interval, ms
-from neocpu.cli.parsing.networks import with_suite
+from neocpu.cli.parsing.model_arguments import with_suite
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.tensor_spec import random_inputs

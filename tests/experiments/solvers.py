@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from neocpu.bench.results.table import Table
-from neocpu.cli.parsing.networks import with_suite
+from neocpu.cli.parsing.model_arguments import with_suite
 from neocpu.compilation.network_tuning import measured_schemes, open_store
 from neocpu.compilation.read_model import read_network
 from neocpu.foundation.host import usable_cpus

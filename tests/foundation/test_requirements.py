@@ -94,7 +94,7 @@ class TestOldProtobuf:
     def test_the_doctor_reports_the_misfit(self, run):
         script = (
             f"{OLD_PROTOBUF}from neocpu.cli.checks import health;"
-            "from neocpu.cli.checks.doctor_findings import examine;"
+            "from neocpu.cli.checks.runtime_health import examine;"
             "(found,) = examine((health.onnx,)); print(found.status, found.detail)"
         )
         done = run("-c", script)

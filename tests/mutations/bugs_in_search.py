@@ -119,10 +119,10 @@ BUGS = (
     ),
     Bug(
         "bench: calls are made that are not counted",
-        "neocpu/bench/engines/concurrent_engines.py",
+        "neocpu/bench/engines/engines.py",
         "            while next(tickets) < made:",
         "            while next(tickets) <= made:",
-        ("tests/neocpu/bench/engines/test_concurrent_engines.py",),
+        ("tests/neocpu/bench/engines/test_contenders.py",),
     ),
     Bug(
         "the ground: what TVM is imported without stays hidden",

@@ -11,7 +11,7 @@ from typing import Any
 from browser import Page
 
 from neocpu.plan.pages.page import page_text
-from neocpu.plan.result_pages.result_page import result_page
+from neocpu.plan.result_pages.parts import result_page
 
 NOTED = """
 window.neocpuTimes = {};

@@ -38,19 +38,11 @@ def paired_rows(
     one of them may find a box as close as that to a threshold. Outputs are returned unchanged if
     they are comparable as they are, or if too many rows have no partner.
 
-    Parameters
-    ----------
-    groups : sequence of sequence of int
-        Positions of the outputs whose rows describe the same detections.
-    tolerance : float
-        A value above `MAX_RELATIVE_ERROR`, for models in fewer bits, allows this share of the rows
-        to be different detections.
-
-    Returns
-    -------
-    outputs, reference : sequence of array
-    missing : float
-        The share of rows that were left out, in fewer bits, because they have no partner.
+    groups: positions of the outputs whose rows describe the same detections.
+    tolerance: a value above `MAX_RELATIVE_ERROR`, for models in fewer bits, allows this share of
+        the rows to be different detections.
+    Returns missing: the share of rows that were left out, in fewer bits, because they have no
+        partner.
     """
     ours, theirs, missing = list(outputs), list(reference), 0.0
     for group in groups:

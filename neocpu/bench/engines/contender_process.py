@@ -28,10 +28,8 @@ from typing import IO, Final
 
 import numpy as np
 
-from neocpu.bench.engines.concurrent_engines import CONCURRENT
-from neocpu.bench.engines.engine_session import Session
-from neocpu.bench.engines.engines import ENGINES
-from neocpu.bench.engines.inputs_file import load_inputs
+from neocpu.bench.engines.engine_session import Session, load_inputs
+from neocpu.bench.engines.engines import CONCURRENT, ENGINES
 from neocpu.foundation.json_codec import JsonObject
 
 LEAST_LAPS: Final = 8
@@ -60,12 +58,7 @@ class Server:
                 raise AssertionError(f"unknown request {unknown!r}")
 
     def _load(
-        self,
-        engine: str,
-        path: str,
-        threads: int | None,
-        inputs: str,
-        streams: int | None = None,
+        self, engine: str, path: str, threads: int | None, inputs: str, streams: int | None = None
     ) -> JsonObject:
         arrays = load_inputs(inputs)
         start = time.perf_counter()

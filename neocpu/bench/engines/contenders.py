@@ -30,14 +30,12 @@ from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.python_child import module_command
 from neocpu.foundation.temporary import TemporaryFolder
 
-OWN: Final = "neocpu"
-"""The label of neocpu, which is compared with its peers."""
+OWN: Final = "neocpu"  # the label of neocpu, which is compared with its peers
 OWN_FLOAT: Final = "neocpu-fp32"
 """The label of neocpu's float32 model next to one in fewer bits. It is no peer."""
 SIGNED: Final = "onnxruntime-s8s8"
 """The label of ONNX Runtime on a quantised model with signed feature maps (`signed_form`)."""
-NNCF: Final = "openvino-nncf"
-"""The label of OpenVINO on the model as its own quantiser makes it."""
+NNCF: Final = "openvino-nncf"  # the label of OpenVINO on the model as its own quantiser makes it
 CHILD: Final = tuple(module_command("neocpu.bench.engines.contender_process"))
 REPLY_TIMEOUT: Final = 600.0
 
@@ -56,23 +54,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One entrant of a benchmark.
+    """One entrant of a benchmark."""
 
-    Attributes
-    ----------
-    label : str
-        Unique in the benchmark.
-    engine : str
-        One of `neocpu.bench.engines.engines.ENGINES`, or of `concurrent_engines.CONCURRENT`.
-    path : Path
-        The artifact, or the ONNX model for a peer.
-    streams : int or None
-        The number of simultaneous calls of an engine that makes several; 0 lets it choose.
-    """
-
-    label: str
+    label: str  # unique in the benchmark
+    # One of `neocpu.bench.engines.engines.ENGINES`, or of `concurrent_engines.CONCURRENT`.
     engine: str
-    path: Path
+    path: Path  # the artifact, or the ONNX model for a peer
+    # The number of simultaneous calls of an engine that makes several; 0 lets it choose.
     streams: int | None = None
 
 
@@ -82,10 +70,7 @@ def converted(contender: Contender, workspace: Path) -> Contender:
     Conversion is not part of loading, which is timed. A model that was converted in ``workspace``
     before, or failed to convert, is not converted again.
 
-    Raises
-    ------
-    ContenderError
-        The model cannot be converted.
+    Raises ContenderError: the model cannot be converted.
     """
     if contender.engine not in CONVERTERS:
         return contender
@@ -116,34 +101,16 @@ def _convert(engine: str, source: Path, folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The time and memory that a contender's process has taken since it started.
+    """The time and memory that a contender's process has taken since it started."""
 
-    Attributes
-    ----------
-    cpu_seconds : float
-        The CPU time of all its threads.
-    peak_rss : int
-        Its peak memory, in bytes; 0 if it has ended.
-    """
-
-    cpu_seconds: float
-    peak_rss: int
+    cpu_seconds: float  # the CPU time of all its threads
+    peak_rss: int  # its peak memory, in bytes; 0 if it has ended
 
 
 class ContenderProcess(Closing):
     """The process of a contender; it runs only while a request is under way.
 
-    Attributes
-    ----------
-    version : str
-        The engine's version.
-    load_seconds : float
-        The time of loading, the engine's import included.
-    output_names : tuple of str
-        The names of the outputs, in order.
-    computes_in : str
-    streams : int
-        See `Session`.
+    load_seconds: the time of loading, the engine's import included.
     """
 
     def __init__(
@@ -157,21 +124,10 @@ class ContenderProcess(Closing):
     ) -> None:
         """Start the process, load the model, and stop the process.
 
-        Parameters
-        ----------
-        threads : int or None
-            The threads that the engine may use; None leaves all options at the engine's defaults.
-        inputs : Path
-            A file that `neocpu.bench.engines.inputs_file.save_inputs` wrote.
-        command : sequence of str
-            The program that speaks the protocol of `neocpu.bench.engines.contender_process`.
-        timeout : float
-            Seconds a reply may take.
-
-        Raises
-        ------
-        ContenderError
-            The process or the engine fails.
+        threads: the threads that the engine may use; None leaves all options at the engine's
+            defaults.
+        inputs: a file that `neocpu.bench.engines.engine_session.save_inputs` wrote.
+        Raises ContenderError: the process or the engine fails.
         """
         self.contender = contender
         self._timeout = timeout
@@ -211,25 +167,15 @@ class ContenderProcess(Closing):
     def run(self, times: int, untimed: int = 0) -> tuple[float, ...]:
         """Run the model and return the seconds of each timed run; with streams, their mean.
 
-        Parameters
-        ----------
-        times : int
-            Timed runs.
-        untimed : int
-            Runs before them, to wake threads and fill caches.
-
-        Raises
-        ------
-        ContenderError
+        untimed: runs before them, to wake threads and fill caches.
+        Raises ContenderError.
         """
         return tuple(self._ask(do="run", times=times, untimed=untimed)["seconds"])
 
     def outputs(self) -> tuple[AnyArray, ...]:
         """Run once and return the outputs in graph order.
 
-        Raises
-        ------
-        ContenderError
+        Raises ContenderError.
         """
         with TemporaryFolder("bench") as folder:
             path = Path(folder) / "outputs.npz"

@@ -1,9 +1,10 @@
-"""A model loaded by any engine."""
+"""A model loaded by any engine, and the file that brings it its inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,28 +15,25 @@ Inputs: TypeAlias = Mapping[str, AnyArray]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A loaded model, bound to its inputs.
+    """A loaded model, bound to its inputs."""
 
-    Attributes
-    ----------
-    version : str
-        The version of the engine.
-    run : callable
-        Runs once and returns the outputs in graph order. They are valid until the next run.
-    outputs : tuple of str
-        Names of the outputs.
-    computes_in : str
-        ``bf16`` or ``f32`` if bfloat16 was requested; else empty.
-    streams : int
-        The number of simultaneous runs of `run_many`.
-    run_many : callable or None
-        Makes at least so many runs on all streams jointly, and returns their number. None if runs
-        follow one another.
-    """
-
-    version: str
+    version: str  # the version of the engine
+    # Runs once and returns the outputs in graph order. They are valid until the next run.
     run: Callable[[], Sequence[AnyArray]]
-    outputs: tuple[str, ...] = ()
-    computes_in: str = ""
-    streams: int = 1
+    outputs: tuple[str, ...] = ()  # names of the outputs
+    computes_in: str = ""  # ``bf16`` or ``f32`` if bfloat16 was requested; else empty
+    streams: int = 1  # the number of simultaneous runs of `run_many`
+    # Makes at least so many runs on all streams jointly, and returns their number. None if runs
+    # follow one another.
     run_many: Callable[[int], int] | None = None
+
+
+def save_inputs(path: Path, inputs: Inputs) -> None:
+    """Write arrays and their names, which may be any strings, to an ``.npz``."""
+    np.savez(path, *inputs.values(), names=np.array(list(inputs)))
+
+
+def load_inputs(path: str | Path) -> dict[str, AnyArray]:
+    """Inverse of `save_inputs`."""
+    with np.load(path) as archive:
+        return {str(name): archive[f"arr_{i}"] for i, name in enumerate(archive["names"])}

@@ -1,13 +1,18 @@
-"""The model under test in a benchmark: an artifact, and the ONNX file that its peers run."""
+"""The model under test in a benchmark, and the ONNX file that its peers run.
+
+It is compiled in a separate process, whose time and memory are measured.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 import onnx
@@ -15,52 +20,142 @@ import onnx
 from neocpu.bench.engines.contenders import OWN, OWN_FLOAT, Contender
 from neocpu.bench.engines.engines import IN_BFLOAT16
 from neocpu.bench.engines.quantised_forms import other_forms
-from neocpu.bench.engines.timed_compilation import Compilation, compile_in_child
-from neocpu.foundation.errors import UsageError
-from neocpu.foundation.progress import ProgressCallback, silent
+from neocpu.foundation.errors import NeoCPUError, UsageError
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.python_child import module_command
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend import models
+from neocpu.frontend.checks.tensor_check import all_tensors
 from neocpu.frontend.load import load_model
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import load
 
-CALIBRATION_SAMPLES: Final = 8
-"""Random inputs for quantising a model that is only timed."""
+_PROGRAM: Final = tuple(module_command("neocpu", "compile", "--json"))
+_ERROR: Final = "neocpu: error: "
+_BY_EXIT_CODE: Final = {kind.exit_code: kind for kind in NeoCPUError.__subclasses__()}
+
+
+class CompilationCrash(NeoCPUError):
+    """The compiler ended without an error that a user could fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """The time and memory of compiling a model."""
+
+    seconds: float  # the time of the whole command, from reading the model to writing the artifact
+    peak_bytes: int  # peak memory of the compiling process, in bytes
+    # Sizes of the ONNX file and of the artifact.
+    model_bytes: int
+    artifact_bytes: int
+
+
+def compile_in_child(
+    model: Path,
+    artifact: Path,
+    *,
+    threads: int,
+    goal: str = "latency",
+    databases: Sequence[str | os.PathLike[str]] = (),
+    options: Sequence[str] = (),
+    precision: str = "auto",
+    max_error: float | None = None,
+    calibrate: Path | None = None,
+    target: str | None = None,
+    verify: bool = False,
+    on_progress: ProgressCallback = silent,
+) -> Compilation:
+    """Run ``neocpu compile``, for this machine unless a target is named, and wait for its end.
+
+    A separate process keeps this one small, because later measurements would share its memory and
+    threads. It also makes the peak that of a single compilation.
+
+    Raises NeoCPUError: the command failed; the error has the same class and the same words.
+    """
+    command = [
+        *_PROGRAM,
+        str(model),
+        "-o",
+        str(artifact),
+        "--goal",
+        goal,
+        "--threads",
+        str(threads),
+        "--precision",
+        precision,
+        *options,
+        *(() if max_error is None else ("--max-error", str(max_error))),
+        *(("--calibrate", str(calibrate)) if calibrate else ()),
+        *(("--target", target) if target else ()),
+        *(word for path in databases for word in ("--db", str(path))),
+        *(() if verify else ("--no-verify",)),
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            last = _forward(process.stderr, on_progress)
+            assert process.stdout is not None
+            output = process.stdout.read()
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise _error(process.returncode, last, model)
+    report = json.loads(output)
+    sizes = (_model_bytes(model), artifact.stat().st_size)
+    return Compilation(float(report["seconds"]), int(report["peak_bytes"]), *sizes)
+
+
+def _model_bytes(model: Path) -> int:
+    """Bytes of a model's file, and of those beside it that hold its weights."""
+    tensors = all_tensors(onnx.load(model, load_external_data=False))
+    entries = (entry for tensor in tensors for entry in tensor.external_data)
+    beside = {model.parent / entry.value for entry in entries if entry.key == "location"}
+    return sum(path.stat().st_size for path in {model, *beside})
+
+
+def _forward(stream: IO[str] | None, on_progress: ProgressCallback) -> str:
+    """Pass lines of progress on until the process ends; return its last line."""
+    assert stream is not None
+    last = ""
+    for line in stream:
+        last = line.strip() or last
+        if not last.startswith(_ERROR):
+            on_progress(Progress("compile", detail=last.removeprefix("neocpu: ")))
+    return last
+
+
+def _error(code: int, last: str, model: Path) -> NeoCPUError:
+    words = last.removeprefix(_ERROR) or "no message"
+    if code in _BY_EXIT_CODE and last.startswith(_ERROR):
+        return _BY_EXIT_CODE[code](words)
+    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    # The child's --debug is not ours.
+    reason = words.partition("; run again with --debug")[0]
+    return CompilationCrash(f"compiling {model.name} ended ({how}): {reason}")
+
+
+CALIBRATION_SAMPLES: Final = 8  # random inputs for quantising a model that is only timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredModel:
-    """A compiled model under test.
+    """A compiled model under test."""
 
-    Attributes
-    ----------
-    header : ArtifactHeader
-        The header of the artifact: name, target, inputs.
-    artifact : Path
-    model : Path or None
-        The ONNX model with static shapes, if it is known.
-    compilation : Compilation or None
-        The time and memory of compiling; None if it was compiled before.
-    in_float : Path or None
-        The artifact of the float32 model, if the model is measured in fewer bits.
-    forms : tuple of Contender
-        Peers that run other forms of the model, if it was quantised.
-    in_bfloat16 : bool
-        Whether engines compute in bfloat16 where they can.
-    number : int
-        The number of the header's shapes in a set of shapes.
-    """
-
-    header: ArtifactHeader
+    header: ArtifactHeader  # the header of the artifact: name, target, inputs
     artifact: Path
-    model: Path | None
+    model: Path | None  # the ONNX model with static shapes, if it is known
+    # The time and memory of compiling; None if it was compiled before.
     compilation: Compilation | None = None
+    # The artifact of the float32 model, if the model is measured in fewer bits.
     in_float: Path | None = None
+    # Peers that run other forms of the model, if it was quantised.
     forms: tuple[Contender, ...] = ()
-    in_bfloat16: bool = False
-    number: int = 0
+    in_bfloat16: bool = False  # whether engines compute in bfloat16 where they can
+    number: int = 0  # the number of the header's shapes in a set of shapes
 
     @property
     def is_quantised(self) -> bool:
@@ -72,16 +167,12 @@ class MeasuredModel:
 
     @property
     def name(self) -> str:
-        """The model's name."""
         return self.header.name
 
     def contenders(self, peers: Sequence[str]) -> tuple[Contender, ...]:
         """Return neocpu and its peers, ready to be measured against each other.
 
-        Raises
-        ------
-        UsageError
-            There are peers and no model to give them.
+        Raises UsageError: there are peers and no model to give them.
         """
         own = [Contender(OWN, "neocpu", self.artifact)]
         if self.in_float is not None:
@@ -96,10 +187,7 @@ class MeasuredModel:
     def require_model(self) -> Path:
         """Return the ONNX model.
 
-        Raises
-        ------
-        UsageError
-            The model is not known.
+        Raises UsageError: the model is not known.
         """
         if self.model is None:
             raise UsageError(
@@ -117,36 +205,19 @@ def find_model(
     model: str,
     folder: Path,
     *,
-    threads: int,
     shapes: InputShapes,
-    databases: Sequence[str | os.PathLike[str]],
     source: str | None = None,
-    verify: bool = True,
     precision: str | None = None,
     max_error: float | None = None,
-    peers: Sequence[str] = (),
-    on_progress: ProgressCallback = silent,
+    **how: Any,
 ) -> MeasuredModel:
     """Open ``model`` if it is an artifact, compiled from ``source``; else compile it.
 
-    Raises
-    ------
-    NeoCPUError
-        An error of `open_artifact` or `compile_model`.
+    Raises NeoCPUError: an error of `open_artifact` or `compile_model`, which takes ``how`` too.
     """
     if not names_artifact(model):
-        return compile_model(
-            model,
-            folder,
-            threads=threads,
-            shapes=shapes,
-            databases=databases,
-            verify=verify,
-            precision=precision,
-            max_error=max_error,
-            peers=peers,
-            on_progress=on_progress,
-        )
+        asked: Any = {"shapes": shapes, "precision": precision, "max_error": max_error}
+        return compile_model(model, folder, **asked, **how)
     if precision is not None or max_error is not None:
         word = "--precision" if max_error is None else "--max-error"
         raise UsageError(f"{word} is for models; {model} computes as it was compiled")
@@ -158,22 +229,10 @@ def open_artifact(
 ) -> MeasuredModel:
     """Return an artifact that was compiled before.
 
-    Parameters
-    ----------
-    artifact : Path
-    model : str, optional
-        The ``.onnx`` file or built-in name it was compiled from.
-    folder : Path
-        A folder for temporary files.
-    asked : InputShapes
-        The shapes to measure of a set; by default its first ones.
-
-    Raises
-    ------
-    ArtifactError, TargetError
-        The artifact is damaged or not for this machine.
-    ModelError, UsageError
-        The model cannot be read or has other inputs, or the set does not have the shapes.
+    asked: the shapes to measure of a set; by default its first ones.
+    Raises ArtifactError or TargetError: the artifact is damaged or not for this machine.
+    Raises ModelError or UsageError: the model cannot be read or has other inputs, or the set does
+    not have the shapes.
     """
     with load(artifact, 1, verify=False) as module:  # `load` refuses artifacts of other machines
         every = module.metadata
@@ -199,7 +258,7 @@ def compile_model(
     threads: int,
     shapes: InputShapes,
     databases: Sequence[str | os.PathLike[str]],
-    verify: bool,
+    verify: bool = True,
     precision: str | None = None,
     max_error: float | None = None,
     peers: Sequence[str] = (),
@@ -211,17 +270,7 @@ def compile_model(
     then run the quantised model, and ``peers`` their own forms of it too. With a limit on errors,
     the model is compiled within that limit, and peers run it unchanged.
 
-    Parameters
-    ----------
-    model : str
-        An ``.onnx`` file or a built-in name.
-    folder : Path
-        A folder for the artifact and for temporary files.
-
-    Raises
-    ------
-    NeoCPUError
-        An error of `neocpu.compile`.
+    Raises NeoCPUError: an error of `neocpu.compile`.
     """
     source = onnx_file(model, shapes, folder)
     artifact = folder / "module.so"
@@ -270,10 +319,7 @@ def compile_model(
 def onnx_file(model: str, shapes: InputShapes, folder: Path) -> Path:
     """Return a file of ``model`` with static shapes, made in ``folder`` if there is none.
 
-    Raises
-    ------
-    ModelError, UsageError
-        The model cannot be read or ``shapes`` does not fit it.
+    Raises ModelError or UsageError: the model cannot be read or ``shapes`` does not fit it.
     """
     if models.is_name(model):
         path = folder / f"{model}.onnx"

@@ -24,8 +24,7 @@ from neocpu.bench.engines.engine_session import AnyArray, Inputs, Session
 from neocpu.frontend.shapes.static_shapes import real_inputs, static_dims
 
 TIMEOUT: Final = 600.0
-NO_BATCH: Final = 233
-"""The index that ncnn uses for a missing batch axis."""
+NO_BATCH: Final = 233  # the index that ncnn uses for a missing batch axis
 
 _TYPES: Final[Mapping[int, str]] = {
     onnx.TensorProto.FLOAT: "f32",
@@ -45,39 +44,21 @@ class ConversionError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """An input or output of the network.
+    """An input or output of the network."""
 
-    Attributes
-    ----------
-    blob : str
-        The name in ncnn.
-    name : str
-        The name in ONNX.
-    shape : tuple of int or None
-        The shape in ONNX, if it is static.
-    batch_axis : int
-        The axis that ncnn takes for the batch; `NO_BATCH` if there is none.
-    """
-
-    blob: str
-    name: str
-    shape: tuple[int, ...] | None
-    batch_axis: int
+    blob: str  # the name in ncnn
+    name: str  # the name in ONNX
+    shape: tuple[int, ...] | None  # the shape in ONNX, if it is static
+    batch_axis: int  # the axis that ncnn takes for the batch; `NO_BATCH` if there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The inputs and outputs of a converted model, in ONNX's order, and the parts that it lacks.
-
-    Attributes
-    ----------
-    inputs, outputs : tuple of Blob
-    unconverted : tuple of str
-        Operators that the converter left as they are. ncnn may not know them.
-    """
+    """The inputs and outputs of a converted model, in ONNX's order, and the parts that it lacks."""
 
     inputs: tuple[Blob, ...]
     outputs: tuple[Blob, ...]
+    # Operators that the converter left as they are. ncnn may not know them.
     unconverted: tuple[str, ...]
 
     def save(self, path: Path) -> None:
@@ -94,19 +75,7 @@ class Signature:
 def convert(model: Path, folder: Path, timeout: float = TIMEOUT) -> None:
     """Convert a model to ``model.ncnn.param``, ``model.ncnn.bin`` and ``signature.json``.
 
-    Parameters
-    ----------
-    model : Path
-        An ONNX model with static shapes.
-    folder : Path
-        An empty folder.
-    timeout : float
-        Seconds the converter may take.
-
-    Raises
-    ------
-    ConversionError
-        The converter fails; the message is its own.
+    Raises ConversionError: the converter fails; the message is its own.
     """
     proto = onnx.load(model)
     inputs = real_inputs(proto.graph)
@@ -133,10 +102,7 @@ def convert(model: Path, folder: Path, timeout: float = TIMEOUT) -> None:
 def load(path: str, threads: int | None, inputs: Inputs, *, bfloat16: bool = False) -> Session:
     """Load the model that `convert` wrote into the folder ``path``.
 
-    Raises
-    ------
-    RuntimeError
-        ncnn cannot run the model on these inputs.
+    Raises RuntimeError: ncnn cannot run the model on these inputs.
     """
     import ncnn
 

@@ -32,43 +32,24 @@ from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.target_parsing import parse_target
 
-SAMPLES: Final = 30
-"""Samples of each tile, which take turns."""
-
-DEPTH: Final = 64
-"""Steps with different operands: some KB, which fit any first-level cache."""
-
-ROUNDS: Final = 1 << 10
-"""Passes over these steps in a call, which take about a millisecond."""
-
-VECTORS: Final = (1, 2, 3)
-"""Vectors of sums for each pixel of a tile."""
-
+SAMPLES: Final = 30  # samples of each tile, which take turns
+DEPTH: Final = 64  # steps with different operands: some KB, which fit any first-level cache
+ROUNDS: Final = 1 << 10  # passes over these steps in a call, which take about a millisecond
+VECTORS: Final = (1, 2, 3)  # vectors of sums for each pixel of a tile
 TIMEOUT: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class DotSequence:
-    """A sequence of instructions that adds products of 8-bit integers to sums.
+    """A sequence of instructions that adds products of 8-bit integers to sums."""
 
-    Attributes
-    ----------
-    numerics : Numerics
-        Element types, and the range of weights.
-    groups : int
-        Groups of products that are first added up in 16 bits; 1 for a single instruction.
-    """
-
-    numerics: Numerics
-    groups: int
+    numerics: Numerics  # element types, and the range of weights
+    groups: int  # groups of products that are first added up in 16 bits; 1 for a single instruction
 
     def unit(self, target: CpuTarget) -> DotUnit:
         """Return the instructions of a CPU.
 
-        Raises
-        ------
-        UnsupportedError
-            The CPU has none.
+        Raises UnsupportedError: the CPU has none.
         """
         return target.dot_unit(self.numerics).adding(self.groups)
 
@@ -82,7 +63,6 @@ class DotSequence:
         return "pairs" if self.groups == 1 else f"x{self.groups}"
 
     def to_json(self) -> JsonObject:
-        """JSON form."""
         return {**self.numerics.to_json(), "groups": self.groups}
 
     @classmethod
@@ -98,15 +78,8 @@ def measure_dot_peaks(
 ) -> dict[DotSequence, float]:
     """Measure sequences in a separate process, whose threads end with it.
 
-    Returns
-    -------
-    dict of DotSequence to float
-        Multiply-accumulates per second of all threads.
-
-    Raises
-    ------
-    TargetError
-        The measuring process fails.
+    Returns: Multiply-accumulates per second of all threads.
+    Raises TargetError: the measuring process fails.
     """
     if not sequences:
         return {}
@@ -115,9 +88,8 @@ def measure_dot_peaks(
         __name__,
         (target, threads, asked),
         TargetError,
-        doing="measuring instructions",
-        cannot="cannot measure this machine's instructions",
-        timeout=TIMEOUT,
+        "measure this machine's instructions",
+        TIMEOUT,
     )
     return dict(zip(sequences, rates, strict=True))
 

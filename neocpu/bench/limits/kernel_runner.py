@@ -23,10 +23,7 @@ SAMPLE_SECONDS: Final = 0.002
 class KernelRunner(Closing):
     """Builds kernels and times them on the runtime's threads, as many as a model has.
 
-    Raises
-    ------
-    TargetError
-        This machine cannot run code for ``target``.
+    Raises TargetError: this machine cannot run code for ``target``.
     """
 
     def __init__(self, target: CpuTarget, threads: int) -> None:
@@ -52,10 +49,7 @@ class KernelRunner(Closing):
 class TimedKernel:
     """A kernel of a `KernelRunner`, bound to its arguments.
 
-    Attributes
-    ----------
-    best : float
-        Seconds per call of the fastest sample; ``inf`` before the first.
+    best: seconds per call of the fastest sample; ``inf`` before the first.
     """
 
     def __init__(self, pool: KernelPool, kernel: Kernel, arrays: Sequence[AnyArray]) -> None:

@@ -19,31 +19,19 @@ def measure_in_process(
     module: str,
     arguments: Sequence[object],
     error: type[NeoCPUError],
-    *,
-    doing: str,
-    cannot: str,
+    task: str,
     timeout: float,
 ) -> Any:
     """Run ``python -m module arguments`` and return the JSON of its last line.
 
-    Parameters
-    ----------
-    doing, cannot : str
-        Beginnings of messages, such as ``profiling net.so`` and ``cannot profile net.so``.
-    timeout : float
-        The most seconds that the process may take.
-
-    Raises
-    ------
-    error
-        The process takes longer, or fails.
+    Raises error, which names the task: the process takes longer, or fails.
     """
     command = module_command(module, *arguments)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
-        raise error(f"{doing} took over {timeout:g} s") from None
+        raise error(f"cannot {task} within {timeout:g} s") from None
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise error(f"{cannot}: {re.sub(_OURS, '', last)}")
+        raise error(f"cannot {task}: {re.sub(_OURS, '', last)}")
     return json.loads(done.stdout.splitlines()[-1])

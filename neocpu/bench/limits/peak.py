@@ -17,18 +17,14 @@ from neocpu.schedules.tir.builder import build_kernel, span
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.target_parsing import host_target
 
-DTYPE: Final = "float32"
-"""The element type of peak measurements."""
-
+DTYPE: Final = "float32"  # the element type of peak measurements
 SAMPLES: Final = 100
 """Samples of each kernel. They take a few seconds, in which a machine is not always busy."""
 
 FMA_STEPS: Final[int] = 1 << 18
 """Rounds over the accumulators per call: one or two milliseconds, hundreds of times a fork."""
 
-READ_BYTES: Final = 256 << 20
-"""The least bytes that a call reads to measure bandwidth."""
-
+READ_BYTES: Final = 256 << 20  # the least bytes that a call reads to measure bandwidth
 READ_CACHES: Final = 4
 """The least size that a call reads, in last-level caches, so that few data are still cached."""
 
@@ -38,23 +34,13 @@ READ_VECTORS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class MachinePeak:
-    """The best rates that a number of threads reached jointly.
-
-    Attributes
-    ----------
-    threads : int
-    gflops : float
-        1e9 float32 operations per second in vector multiply-adds, each counted as two.
-    read_gbytes : float
-        1e9 bytes per second read from memory.
-    cache_gbytes : float
-        1e9 bytes per second read from an array a quarter of the last-level cache's size; 0 if that
-        size is unknown.
-    """
+    """The best rates that a number of threads reached jointly."""
 
     threads: int
-    gflops: float
-    read_gbytes: float
+    gflops: float  # 1e9 float32 operations per second in vector multiply-adds, each counted as two
+    read_gbytes: float  # 1e9 bytes per second read from memory
+    # 1e9 bytes per second read from an array a quarter of the last-level cache's size; 0 if that
+    # size is unknown.
     cache_gbytes: float
 
 
@@ -63,17 +49,9 @@ def measure_peak(
 ) -> MachinePeak:
     """Measure the peak of this machine. The best sample counts, because noise only slows down.
 
-    Parameters
-    ----------
-    samples : int
-        The number of samples of each limit.
-    read_bytes : int, optional
-        The size of the array that is read. By default it is far larger than the last-level cache.
-
-    Raises
-    ------
-    TargetError
-        This machine cannot run code for ``target``.
+    read_bytes: the size of the array that is read. By default it is far larger than the last-level
+        cache.
+    Raises TargetError: this machine cannot run code for ``target``.
     """
     cache = max(caches().values(), default=0)
     size = read_bytes or max(READ_BYTES, READ_CACHES * cache)
@@ -144,10 +122,7 @@ def fma_kernel(target: CpuTarget, threads: int, steps: int) -> Any:
                 T.buffer_store(output, acc[vector(c)], [task, vector(c)])
 
     return build_kernel(
-        [
-            ("seeds", ((chains + 1) * lanes,), DTYPE),
-            ("output", (threads, chains * lanes), DTYPE),
-        ],
+        [("seeds", ((chains + 1) * lanes,), DTYPE), ("output", (threads, chains * lanes), DTYPE)],
         body,
     )
 
@@ -187,8 +162,7 @@ def read_kernel(target: CpuTarget, threads: int, rows: int) -> Any:
 
     width = READ_VECTORS * lanes
     return build_kernel(
-        [("data", (threads, rows, width), DTYPE), ("output", (threads, width), DTYPE)],
-        body,
+        [("data", (threads, rows, width), DTYPE), ("output", (threads, width), DTYPE)], body
     )
 
 

@@ -22,34 +22,22 @@ from neocpu.frontend.control_flow.loop_nodes import repeated
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.onnx_graph.weightless_model import tensor_bytes
 from neocpu.frontend.shapes.static_shapes import static_dims
+from neocpu.plan.members import members
 
 TIMEOUT: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The machine's peaks, measured on a number of threads.
-
-    Attributes
-    ----------
-    threads : int
-    flops : float
-        Float32 operations per second in vector multiply-adds, each counted as two.
-    dram : float
-        Bytes per second read from memory.
-    cache : int
-        Bytes of the last-level cache; 0 if unknown. Data that fit need not be read from memory.
-    cache_read : float
-        Bytes per second read from the last-level cache; 0 if unknown.
-    load : OtherLoad or None
-        Other load during the measurement, which makes the limits look lower than they are.
-    """
+    """The machine's peaks, measured on a number of threads."""
 
     threads: int
-    flops: float
-    dram: float
+    flops: float  # Float32 operations per second in vector multiply-adds, each counted as two
+    dram: float  # bytes per second read from memory
+    # Bytes of the last-level cache; 0 if unknown. Data that fit need not be read from memory.
     cache: int = 0
-    cache_read: float = 0.0
+    cache_read: float = 0.0  # bytes per second read from the last-level cache; 0 if unknown
+    # Other load during the measurement, which makes the limits look lower than they are.
     load: OtherLoad | None = None
 
     @property
@@ -60,17 +48,13 @@ class Limits:
         return (f"busy machine: {self.load} while its limits were measured",)
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {**asdict(self), "warnings": self.warnings}
 
 
 def measure_limits(threads: int, on_progress: ProgressCallback = silent) -> Limits:
     """Measure this machine in a separate process, whose threads end with it.
 
-    Raises
-    ------
-    TargetError
-        The measuring process fails.
+    Raises TargetError: the measuring process fails.
     """
     on_progress(Progress("measure limits", detail=plural(threads, "thread")))
     before, own = CpuTime.now(), own_cpu_seconds()
@@ -78,9 +62,8 @@ def measure_limits(threads: int, on_progress: ProgressCallback = silent) -> Limi
         "neocpu.bench.limits.peak",
         (threads,),
         TargetError,
-        doing="measuring this machine's limits",
-        cannot="cannot measure this machine's limits",
-        timeout=TIMEOUT,
+        "measure this machine's limits",
+        TIMEOUT,
     )
     load = before.other_load(CpuTime.now(), own_cpu_seconds() - own)
     return Limits(
@@ -95,24 +78,17 @@ def measure_limits(threads: int, on_progress: ProgressCallback = silent) -> Limi
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The least work of a network.
+    """The least work of a network."""
 
-    Attributes
-    ----------
-    flops : int
-        Operations of its convolutions and matrix products, two per multiply-accumulate, in the
-        direct algorithm. Winograd's has fewer, and can exceed the limit that follows from these.
-    bytes : int
-        Bytes of its weights, inputs and outputs, each moved once. Activations in between may stay
-        in the cache, so any implementation moves at least these.
-    """
-
+    # Operations of its convolutions and matrix products, two per multiply-accumulate, in the direct
+    # algorithm. Winograd's has fewer, and can exceed the limit that follows from these.
     flops: int
+    # Bytes of its weights, inputs and outputs, each moved once. Activations in between may stay in
+    # the cache, so any implementation moves at least these.
     bytes: int
 
 
 def work_of(model: LoadedModel) -> Work:
-    """Return the work of a model."""
     graph = model.bounded.graph
     shapes = _shapes(graph)
     flops = sum(_flops(node, shapes) * times for node, times in repeated(graph.node))
@@ -123,20 +99,11 @@ def work_of(model: LoadedModel) -> Work:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """A model's measured latency beside the machine's limits.
-
-    Attributes
-    ----------
-    model : str
-    seconds : float
-        Seconds of one inference.
-    flops, bytes : int
-        See `Work`.
-    limits : Limits
-    """
+    """A model's measured latency beside the machine's limits."""
 
     model: str
-    seconds: float
+    seconds: float  # seconds of one inference
+    # See `Work`.
     flops: int
     bytes: int
     limits: Limits
@@ -177,19 +144,8 @@ class Roofline:
         return self.lower_bound / self.seconds
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        return {
-            "model": self.model,
-            "seconds": self.seconds,
-            "flops": self.flops,
-            "bytes": self.bytes,
-            "fma_share": self.fma_share,
-            "dram_share": self.dram_share,
-            "bound": self.bound,
-            "lower_bound": self.lower_bound,
-            "share": self.share,
-            "limits": self.limits.to_json(),
-        }
+        names = "model seconds flops bytes fma_share dram_share bound lower_bound share limits"
+        return members(self, names)
 
 
 Shapes = Mapping[str, Sequence[int] | None]

@@ -2,57 +2,68 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from neocpu.bench.engines.measured_model import find_model
+from neocpu.bench.limits.dot_peak import measure_dot_peaks
 from neocpu.bench.limits.roofline import measure_limits
-from neocpu.bench.profile.integer_kernels import IntegerKernel, integer_kernels
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.foundation.json_codec import JsonObject
-from neocpu.foundation.progress import ProgressCallback, silent
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
-from neocpu.plan.profiling.operator_times import ProfileReport, measure_profile
+from neocpu.plan.profiling.operator_times import Operator, ProfileReport, measure_profile
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """The options for compiling models, as in `neocpu.compile`.
-
-    Attributes
-    ----------
-    precision : str or None
-        The precision that models are quantised to first.
-    """
+    """The options for compiling models, as in `neocpu.compile`."""
 
     threads: int
     databases: tuple[Path, ...] = ()
     shapes: InputShapes = NO_SHAPES
-    precision: str | None = None
+    precision: str | None = None  # the precision that models are quantised to first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntegerKernel:
+    """All convolutions of one shape, by one sequence of instructions."""
+
+    work: str  # the convolutions' shapes, in words
+    sequence: str  # the instructions that multiply and add
+    count: int
+    # The time of all of them, each in its fastest round, as a peak is the best sample too.
+    seconds: float
+    macs: int  # Multiply-accumulates of all of them
+    peak: float  # Multiply-accumulates per second that the sequence reaches at most
+
+    @property
+    def share(self) -> float:
+        """The share of the peak that is reached."""
+        return self.macs / self.seconds / self.peak
+
+    def to_json(self) -> JsonObject:
+        return {**asdict(self), "share": self.share}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """The profile of a model.
-
-    Attributes
-    ----------
-    kernels : tuple of IntegerKernel
-        The model's convolutions in 8-bit integers.
-    """
+    """The profile of a model."""
 
     name: str
     target: str
     profile: ProfileReport
-    kernels: tuple[IntegerKernel, ...] = ()
+    kernels: tuple[IntegerKernel, ...] = ()  # the model's convolutions in 8-bit integers
 
     def __str__(self) -> str:
         return f"{self.name}: {self.profile.total * 1e3:.2f} ms of operators"
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "model": self.name,
             "target": self.target,
@@ -66,10 +77,7 @@ def measure_profiles(
 ) -> Iterator[ModelProfile | ModelFailure]:
     """Compile each model, or open each artifact, and time its operators.
 
-    Raises
-    ------
-    TargetError
-        The machine's limits cannot be measured.
+    Raises TargetError: the machine's limits cannot be measured.
     """
     limits = measure_limits(request.threads, on_progress)
 
@@ -86,13 +94,51 @@ def measure_profiles(
             )
             header = tested.header
             profile = measure_profile(
-                tested.artifact,
-                header.plan,
-                limits,
-                on_progress=on_progress,
-                number=tested.number,
+                tested.artifact, header.plan, limits, on_progress=on_progress, number=tested.number
             )
             kernels = integer_kernels(profile, header.target, on_progress)
         return ModelProfile(tested.name, header.target, profile, kernels)
 
     yield from measure_each(models, measure)
+
+
+def integer_kernels(
+    profile: ProfileReport, target: str, on_progress: ProgressCallback = silent
+) -> tuple[IntegerKernel, ...]:
+    """Measure the peaks of the instructions of a profile's 8-bit convolutions, if it has any.
+
+    Raises TargetError: the peaks cannot be measured.
+    """
+    groups: dict[tuple[str, str], list[Operator]] = defaultdict(list)
+    cpu = parse_target(target)
+    found = {}
+    for one in profile.operators:
+        if one.sequence is not None:
+            name = one.sequence.name(cpu)
+            found[name] = one.sequence
+            groups[one.work, name].append(one)
+    if found:
+        on_progress(Progress("measure instructions", detail=", ".join(found)))
+    measured = measure_dot_peaks(target, profile.threads, tuple(found.values()))
+    kernels = (
+        IntegerKernel(
+            work=work,
+            sequence=name,
+            count=len(operators),
+            seconds=sum(one.fastest for one in operators),
+            macs=sum(one.flops for one in operators) // 2,
+            peak=measured[found[name]],
+        )
+        for (work, name), operators in groups.items()
+    )
+    return tuple(sorted(kernels, key=lambda kernel: kernel.seconds, reverse=True))
+
+
+def average_share(kernels: Sequence[IntegerKernel]) -> float:
+    """Return the share of their peaks that kernels reach, as the mean over shapes."""
+    return statistics.fmean(kernel.share for kernel in kernels)
+
+
+def total_share(kernels: Sequence[IntegerKernel]) -> float:
+    """Return the time of all kernels at their peaks, as a share of their measured time."""
+    return sum(k.macs / k.peak for k in kernels) / sum(k.seconds for k in kernels)

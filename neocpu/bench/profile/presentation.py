@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
-from neocpu.bench.profile.integer_kernels import IntegerKernel, average_share, total_share
-from neocpu.bench.profile.network_profiles import ModelProfile
+from neocpu.bench.profile.network_profiles import (
+    IntegerKernel,
+    ModelProfile,
+    average_share,
+    total_share,
+)
 from neocpu.bench.results.presentation import Presentation
-from neocpu.bench.results.table import Table, ms
+from neocpu.bench.results.table import Columns, Table, ms
 from neocpu.foundation.units import plural
 from neocpu.plan.profiling.operator_times import (
     CONSPICUOUS,
@@ -20,11 +25,8 @@ from neocpu.plan.profiling.operator_times import (
 )
 from neocpu.plan.result_pages.parts import Bars
 
-LISTED: Final = 0.005
-"""The share of a run above which a table says what a kernel lacks."""
-
-MARK: Final = " *"
-"""The mark of a kernel that is far below its limit."""
+LISTED: Final = 0.005  # the share of a run above which a table says what a kernel lacks
+MARK: Final = " *"  # the mark of a kernel that is far below its limit
 
 METHOD: Final = (
     "Every operator is timed inside the running network, in a process of its own: caches are as "
@@ -38,9 +40,13 @@ BY_DIRECT: Final = (
 
 
 def present(models: Sequence[ModelProfile]) -> Presentation:
-    """Return the presentation of profiles of networks."""
-    shown = tables(models)
-    return Presentation(method=METHOD, tables=shown, results=shown, parts=tuple(map(_bars, models)))
+    """Return a summary of several networks, the tables of each, and bars."""
+    each = tuple(table for one in models for table in _of_model(one))
+    return Presentation(
+        method=METHOD,
+        tables=(profile_summary(models), *each) if len(models) > 1 else each,
+        parts=tuple(map(_bars, models)),
+    )
 
 
 def _bars(profile: ModelProfile) -> Bars:
@@ -53,50 +59,42 @@ def _bars(profile: ModelProfile) -> Bars:
 def profile_tables(where: str, report: ProfileReport) -> list[Table]:
     """Return the classes of operators, and the kernels.
 
-    Parameters
-    ----------
-    where : str
-        The model and the number of threads, for the titles.
+    `where` names the model and the number of threads, for the titles.
     """
     marked = {row.label for row in report.conspicuous}
-    kernels = tuple((row.label, row.kind, row.work, *_cells(report, row)) for row in report.kernels)
     bold = {(i, 5) for i, row in enumerate(report.kernels) if row.label in marked}
-    numbers = (
-        "times",
-        "µs",
-        "of the run",
-        "GFLOP/s",
-        "GB/s",
-        "limit",
-        "of the limit",
-        "predicted µs",
-    )
-    classes = tuple((row.label, *_cells(report, row)) for row in report.classes)
+    numbers: Columns[Row] = {
+        "times": lambda row: str(row.count),
+        "µs": lambda row: f"{row.seconds * 1e6:.1f}",
+        "of the run": lambda row: f"{report.share(row):.1%}",
+        "GFLOP/s": lambda row: _rate(row, row.flops, 0),
+        "GB/s": lambda row: _rate(row, row.bytes, 1),
+        "limit": lambda row: row.bound,
+        "of the limit": lambda row: _of_limit(report, row),
+        "predicted µs": lambda row: f"{row.predicted * 1e6:.1f}" if row.predicted else "",
+    }
+    kernel: Columns[Row] = {
+        "kernel": lambda row: row.label,
+        "class": lambda row: row.kind,
+        "computes": lambda row: row.work,
+    }
+    notes = (conspicuous_note(report), *_far_below_note(report), *_lack_notes(report))
+    kernels = Table.of(f"Kernels of {where}", report.kernels, {**kernel, **numbers}, notes)
+    label: Columns[Row] = {"class": lambda row: row.label, **numbers}
     return [
-        Table(f"Profile of {where}", ("class", *numbers), classes, _notes(report)),
-        Table(
-            f"Kernels of {where}",
-            ("kernel", "class", "computes", *numbers),
-            kernels,
-            (conspicuous_note(report), *_far_below_note(report), *_lack_notes(report)),
-            frozenset(bold),
-        ),
+        Table.of(f"Profile of {where}", report.classes, label, _notes(report)),
+        replace(kernels, bold=frozenset(bold)),
     ]
 
 
-def _cells(report: ProfileReport, row: Row) -> tuple[str, ...]:
-    made = row.seconds > 0  # or a branch was not taken
+def _rate(row: Row, amount: int, digits: int) -> str:
+    """Return an amount per second in billions; empty if it is none, or a branch was not taken."""
+    return f"{amount / row.seconds / 1e9:.{digits}f}" if amount and row.seconds > 0 else ""
+
+
+def _of_limit(report: ProfileReport, row: Row) -> str:
     mark = MARK if row in report.far_below else ""
-    return (
-        str(row.count),
-        f"{row.seconds * 1e6:.1f}",
-        f"{report.share(row):.1%}",
-        f"{row.flops / row.seconds / 1e9:.0f}" if row.flops and made else "",
-        f"{row.bytes / row.seconds / 1e9:.1f}" if row.bytes and made else "",
-        row.bound,
-        f"{row.share_of_bound:.0%}{mark}" if row.least and made else "",
-        f"{row.predicted * 1e6:.1f}" if row.predicted else "",
-    )
+    return f"{row.share_of_bound:.0%}{mark}" if row.least and row.seconds > 0 else ""
 
 
 def _notes(report: ProfileReport) -> tuple[str, ...]:
@@ -147,12 +145,6 @@ def _lack_notes(report: ProfileReport) -> tuple[str, ...]:
     )
 
 
-def tables(models: Sequence[ModelProfile]) -> tuple[Table, ...]:
-    """Return all tables: a summary, if there are several networks, and those of each."""
-    each = tuple(table for one in models for table in _of_model(one))
-    return (profile_summary(models), *each) if len(models) > 1 else each
-
-
 def _of_model(model: ModelProfile) -> list[Table]:
     where = f"{model.name}, threads: {model.profile.threads}"
     found = profile_tables(where, model.profile)
@@ -161,35 +153,29 @@ def _of_model(model: ModelProfile) -> list[Table]:
 
 def kernel_table(where: str, kernels: Sequence[IntegerKernel]) -> Table:
     """Return the convolutions in 8-bit integers, with the peak of the instructions of each."""
-    rows = tuple(
-        (
-            each.work,
-            each.sequence,
-            str(each.count),
-            f"{each.seconds * 1e6:.1f}",
-            f"{each.macs / each.seconds / 1e9:.1f}",
-            f"{each.peak / 1e9:.1f}",
-            f"{each.share:.0%}",
-        )
-        for each in kernels
+    columns: Columns[IntegerKernel] = {
+        "computes": lambda each: each.work,
+        "instructions": lambda each: each.sequence,
+        "times": lambda each: str(each.count),
+        "µs": lambda each: f"{each.seconds * 1e6:.1f}",
+        "GMAC/s": lambda each: f"{each.macs / each.seconds / 1e9:.1f}",
+        "peak": lambda each: f"{each.peak / 1e9:.1f}",
+        "of the peak": lambda each: f"{each.share:.0%}",
+    }
+    note = (
+        f"On average over the shapes {average_share(kernels):.0%} of the peak are reached, in "
+        f"all of their time {total_share(kernels):.0%}. The peak is the best of the same "
+        "instructions on register tiles whose operands are in the first-level cache; a "
+        "convolution's time, of its fastest run, has all else that its kernel does."
     )
-    return Table(
-        f"8-bit convolutions of {where}",
-        ("computes", "instructions", "times", "µs", "GMAC/s", "peak", "of the peak"),
-        rows,
-        (
-            f"On average over the shapes {average_share(kernels):.0%} of the peak are reached, in "
-            f"all of their time {total_share(kernels):.0%}. The peak is the best of the same "
-            "instructions on register tiles whose operands are in the first-level cache; a "
-            "convolution's time, of its fastest run, has all else that its kernel does.",
-        ),
-    )
+    return Table.of(f"8-bit convolutions of {where}", kernels, columns, (note,))
 
 
 def profile_summary(models: Sequence[ModelProfile]) -> Table:
     """Return the share of each model's run that each class of operators takes."""
     profiles = [(model.name, model.profile) for model in models]
-    kinds = _ordered({row.label for _, profile in profiles for row in profile.classes})
+    found = {row.label for _, profile in profiles for row in profile.classes}
+    kinds = sorted(found, key=lambda kind: (not kind.startswith(CONVOLUTION), kind))
     rows = []
     for name, profile in profiles:
         shares = {row.label: f"{profile.share(row):.1%}" for row in profile.classes}
@@ -199,8 +185,3 @@ def profile_summary(models: Sequence[ModelProfile]) -> Table:
         rows.append((name, ms(profile.total), *cells, f"{least:.0%}", marked))
     header = ("model", "operators ms", *kinds, "of the limits", f"others above {CONSPICUOUS:.0%}")
     return Table("Profile: shares of a run", header, tuple(rows), (BY_DIRECT,))
-
-
-def _ordered(kinds: set[str]) -> tuple[str, ...]:
-    """Return the classes, convolutions first."""
-    return tuple(sorted(kinds, key=lambda kind: (not kind.startswith(CONVOLUTION), kind)))

@@ -8,24 +8,24 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from neocpu.bench.engines.contenders import Contender, ContenderError, Failure, converted
-from neocpu.bench.engines.engine_session import Inputs
-from neocpu.bench.engines.inputs_file import save_inputs
+from neocpu.bench.engines.engine_session import Inputs, save_inputs
 from neocpu.bench.results.sample_statistics import Ratio, ratio_of_medians
+from neocpu.bench.results.table import Columns, Table, interval, ms
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.python_child import program_command
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.plan.members import members
 
 ROUNDS: Final = 9
 TIMEOUT: Final = 300.0
-REST: Final = 1.0
-"""Seconds after a call for which each process is watched once."""
+REST: Final = 1.0  # seconds after a call for which each process is watched once
 
 # What a user's shortest program does, and no more: nothing of the benchmark is imported. The clock
 # is the system's own, the same in every process.
@@ -110,22 +110,11 @@ for call in range(2):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The steps of one process, in seconds.
+    """The steps of one process, in seconds."""
 
-    Attributes
-    ----------
-    interpreter : float
-        The time until Python has started, imported numpy and read the inputs.
-    imports : float
-        The time of importing the engine.
-    load : float
-        The time of loading the model.
-    first_call, second_call : float
-    """
-
-    interpreter: float
-    imports: float
-    load: float
+    interpreter: float  # the time until Python has started, imported numpy and read the inputs
+    imports: float  # the time of importing the engine
+    load: float  # the time of loading the model
     first_call: float
     second_call: float
 
@@ -137,23 +126,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class ColdStartResult:
-    """The starts of one contender.
-
-    Attributes
-    ----------
-    label : str
-    starts : tuple of Start
-        The steps of each round.
-    peak_bytes : int
-        Peak memory of the process, as the median over the rounds.
-    idle_seconds : float
-        CPU time of all its threads in the second after a call.
-    """
+    """The starts of one contender."""
 
     label: str
-    starts: tuple[Start, ...]
-    peak_bytes: int
-    idle_seconds: float
+    starts: tuple[Start, ...]  # the steps of each round
+    peak_bytes: int  # peak memory of the process, as the median over the rounds
+    idle_seconds: float  # CPU time of all its threads in the second after a call
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -171,15 +149,8 @@ class ColdStartResult:
         return statistics.median(seconds)
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        return {
-            "label": self.label,
-            "seconds": self.seconds,
-            "peak_bytes": self.peak_bytes,
-            "idle_seconds": self.idle_seconds,
-            "median": self.median,
-            "steps": {step.name: self.step(step.name) for step in fields(Start)},
-        }
+        steps = {step.name: self.step(step.name) for step in fields(Start)}
+        return {**members(self, "label seconds peak_bytes idle_seconds median"), "steps": steps}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +166,7 @@ class ColdStartReport:
         return ratio_of_medians(_rounds(numerator), _rounds(denominator))
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        return {
-            "threads": self.threads,
-            "results": [result.to_json() for result in self.results],
-            "failures": [asdict(failure) for failure in self.failures],
-        }
+        return members(self, "threads results failures")
 
 
 def measure_cold_start(
@@ -214,31 +180,24 @@ def measure_cold_start(
 ) -> ColdStartReport:
     """Start every contender's process in turn, ``rounds`` times, files already in the page cache.
 
-    Parameters
-    ----------
-    contenders : sequence of Contender
-        Contenders with different labels.
-    inputs : mapping of str to array
-        The inputs in graph order.
-    workspace : Path, optional
-        The folder of models converted for a peer: see `neocpu.bench.engines.contenders.converted`.
+    Labels differ. `workspace` is the folder of models converted for a peer: see `converted`.
     """
     samples: dict[str, list[_Sample]] = {c.label: [] for c in contenders}
     failures: dict[str, Failure] = {}
     with TemporaryFolder("bench") as folder:
         path = Path(folder) / "inputs.npz"
         save_inputs(path, inputs)
-        ready = _converted(contenders, workspace or Path(folder), failures)
         # The first round reads the files from disk, so its times do not count. There the processes
         # rest, too.
         for number in range(rounds + 1):
             on_progress(Progress("cold start", number, rounds + 1))
-            for contender in ready:
+            for contender in contenders:
                 if contender.label in failures:
                     continue
                 try:
-                    sample = _start(contender, threads, path, REST if number == 0 else 0.0)
-                except _StartError as error:
+                    ready = converted(contender, workspace or Path(folder))
+                    sample = _start(ready, threads, path, REST if number == 0 else 0.0)
+                except (ContenderError, _StartError) as error:
                     failures[contender.label] = Failure(contender.label, str(error))
                 else:
                     samples[contender.label].append(sample)
@@ -246,19 +205,6 @@ def measure_cold_start(
         _result(label, *taken) for label, taken in samples.items() if label not in failures
     )
     return ColdStartReport(threads, results, tuple(failures.values()))
-
-
-def _converted(
-    contenders: Sequence[Contender], workspace: Path, failures: dict[str, Failure]
-) -> list[Contender]:
-    """Return the contenders with models in their engines' formats; record failed conversions."""
-    ready = []
-    for contender in contenders:
-        try:
-            ready.append(converted(contender, workspace))
-        except ContenderError as error:
-            failures[contender.label] = Failure(contender.label, str(error))
-    return ready
 
 
 class _StartError(RuntimeError):
@@ -307,3 +253,27 @@ def _result(label: str, rested: _Sample, *samples: _Sample) -> ColdStartResult:
 
 def _rounds(result: ColdStartResult) -> tuple[tuple[float, ...], ...]:
     return tuple((seconds,) for seconds in result.seconds)
+
+
+def cold_start_table(title: str, report: ColdStartReport, baseline: str) -> Table:
+    """Return times to the first output, by step and in all, and relative to ``baseline``'s."""
+    base = next((result for result in report.results if result.label == baseline), None)
+
+    def ratio(result: ColdStartResult) -> str:
+        return "" if base is None or result is base else interval(report.ratio(result, base))
+
+    columns: Columns[ColdStartResult] = {
+        "contender": lambda result: result.label,
+        "Python, numpy ms": lambda result: ms(result.step("interpreter")),
+        "import ms": lambda result: ms(result.step("imports")),
+        "load ms": lambda result: ms(result.step("load")),
+        "first call ms": lambda result: ms(result.step("first_call")),
+        "first output ms": lambda result: ms(result.median),
+        f"it / {baseline} (95 %)": ratio,
+        "second call ms": lambda result: ms(result.step("second_call")),
+        "peak MB": lambda result: f"{result.peak_bytes / 1e6:.0f}",
+        "idle ms": lambda result: f"{result.idle_seconds * 1e3:.2f}",
+    }
+    failed = (f"{failure.label} failed: {failure.reason}" for failure in report.failures)
+    notes = ("Idle: CPU time of all threads in the second after a call.", *failed)
+    return Table.of(title, report.results, columns, notes)

@@ -14,6 +14,7 @@ from neocpu.bench.limits.kernel_runner import KernelRunner, TimedKernel
 from neocpu.bench.limits.peak import fma_flops, fma_peak
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.plan.members import members
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -25,36 +26,21 @@ ROUNDS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class KernelCase:
-    """A convolution and the best known way to compute it.
-
-    Attributes
-    ----------
-    count : int
-        The number of times that the network has it.
-    source : str
-        ``measured`` if a tuning database knows the scheme, else ``estimated``.
-    """
+    """A convolution and the best known way to compute it."""
 
     workload: Conv2dWorkload
-    count: int
+    count: int  # the number of times that the network has it
     scheme: Scheme
-    source: str
+    source: str  # ``measured`` if a tuning database knows the scheme, else ``estimated``
 
 
 @dataclass(frozen=True, slots=True)
 class KernelResult:
-    """The speed of one kernel.
-
-    Attributes
-    ----------
-    seconds : float
-        The time of the fastest sample, with the weights in the cache if they fit.
-    share : float
-        The share of the machine's FMA peak, counting the operations of direct convolution.
-    """
+    """The speed of one kernel."""
 
     case: KernelCase
-    seconds: float
+    seconds: float  # the time of the fastest sample, with the weights in the cache if they fit
+    # The share of the machine's FMA peak, counting the operations of direct convolution.
     share: float
 
     @property
@@ -84,19 +70,12 @@ class KernelReport:
     def to_json(self) -> JsonObject:
         """Return the JSON form; ``share`` is of the peak."""
         return {
-            "threads": self.threads,
-            "peak_gflops": self.peak_gflops,
-            "mean_share": self.mean_share,
-            "min_share": self.min_share,
+            **members(self, "threads peak_gflops mean_share min_share"),
             "kernels": [
                 {
                     "workload": str(result.case.workload),
-                    "count": result.case.count,
-                    "scheme": result.case.scheme.to_json(),
-                    "source": result.case.source,
-                    "seconds": result.seconds,
-                    "gflops": result.gflops,
-                    "share": result.share,
+                    **members(result.case, "count scheme source"),
+                    **members(result, "seconds gflops share"),
                 }
                 for result in self.results
             ],
@@ -108,10 +87,7 @@ def best_cases(
 ) -> tuple[KernelCase, ...]:
     """Return each distinct workload with its best scheme: measured if possible, else estimated.
 
-    Raises
-    ------
-    UnsupportedError
-        No template computes a workload.
+    Raises UnsupportedError: no template computes a workload.
     """
     cases = []
     for workload, count in Counter(workloads).items():
@@ -138,15 +114,7 @@ def measure_kernels(
 
     The best sample counts, for kernels and peak alike, because other programs only slow down.
 
-    Parameters
-    ----------
-    cases : sequence of KernelCase
-        The cases, at least one.
-
-    Raises
-    ------
-    TargetError
-        This machine cannot run code for ``target``.
+    Raises TargetError: this machine cannot run code for ``target``.
     """
     assert cases
     with KernelRunner(target, threads) as runner:

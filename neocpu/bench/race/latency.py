@@ -19,44 +19,30 @@ from neocpu.bench.engines.contenders import (
     Failure,
     converted,
 )
-from neocpu.bench.engines.engine_session import AnyArray, Inputs
-from neocpu.bench.engines.inputs_file import save_inputs
-from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
+from neocpu.bench.engines.engine_session import AnyArray, Inputs, save_inputs
+from neocpu.bench.race.latency_report import LatencyReport, LatencyResult, ScalingReport
 from neocpu.foundation.machine.machine_info import CpuTime, OtherLoad, own_cpu_seconds
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.foundation.units import plural
 
 Start = Callable[[Contender, int | None, Path], ContenderProcess]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyOptions:
-    """The extent of a measurement.
+    """The extent of a measurement."""
 
-    Attributes
-    ----------
-    rounds : int
-        The number of rounds. Every contender runs once in each, in an order drawn anew.
-    round_seconds : float
-        The intended time of the slowest contender's part of a round.
-    warmup_seconds : float
-        The time that every contender runs before the first round.
-    seed : int
-        The seed of the orders and of the confidence intervals.
-    row_groups : tuple of tuple of int
-        Outputs that describe the same detections, by position: see `agreement.paired_rows`.
-    tolerance : float
-        Norm-wise difference from the reference above which a contender computes something else.
-    defaults : bool
-        Whether every engine has its own defaults, its number of threads included.
-    """
-
+    # The number of rounds. Every contender runs once in each, in an order drawn anew.
     rounds: int = 12
-    round_seconds: float = 0.25
-    warmup_seconds: float = 0.5
-    seed: int = 0
+    round_seconds: float = 0.25  # the intended time of the slowest contender's part of a round
+    warmup_seconds: float = 0.5  # the time that every contender runs before the first round
+    seed: int = 0  # the seed of the orders and of the confidence intervals
+    # Outputs that describe the same detections, by position: see `agreement.paired_rows`.
     row_groups: tuple[tuple[int, ...], ...] = ()
+    # Norm-wise difference from the reference above which a contender computes something else.
     tolerance: float = MAX_RELATIVE_ERROR
+    # Whether every engine has its own defaults, its number of threads included.
     defaults: bool = False
 
 
@@ -74,23 +60,9 @@ def measure_latency(
 ) -> LatencyReport:
     """Run contenders in interleaved rounds. One that fails is reported, and the others go on.
 
-    Parameters
-    ----------
-    contenders : sequence of Contender
-        Contenders with different labels.
-    inputs : mapping of str to array
-        The inputs, the same for all contenders.
-    threads : int
-        The threads of each contender.
-    reference : str, optional
-        The label of the contender whose outputs count as right. By default, or if it fails, it is
-        the first one. If it differs from at least two others that agree, their outputs count.
-    workspace : Path, optional
-        The folder of models converted for a peer, where later measurements find them.
-    start : callable
-        Starts a contender's process.
-    cpu_time : callable
-        Reads the machine's counters.
+    reference: the label of the contender whose outputs count as right. By default, or if it fails,
+        it is the first one. If it differs from at least two others that agree, their outputs count.
+    workspace: the folder of models converted for a peer, where later measurements find them.
     """
     assert len({contender.label for contender in contenders}) == len(contenders)
     race = _Race(threads, options, start, on_progress)
@@ -230,3 +202,40 @@ class _Race:
             self._failures.append(Failure(label, str(error)))
             del self._running[label]
             return ()
+
+
+def measure_scaling(
+    make_contenders: Callable[[int], Sequence[Contender]],
+    inputs: Inputs,
+    thread_counts: Sequence[int],
+    options: LatencyOptions,
+    on_progress: ProgressCallback = silent,
+    *,
+    reference: str | None = None,
+    workspace: Path | None = None,
+) -> ScalingReport:
+    """Measure latency at each number of threads.
+
+    make_contenders: returns the contenders for a number of threads, for which artifacts are
+        compiled.
+    thread_counts: numbers of threads. Each is measured once, in ascending order.
+    reference, workspace: see `neocpu.bench.race.latency.measure_latency`. Models converted for a
+        peer are shared.
+    """
+    counts = sorted(set(thread_counts))
+    reports = {}
+    with TemporaryFolder("bench") as folder:
+        for number, threads in enumerate(counts):
+            if len(counts) > 1:
+                detail = plural(threads, "thread")
+                on_progress(Progress("scaling", number, len(counts), detail))
+            reports[threads] = measure_latency(
+                make_contenders(threads),
+                inputs,
+                threads,
+                options,
+                reference=reference,
+                workspace=workspace or Path(folder),
+                on_progress=on_progress,
+            )
+    return ScalingReport(reports)

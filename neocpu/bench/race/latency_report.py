@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR
@@ -14,44 +15,28 @@ from neocpu.bench.results.sample_statistics import (
     ratio_of_medians,
     spread,
 )
-from neocpu.foundation.json_codec import JsonObject
+from neocpu.foundation.json_codec import JsonObject, value_to_json
 from neocpu.foundation.machine.machine_info import OtherLoad
 from neocpu.foundation.units import json_number
+from neocpu.plan.members import members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyResult:
-    """The result of one contender.
+    """The result of one contender."""
 
-    Attributes
-    ----------
-    label, version : str
-        The contender and its engine's version.
-    rounds : tuple of tuple of float
-        Seconds of every run, by round.
-    load_seconds : float
-        Seconds of importing the engine and loading the model.
-    error : float
-        Norm-wise relative difference of its outputs from the reference's; 0 for that one.
-    peak_rss : int
-        Peak memory of its process, in bytes.
-    mismatch : str
-        The outputs that cannot be compared, such as ``boxes (153, 4) vs (152, 4)``; else empty.
-    tolerance : float
-        See `LatencyOptions`.
-    computes_in : str
-        See `Session`.
-    """
-
+    # The contender and its engine's version.
     label: str
     version: str
-    rounds: Rounds
-    load_seconds: float
+    rounds: Rounds  # seconds of every run, by round
+    load_seconds: float  # seconds of importing the engine and loading the model
+    # Norm-wise relative difference of its outputs from the reference's; 0 for that one.
     error: float
-    peak_rss: int = 0
+    peak_rss: int = 0  # peak memory of its process, in bytes
+    # The outputs that cannot be compared, such as ``boxes (153, 4) vs (152, 4)``; else empty.
     mismatch: str = ""
-    tolerance: float = MAX_RELATIVE_ERROR
-    computes_in: str = ""
+    tolerance: float = MAX_RELATIVE_ERROR  # see `LatencyOptions`
+    computes_in: str = ""  # see `Session`
 
     def percentile(self, percent: float) -> float:
         """Return a percentile of all runs, in seconds."""
@@ -87,39 +72,25 @@ class LatencyResult:
         """Whether its outputs are the reference's."""
         return self.error <= self.tolerance
 
+    def to_json(self) -> JsonObject:
+        names = "label version median p50 p90 p99 spread load_seconds peak_rss mismatch computes_in"
+        error = json_number(self.error)
+        return {**members(self, f"{names} agrees rounds"), "relative_error": error}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyReport:
-    """All contenders of one benchmark.
+    """All contenders of one benchmark."""
 
-    Attributes
-    ----------
-    threads : int
-        The threads of each contender.
-    results : tuple of LatencyResult
-        The contenders that finished, in the given order.
-    failures : tuple of Failure
-        The contenders that failed.
-    reference : str or None
-        The contender whose outputs count as right.
-    seed : int
-        The seed of the confidence intervals.
-    overruled : str or None
-        The reference whose outputs do not count, because all others agree on different ones.
-    load : OtherLoad or None
-        The load of other programs during the measurement.
-    defaults : bool
-        Whether engines had their own defaults instead of ``threads``.
-    """
-
-    threads: int
-    results: tuple[LatencyResult, ...]
-    failures: tuple[Failure, ...]
-    reference: str | None
-    seed: int = 0
+    threads: int  # the threads of each contender
+    results: tuple[LatencyResult, ...]  # the contenders that finished, in the given order
+    failures: tuple[Failure, ...]  # the contenders that failed
+    reference: str | None  # the contender whose outputs count as right
+    seed: int = 0  # the seed of the confidence intervals
+    # The reference whose outputs do not count, because all others agree on different ones.
     overruled: str | None = None
-    load: OtherLoad | None = None
-    defaults: bool = False
+    load: OtherLoad | None = None  # the load of other programs during the measurement
+    defaults: bool = False  # whether engines had their own defaults instead of ``threads``
 
     def find(self, label: str) -> LatencyResult | None:
         """Return a contender's result; None if it failed or never ran."""
@@ -186,37 +157,66 @@ class LatencyReport:
     def to_json(self) -> JsonObject:
         """Return the JSON form; times in seconds, ratios of each contender over each other."""
         return {
-            "threads": self.threads,
-            "defaults": self.defaults,
-            "reference": self.reference,
-            "overruled": self.overruled,
+            **members(self, "threads defaults reference overruled failures inconclusive warnings"),
             "tolerance": next((r.tolerance for r in self.results), MAX_RELATIVE_ERROR),
             "results": [
                 {
-                    "label": r.label,
-                    "version": r.version,
-                    "median": r.median,
-                    "p50": r.p50,
-                    "p90": r.p90,
-                    "p99": r.p99,
-                    "spread": r.spread,
-                    "load_seconds": r.load_seconds,
-                    "peak_rss": r.peak_rss,
-                    "relative_error": json_number(r.error),
-                    "mismatch": r.mismatch,
-                    "computes_in": r.computes_in,
-                    "agrees": r.agrees,
+                    **r.to_json(),
                     "ratios": {
                         other.label: asdict(self.ratio(r, other))
                         for other in self.results
                         if other is not r
                     },
-                    "rounds": r.rounds,
                 }
                 for r in self.results
             ],
-            "failures": [asdict(failure) for failure in self.failures],
-            "other_load": self.load and asdict(self.load),
-            "inconclusive": self.inconclusive,
-            "warnings": self.warnings,
+            "other_load": value_to_json(self.load),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingReport:
+    """The benchmark of one model at several numbers of threads."""
+
+    reports: Mapping[int, LatencyReport]  # a report for each number of threads, ascending
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """The numbers of threads, ascending."""
+        return tuple(self.reports)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All contenders with any result, in the order of the benchmark."""
+        labels = (result.label for report in self.reports.values() for result in report.results)
+        return tuple(dict.fromkeys(labels))
+
+    def speedups(self, label: str) -> dict[int, Ratio]:
+        """Return a contender's throughput relative to its own at its smallest number of threads.
+
+        Numbers of threads at which it failed are absent.
+        """
+        found = {threads: report.find(label) for threads, report in self.reports.items()}
+        results = {threads: result for threads, result in found.items() if result is not None}
+        if not results:
+            return {}
+        base = next(iter(results.values()))
+        seed = next(iter(self.reports.values())).seed
+        return {
+            threads: Ratio(1.0, 1.0, 1.0)
+            if result is base
+            else ratio_of_medians(base.rounds, result.rounds, seed, paired=False)
+            for threads, result in results.items()
+        }
+
+    def to_json(self) -> JsonObject:
+        """Return the JSON form: a list of reports, and each contender's speed-ups by threads."""
+        return {
+            "reports": [report.to_json() for report in self.reports.values()],
+            "speedups": {
+                label: {
+                    str(threads): asdict(ratio) for threads, ratio in self.speedups(label).items()
+                }
+                for label in self.labels
+            },
         }

@@ -8,12 +8,10 @@ from typing import Final
 
 from neocpu.bench.engines.contenders import OWN
 from neocpu.bench.race import suite_tables
-from neocpu.bench.race.latency_report import LatencyResult
+from neocpu.bench.race.latency_report import LatencyResult, ScalingReport
 from neocpu.bench.race.report import ModelReport, SuiteReport
-from neocpu.bench.race.scaling import ScalingReport
 from neocpu.bench.results.chart import Figure, GroupedBars, caption
-from neocpu.bench.results.document import Run
-from neocpu.bench.results.presentation import Presentation
+from neocpu.bench.results.presentation import Presentation, Run
 from neocpu.bench.results.sample_statistics import ENOUGH_ROUNDS, Ratio
 from neocpu.bench.results.table import Table
 from neocpu.plan.result_pages.parts import Bars, Chart, Line, Part, chosen
@@ -33,13 +31,7 @@ COMPARISON: Final = (
 
 
 def present(report: SuiteReport, run: Run, *, detailed: bool) -> Presentation:
-    """Return the presentation of models' reports.
-
-    Parameters
-    ----------
-    detailed : bool
-        Whether the printed tables of several models include the details.
-    """
+    """Return the presentation of models' reports."""
     results = tuple(suite_tables.tables(report, run.peers))
     details = tuple(suite_tables.details(report.models))
     return Presentation(

@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from neocpu.bench.engines.contenders import OWN
-from neocpu.bench.engines.timed_compilation import Compilation
+from neocpu.bench.engines.measured_model import Compilation
 from neocpu.bench.limits.roofline import Roofline
 from neocpu.bench.race.coldstart import ColdStartReport
 from neocpu.bench.race.convolution_kernels import KernelReport
-from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
-from neocpu.bench.race.scaling import ScalingReport
+from neocpu.bench.race.latency_report import LatencyReport, LatencyResult, ScalingReport
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.bench.results.sample_statistics import Ratio
 from neocpu.foundation.json_codec import JsonObject
+from neocpu.plan.members import members
 from neocpu.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The compiler's plan of a model, in figures.
+    """The compiler's plan of a model, in figures."""
 
-    Attributes
-    ----------
-    predicted : float
-        Seconds of one run.
-    gap : float
-        The largest possible excess of the plan's cost over the best one's, relative to its cost.
-    search_seconds : float
-    integer_layers : int or None
-        The number of layers in integers, if the model was compiled with calibration data.
-    skippable : float
-        Predicted seconds of operators that data may skip.
-    """
-
-    predicted: float
+    predicted: float  # seconds of one run
+    # The largest possible excess of the plan's cost over the best one's, relative to its cost.
     gap: float
     search_seconds: float
+    # The number of layers in integers, if the model was compiled with calibration data.
     integer_layers: int | None = None
-    skippable: float = 0.0
+    skippable: float = 0.0  # predicted seconds of operators that data may skip
 
     @classmethod
     def of(cls, plan: Plan) -> Planned:
@@ -56,21 +45,14 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
-    """The measurements of one model; None for those that were not made.
-
-    Attributes
-    ----------
-    latency : LatencyReport
-        The latency at the largest number of threads.
-    scaling : ScalingReport or None
-        The latencies at all numbers of threads, if there are several.
-    """
+    """The measurements of one model; None for those that were not made."""
 
     name: str
     target: str
-    latency: LatencyReport
+    latency: LatencyReport  # the latency at the largest number of threads
     planned: Planned | None
     compilation: Compilation | None
+    # The latencies at all numbers of threads, if there are several.
     scaling: ScalingReport | None = None
     roofline: Roofline | None = None
     kernels: KernelReport | None = None
@@ -121,24 +103,10 @@ class ModelReport:
 
     def to_json(self) -> JsonObject:
         """Return the JSON form; times in seconds."""
-        reports = {
-            "latency": self.latency,
-            "scaling": self.scaling,
-            "roofline": self.roofline,
-            "kernels": self.kernels,
-            "cold_start": self.cold_start,
-        }
-        return {
-            "model": self.name,
-            "target": self.target,
-            "best_peer": self.best_peer and self.best_peer.label,
-            "ratio": self.ratio and asdict(self.ratio),
-            "planned": self.planned and asdict(self.planned),
-            "memory_ratio": self.memory_ratio,
-            "prediction_error": self.prediction_error,
-            "compilation": self.compilation and asdict(self.compilation),
-            **{name: report and report.to_json() for name, report in reports.items()},
-        }
+        names = "target ratio planned memory_ratio prediction_error compilation"
+        reports = "latency scaling roofline kernels cold_start"
+        best = self.best_peer and self.best_peer.label
+        return {"model": self.name, "best_peer": best, **members(self, f"{names} {reports}")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +154,8 @@ class SuiteReport:
         worst = self.worst
         memory = max(self.memory_ratios, key=lambda pair: pair[1], default=None)
         return {
+            **members(self, "geometric_mean wins prediction_error"),
             "compared": len(self.compared),
-            "geometric_mean": self.geometric_mean,
-            "wins": self.wins,
             "worst": worst and {"model": worst[0].name, "ratio": worst[1].value},
             "most_memory": memory and {"model": memory[0].name, "ratio": memory[1]},
-            "prediction_error": self.prediction_error,
         }

@@ -8,21 +8,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from neocpu.bench.engines.agreement import (
-    BFLOAT16_ERROR,
-    MAX_RELATIVE_ERROR,
-    QUANTISED_ERROR,
-)
+from neocpu.bench.engines.agreement import BFLOAT16_ERROR, MAX_RELATIVE_ERROR, QUANTISED_ERROR
 from neocpu.bench.engines.contenders import OWN, OWN_FLOAT, Contender
 from neocpu.bench.engines.engine_session import Inputs
-from neocpu.bench.engines.measured_model import MeasuredModel, find_model
-from neocpu.bench.engines.timed_compilation import compile_in_child
+from neocpu.bench.engines.measured_model import MeasuredModel, compile_in_child, find_model
 from neocpu.bench.limits.roofline import Limits, Roofline, measure_limits, work_of
 from neocpu.bench.race.coldstart import measure_cold_start
 from neocpu.bench.race.convolution_kernels import KernelReport, best_cases, measure_kernels
-from neocpu.bench.race.latency import LatencyOptions
+from neocpu.bench.race.latency import LatencyOptions, measure_scaling
 from neocpu.bench.race.report import ModelReport, Planned
-from neocpu.bench.race.scaling import measure_scaling
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.compilation.network_tuning import open_store
 from neocpu.compilation.read_model import convolutions
@@ -39,43 +33,23 @@ _log = logging.getLogger("neocpu")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The measurements to make of every model.
+    """The measurements to make of every model."""
 
-    Attributes
-    ----------
-    peers : tuple of str
-        Engines to compare with.
-    threads : tuple of int
-        Thread counts, ascending. All but the scaling is measured at the last one.
-    rounds : int
-        The rounds of each latency measurement.
-    databases : tuple of Path
-        Tuning databases, as `neocpu.compile` takes them.
-    shapes : InputShapes
-    source : str or None
-        The model an artifact was compiled from.
-    kernels, cold_start, roofline : bool
-        Whether each of these is measured besides the latency.
-    precision : str or None
-        ``int8`` or ``auto`` for models that are quantised first, or ``bf16``.
-    defaults : bool
-        Whether every engine has its own defaults.
-    max_error : float or None
-        The largest accepted error of an engine, relative to float32.
-    """
-
-    peers: tuple[str, ...]
+    peers: tuple[str, ...]  # engines to compare with
+    # Thread counts, ascending. All but the scaling is measured at the last one.
     threads: tuple[int, ...]
-    rounds: int
-    databases: tuple[Path, ...] = ()
+    rounds: int  # the rounds of each latency measurement
+    databases: tuple[Path, ...] = ()  # tuning databases, as `neocpu.compile` takes them
     shapes: InputShapes = NO_SHAPES
-    source: str | None = None
+    source: str | None = None  # the model an artifact was compiled from
+    # Whether each of these is measured besides the latency.
     kernels: bool = False
     cold_start: bool = False
     roofline: bool = False
+    # ``int8`` or ``auto`` for models that are quantised first, or ``bf16``.
     precision: str | None = None
-    defaults: bool = False
-    max_error: float | None = None
+    defaults: bool = False  # whether every engine has its own defaults
+    max_error: float | None = None  # the largest accepted error of an engine, relative to float32
 
     @property
     def most_threads(self) -> int:
@@ -91,15 +65,7 @@ def measure_models(
     A model that fails midway yields its failure after a report of what was measured before; so does
     an interruption. The files of a model are deleted before the next one's are made.
 
-    Parameters
-    ----------
-    models : sequence of str
-        ``.onnx`` files, built-in names or artifacts.
-
-    Raises
-    ------
-    TargetError
-        The machine's limits are wanted and cannot be measured.
+    Raises TargetError: the machine's limits are wanted and cannot be measured.
     """
     limits = None
     if request.roofline:
@@ -162,11 +128,7 @@ class _Measurement:
             contenders = tested.contenders(request.peers)
             threads = request.most_threads
             cold = measure_cold_start(
-                contenders,
-                inputs,
-                threads,
-                on_progress=self.on_progress,
-                workspace=self.folder,
+                contenders, inputs, threads, on_progress=self.on_progress, workspace=self.folder
             )
             yield replace(report, cold_start=cold)
 

@@ -1,4 +1,4 @@
-"""Benchmark results of several models as tables: a row for each."""
+"""Benchmark results as tables: one model alone, or a row for each of several."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from neocpu.bench.engines.contenders import NNCF, OWN, OWN_FLOAT, SIGNED
-from neocpu.bench.race.coldstart_table import cold_start_table
-from neocpu.bench.race.latency_report import LatencyReport
-from neocpu.bench.race.latency_tables import difference, kernel_table, latency_table
+from neocpu.bench.engines.measured_model import Compilation
+from neocpu.bench.limits.roofline import Roofline
+from neocpu.bench.race.coldstart import cold_start_table
+from neocpu.bench.race.convolution_kernels import KernelReport, KernelResult
+from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.bench.race.report import ModelReport, SuiteReport
-from neocpu.bench.results.table import Table, interval, ms
+from neocpu.bench.results.table import Columns, Table, interval, ms
 from neocpu.foundation.units import plural
 
 NONE = "-"
@@ -96,14 +98,7 @@ def summary_table(report: SuiteReport, peers: Sequence[str]) -> Table:
     for failure in report.failures:
         if failure.name not in measured:
             rows.append((failure.name, "failed", *[NONE] * (columns - 2)))
-    header = (
-        "model",
-        *labels,
-        "best peer / neocpu",
-        "predicted",
-        "compile s",
-        "gap",
-    )
+    header = ("model", *labels, "best peer / neocpu", "predicted", "compile s", "gap")
     return Table("Latency in ms", header, tuple(rows), _summary_notes(report), frozenset(bold))
 
 
@@ -163,31 +158,19 @@ def _summary_notes(report: SuiteReport) -> tuple[str, ...]:
 
 def detail_table(models: Sequence[ModelReport]) -> Table:
     """Return percentiles, noise, memory and accuracy of every engine on every model."""
-    rows = tuple(
-        (
-            model.name,
-            f"{result.label} {result.version}",
-            *(ms(seconds) for seconds in (result.p50, result.p90, result.p99)),
-            f"{result.spread:.1%}",
-            f"{result.load_seconds:.2f}",
-            f"{result.peak_rss / 1e6:.0f}" if result.peak_rss else NONE,
-            difference(model.latency, result),
-        )
-        for model in models
-        for result in model.latency.results
-    )
-    header = (
-        "model",
-        "engine",
-        "p50 ms",
-        "p90 ms",
-        "p99 ms",
-        "spread of rounds",
-        "load s",
-        "peak MB",
-        "error",
-    )
-    return Table("Percentiles, load time, memory and accuracy", header, rows)
+    columns: Columns[tuple[ModelReport, LatencyResult]] = {
+        "model": lambda pair: pair[0].name,
+        "engine": lambda pair: f"{pair[1].label} {pair[1].version}",
+        "p50 ms": lambda pair: ms(pair[1].p50),
+        "p90 ms": lambda pair: ms(pair[1].p90),
+        "p99 ms": lambda pair: ms(pair[1].p99),
+        "spread of rounds": lambda pair: f"{pair[1].spread:.1%}",
+        "load s": lambda pair: f"{pair[1].load_seconds:.2f}",
+        "peak MB": lambda pair: _peak(pair[1]),
+        "error": lambda pair: difference(pair[0].latency, pair[1]),
+    }
+    pairs = ((model, result) for model in models for result in model.latency.results)
+    return Table.of("Percentiles, load time, memory and accuracy", pairs, columns)
 
 
 def memory_table(models: Sequence[ModelReport], peers: Sequence[str]) -> Table | None:
@@ -197,7 +180,7 @@ def memory_table(models: Sequence[ModelReport], peers: Sequence[str]) -> Table |
     rows = tuple(
         (
             model.name,
-            *(_peak(model.latency, label) for label in (OWN, *peers)),
+            *(_peak(model.latency.find(label)) for label in (OWN, *peers)),
             NONE if model.memory_ratio is None else f"{model.memory_ratio:.2f}",
         )
         for model in models
@@ -207,27 +190,24 @@ def memory_table(models: Sequence[ModelReport], peers: Sequence[str]) -> Table |
     return Table("Peak resident memory in MB", header, rows, notes)
 
 
-def _peak(report: LatencyReport, label: str) -> str:
-    result = report.find(label)
-    return f"{result.peak_rss / 1e6:.0f}" if result is not None and result.peak_rss else NONE
+def _peak(result: LatencyResult | None, unknown: str = NONE) -> str:
+    return f"{result.peak_rss / 1e6:.0f}" if result is not None and result.peak_rss else unknown
 
 
 def compile_table(models: Sequence[ModelReport]) -> Table | None:
     """Return what compiling took, beside the bound of six times the model and 1 GB."""
-    rows = tuple(
-        (
-            model.name,
-            f"{done.model_bytes / 1e6:.1f}",
-            f"{done.artifact_bytes / 1e6:.1f}",
-            f"{done.seconds:.1f}",
-            f"{done.peak_bytes / 1e6:.0f}",
-            f"{done.peak_bytes / (6 * done.model_bytes + 1e9):.0%}",
-        )
-        for model in models
-        if (done := model.compilation) is not None
-    )
-    header = ("model", "model MB", "artifact MB", "seconds", "peak MB", "of 6 x model + 1 GB")
-    return Table("Compilation", header, rows) if rows else None
+    columns: Columns[tuple[str, Compilation]] = {
+        "model": lambda pair: pair[0],
+        "model MB": lambda pair: f"{pair[1].model_bytes / 1e6:.1f}",
+        "artifact MB": lambda pair: f"{pair[1].artifact_bytes / 1e6:.1f}",
+        "seconds": lambda pair: f"{pair[1].seconds:.1f}",
+        "peak MB": lambda pair: f"{pair[1].peak_bytes / 1e6:.0f}",
+        "of 6 x model + 1 GB": lambda pair: (
+            f"{pair[1].peak_bytes / (6 * pair[1].model_bytes + 1e9):.0%}"
+        ),
+    }
+    done = [(model.name, model.compilation) for model in models if model.compilation is not None]
+    return Table.of("Compilation", done, columns) if done else None
 
 
 def prediction_table(models: Sequence[ModelReport]) -> Table | None:
@@ -253,31 +233,17 @@ def roofline_table(models: Sequence[ModelReport]) -> Table | None:
     rooflines = [model.roofline for model in models if model.roofline is not None]
     if not rooflines:
         return None
-    rows = tuple(
-        (
-            one.model,
-            ms(one.seconds),
-            f"{one.flops / 1e9:.2f}",
-            f"{one.flops / one.seconds / 1e9:.0f}",
-            f"{one.fma_share:.0%}",
-            f"{one.dram_share:.0%}",
-            one.bound,
-            ms(one.lower_bound),
-            f"{one.share:.0%}",
-        )
-        for one in rooflines
-    )
-    header = (
-        "model",
-        "measured ms",
-        "GFLOP",
-        "GFLOP/s",
-        "of FMA peak",
-        "of DRAM speed",
-        "bound by",
-        "bound ms",
-        "of the bound",
-    )
+    columns: Columns[Roofline] = {
+        "model": lambda one: one.model,
+        "measured ms": lambda one: ms(one.seconds),
+        "GFLOP": lambda one: f"{one.flops / 1e9:.2f}",
+        "GFLOP/s": lambda one: f"{one.flops / one.seconds / 1e9:.0f}",
+        "of FMA peak": lambda one: f"{one.fma_share:.0%}",
+        "of DRAM speed": lambda one: f"{one.dram_share:.0%}",
+        "bound by": lambda one: one.bound,
+        "bound ms": lambda one: ms(one.lower_bound),
+        "of the bound": lambda one: f"{one.share:.0%}",
+    }
     limits = rooflines[0].limits
     notes = (
         f"Measured limits with {plural(limits.threads, 'thread')}: "
@@ -286,7 +252,7 @@ def roofline_table(models: Sequence[ModelReport]) -> Table | None:
         "Operations are those of direct convolution: Winograd's algorithm can exceed its bound.",
         *limits.warnings,
     )
-    return Table("Roofline", header, rows, notes)
+    return Table.of("Roofline", rooflines, columns, notes)
 
 
 def scaling_table(model: ModelReport) -> Table:
@@ -312,3 +278,60 @@ def scaling_table(model: ModelReport) -> Table:
         for warning in report.warnings
     )
     return Table(f"Scaling of {model.name}", header, rows, notes)
+
+
+def latency_table(title: str, report: LatencyReport, baseline: str) -> Table:
+    """Return latencies, and those of other contenders relative to ``baseline``."""
+    base = report.find(baseline)
+
+    def ratio(result: LatencyResult) -> str:
+        return "" if base is None or result is base else interval(report.ratio(result, base))
+
+    columns: Columns[LatencyResult] = {
+        "contender": lambda result: f"{result.label} {result.version}",
+        "median ms": lambda result: ms(result.p50),
+        "p90 ms": lambda result: ms(result.p90),
+        "p99 ms": lambda result: ms(result.p99),
+        f"it / {baseline} (95 %)": ratio,
+        "peak MB": lambda result: _peak(result, ""),
+        "error": lambda result: difference(report, result),
+    }
+    verdict = () if base is None else _verdict(report, base)
+    return Table.of(title, report.results, columns, (*verdict, *report.warnings))
+
+
+def kernel_table(title: str, report: KernelReport) -> Table:
+    """Return every convolution's speed and its share of the peak."""
+    columns: Columns[KernelResult] = {
+        "convolution": lambda result: str(result.case.workload),
+        "times": lambda result: str(result.case.count),
+        "µs": lambda result: f"{result.seconds * 1e6:.1f}",
+        "GFLOP/s": lambda result: f"{result.gflops:.1f}",
+        "of peak": lambda result: f"{result.share:.1%}",
+        "scheme": lambda result: result.case.source,
+    }
+    note = (
+        f"FMA peak {report.peak_gflops:.1f} GFLOP/s with {plural(report.threads, 'thread')}; "
+        f"mean {report.mean_share:.1%}, worst {report.min_share:.1%} of it."
+    )
+    return Table.of(title, report.results, columns, (note,))
+
+
+def difference(report: LatencyReport, result: LatencyResult) -> str:
+    """Return the distance of outputs from the reference's, and whether it is too large."""
+    if result.label == report.reference:
+        return "reference"
+    return f"{result.error:.1e}" if result.agrees else f"{result.error:.1e} (wrong)"
+
+
+def _verdict(report: LatencyReport, base: LatencyResult) -> Sequence[str]:
+    """Return the comparison with the fastest other contender with right outputs."""
+    best = report.best_peer(base.label)
+    if best is None or not base.agrees:
+        return ()
+    if report.inconclusive:
+        return report.inconclusive
+    ratio = report.ratio(base, best)
+    factor = max(ratio.value, 1 / ratio.value)
+    word = "faster" if ratio.value < 1 else "slower"
+    return (f"{base.label} is {factor:.2f} times {word} than the fastest peer, {best.label}.",)

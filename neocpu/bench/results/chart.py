@@ -38,8 +38,7 @@ STYLE: Final[dict[str, Any]] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-_BAR_HEIGHT: Final = 0.15
-"""Inches."""
+_BAR_HEIGHT: Final = 0.15  # inches
 _SCALES: Final[Mapping[Unit, tuple[float, str]]] = {
     "us": (1e-3, ", ms"),
     "bytes": (1e-6, ", MB"),
@@ -50,56 +49,29 @@ _SCALES: Final[Mapping[Unit, tuple[float, str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedBars:
-    """Ratios with their intervals: a group of bars for each name, and a bar for each series.
+    """Ratios with their intervals: a group of bars for each name, and a bar for each series."""
 
-    Attributes
-    ----------
-    across : str
-        The title of the axis of ratios, at whose 1 a line stands.
-    names : tuple of str
-    series : mapping of str to tuple of Ratio or None
-        A ratio for each name, by label.
-    written : str
-        The label of the series whose bars say their value.
-    """
-
-    across: str
+    across: str  # the title of the axis of ratios, at whose 1 a line stands
     names: tuple[str, ...]
-    series: Mapping[str, tuple[Ratio | None, ...]]
-    written: str
+    series: Mapping[str, tuple[Ratio | None, ...]]  # a ratio for each name, by label
+    written: str  # the label of the series whose bars say their value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """Panels that one file shows.
+    """Panels that one file shows."""
 
-    Attributes
-    ----------
-    words : str
-        A description of the figure's content.
-    note : str
-        The caption.
-    panels : tuple of Chart, or GroupedBars
-    columns : int
-        The most panels side by side.
-    suffix : str
-        The end of the file's stem, such as ``-scaling``.
-    """
-
-    words: str
-    note: str
+    words: str  # a description of the figure's content
+    note: str  # the caption
     panels: tuple[Chart, ...] | GroupedBars
-    columns: int = 3
-    suffix: str = ""
+    columns: int = 3  # the most panels side by side
+    suffix: str = ""  # the end of the file's stem, such as ``-scaling``
 
 
 def check_suffix(path: Path) -> None:
     """Check that a chart's file name says which format it shall have.
 
-    Raises
-    ------
-    UsageError
-        The suffix is none of the known ones.
+    Raises UsageError: the suffix is none of the known ones.
     """
     kind = path.suffix.lstrip(".").lower()
     if kind not in _METADATA:
@@ -122,10 +94,7 @@ def caption(machine: MachineInfo, threads: Sequence[int]) -> str:
 def draw(figure: Figure, path: Path) -> Path:
     """Draw a figure, and return the file: ``path``, with the figure's suffix.
 
-    Raises
-    ------
-    UsageError, ArtifactError
-        The file cannot be written.
+    Raises UsageError or ArtifactError: the file cannot be written.
     """
     from matplotlib import rc_context
 

@@ -32,20 +32,13 @@ class ModelFailure:
         return f"{self.name} failed: {self.reason}"
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {"model": self.name, "reason": self.reason}
 
 
 def measure_each(
     models: Sequence[str], measure: Callable[[int, str], Report]
 ) -> Iterator[Report | ModelFailure]:
-    """Yield what ``measure`` returns of each model, or that it failed: the others go on.
-
-    Parameters
-    ----------
-    measure : callable
-        Take the number of a model, from 0, and the model.
-    """
+    """Yield what ``measure`` returns of each model, or that it failed: the others go on."""
     for number, model in enumerate(models):
         try:
             yield measure(number, model)

@@ -7,48 +7,66 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from neocpu.bench.results.chart import Figure
-from neocpu.bench.results.document import Run, facts
 from neocpu.bench.results.table import Table
-from neocpu.plan.result_pages.parts import Facts, Part, Section, table_of
-from neocpu.plan.result_pages.result_page import result_page
+from neocpu.foundation.machine.machine_info import MachineInfo
+from neocpu.plan.result_pages.parts import Facts, Part, Section, result_page, table_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The run of a benchmark: its command, machine and options."""
+
+    command: str  # the command line
+    machine: MachineInfo
+    peers: tuple[str, ...]  # engines that neocpu was compared with
+    threads: tuple[int, ...]
+    rounds: int
+    missing: tuple[str, ...] = ()  # requested engines that are not installed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presentation:
-    """The tables, charts and texts that show a view's results.
+    """The tables, charts and texts that show a view's results."""
 
-    Attributes
-    ----------
-    method : str
-        The method of the measurement: Markdown with emphasis, code and paragraphs.
-    tables : sequence of Table
-        The tables of the terminal and of the page.
-    results, details : sequence of Table
-        The tables of the document.
-    parts : sequence of Part
-        The charts of the page.
-    figures : sequence of Figure
-        The charts that are drawn into files next to the document.
-    undrawn : str
-        The reason that there are no figures, if the view usually has some.
-    """
+    method: str  # the method of the measurement: Markdown with emphasis, code and paragraphs
+    tables: tuple[Table, ...]  # the tables of the terminal and of the page
+    results: tuple[Table, ...] = ()  # the tables of the document, if they are not the same
+    details: tuple[Table, ...] = ()  # further ones of the document
+    parts: tuple[Part, ...] = ()  # the charts of the page
+    figures: tuple[Figure, ...] = ()  # the charts that are drawn into files next to the document
+    undrawn: str = ""  # the reason that there are no figures, if the view usually has some
 
-    method: str
-    tables: tuple[Table, ...]
-    results: tuple[Table, ...]
-    details: tuple[Table, ...] = ()
-    parts: tuple[Part, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    undrawn: str = ""
+
+def facts(run: Run) -> list[tuple[str, str]]:
+    """Return the facts about a benchmark's run as names and texts."""
+    machine = run.machine
+    caches = ", ".join(f"{name} {_binary(size)}" for name, size in machine.caches.items())
+    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    missing = ("Not installed, so not compared", ", ".join(run.missing))
+    return [
+        ("Date", machine.date),
+        ("CPU", f"{machine.cpu}, {machine.cpus} usable"),
+        *([("Caches", caches)] if caches else []),
+        ("Memory", _binary(machine.memory)),
+        ("System", f"{machine.system}, Python {machine.python}"),
+        ("Versions", versions),
+        ("Threads", ", ".join(map(str, run.threads))),
+        *([missing] if run.missing else []),
+    ]
+
+
+def _binary(size: int) -> str:
+    """Return bytes as ``32 KiB``, ``1 MiB`` or ``23.4 GiB``."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if size >= scale:
+            return f"{size / scale:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{size / 1024:g} KiB"
 
 
 def document(title: str, run: Run, shown: Presentation, charts: Mapping[str, str]) -> str:
     """Return the Markdown document, with all that is needed to run it again.
 
-    Parameters
-    ----------
-    charts : mapping of str to str
-        The path of each chart relative to the document, by its description.
+    charts: the path of each chart relative to the document, by its description.
     """
     details = ["## Details", *_markdown(shown.details)] if shown.details else []
     parts = [
@@ -61,7 +79,7 @@ def document(title: str, run: Run, shown: Presentation, charts: Mapping[str, str
         shown.method,
         "## Results",
         *(f"![{words}]({path})" for words, path in charts.items()),
-        *_markdown(shown.results),
+        *_markdown(shown.results or shown.tables),
         *details,
     ]
     return "\n\n".join(parts) + "\n"

@@ -8,30 +8,21 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Rounds: TypeAlias = tuple[tuple[float, ...], ...]
-"""Seconds of every run, by round."""
+Rounds: TypeAlias = tuple[tuple[float, ...], ...]  # seconds of every run, by round
 
 BOOTSTRAP_SAMPLES: Final = 2000
 CONFIDENCE: Final = 0.95
-NOISY_SPREAD: Final = 0.05
-"""Spread between rounds above which small differences mean nothing."""
+NOISY_SPREAD: Final = 0.05  # spread between rounds above which small differences mean nothing
 ENOUGH_ROUNDS: Final = 6
 """The least rounds for a decision. If fewer all favour one side, it may still be by chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A ratio of medians with its confidence interval.
+    """A ratio of medians with its confidence interval."""
 
-    Attributes
-    ----------
-    value : float
-        Median of one contender over median of the other.
-    low, high : float
-        Ends of the `CONFIDENCE` interval.
-    """
-
-    value: float
+    value: float  # median of one contender over median of the other
+    # Ends of the `CONFIDENCE` interval.
     low: float
     high: float
 
@@ -71,14 +62,7 @@ def ratio_of_medians(
     independent; and the same rounds for contenders that ran in the same ones, because what slows
     a round down slows both down.
 
-    Parameters
-    ----------
-    numerator, denominator : tuple of tuple of float
-        Seconds by round; equally many rounds if they are paired.
-    seed : int
-        The seed of the bootstrap.
-    paired : bool
-        Whether both ran in the same rounds.
+    numerator, denominator: seconds by round; equally many rounds if they are paired.
     """
     rng = np.random.default_rng(seed)
     drawn = _draw(rng, len(numerator))

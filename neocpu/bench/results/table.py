@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 from neocpu.bench.results.sample_statistics import Ratio
 from neocpu.foundation.plain_text import plain
 
+Item = TypeVar("Item")
+Columns: TypeAlias = Mapping[str, Callable[[Item], str]]
+"""The cell of an item in each column, by the column's title."""
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A titled table with notes below it.
-
-    Attributes
-    ----------
-    header : tuple of str
-        Column titles. All columns but the first have numbers and align to the right.
-    rows : tuple of tuple of str
-    notes : tuple of str
-        Notes of one sentence each.
-    bold : frozenset of pair of int
-        Cells to emphasise: row and column.
-    """
+    """A titled table with notes below it."""
 
     title: str
+    # Column titles. All columns but the first have numbers and align to the right.
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-    bold: frozenset[tuple[int, int]] = frozenset()
+    notes: tuple[str, ...] = ()  # notes of one sentence each
+    bold: frozenset[tuple[int, int]] = frozenset()  # cells to emphasise: row and column
+
+    @classmethod
+    def of(
+        cls, title: str, items: Iterable[Item], columns: Columns[Item], notes: Sequence[str] = ()
+    ) -> Table:
+        """Return a table with a row for each item."""
+        rows = tuple(tuple(cell(item) for cell in columns.values()) for item in items)
+        return cls(title, tuple(columns), rows, tuple(notes))
 
     def markdown(self) -> str:
         """Return the table in Markdown, below a heading of the third level."""

@@ -38,8 +38,7 @@ ROUNDS: Final = 20
 FEWEST_ROUNDS: Final = 5
 SHORTEST: Final = 1.5
 """The least seconds of all rounds. A disturbance of a short round also hits its neighbours."""
-LONGEST: Final = 20.0
-"""Seconds above which there are only `FEWEST_ROUNDS`."""
+LONGEST: Final = 20.0  # seconds above which there are only `FEWEST_ROUNDS`
 RUNS: Final = 6
 """The runs of a round, which takes at most so many times as long as a run on one thread."""
 TIMEOUT: Final = 600.0
@@ -47,18 +46,10 @@ TIMEOUT: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """An artifact's runs.
+    """An artifact's runs."""
 
-    Attributes
-    ----------
-    seconds : float
-        The time of a run as it is, on the number of threads asked for.
-    run : RunTime
-        The parts of the time of a run on one thread.
-    """
-
-    seconds: float
-    run: RunTime
+    seconds: float  # the time of a run as it is, on the number of threads asked for
+    run: RunTime  # the parts of the time of a run on one thread
 
 
 class _KernelTable(Structure):
@@ -81,13 +72,10 @@ def kernel_loops(path: Path) -> dict[str, tuple[int, ...]]:
 def measure(path: Path, rounds: int, threads: int) -> JsonObject:
     """Run an artifact on random inputs, in turns on several threads and, traced, on one thread.
 
-    Returns
-    -------
-    dict
-        ``"seconds"`` of a run on several threads, seconds ``"between"`` the calls on one thread,
-        and the ``"calls"``: the fields of `CallTime`. All are means over the quickest quarter of
-        the runs. All values for one thread come from the same runs, because the quickest times of
-        all parts add up to less than any run.
+    Returns: ``"seconds"`` of a run on several threads, seconds ``"between"`` the calls on one
+        thread, and the ``"calls"``: the fields of `CallTime`. All are means over the quickest
+        quarter of the runs. All values for one thread come from the same runs, because the quickest
+        times of all parts add up to less than any run.
     """
     loops = kernel_loops(path)
     with load(path, 1) as one, load(path, threads) as several:
@@ -201,18 +189,14 @@ def _loops(
 def measure_run(artifact: Path, threads: int, rounds: int = ROUNDS) -> MeasuredRun:
     """Run an artifact in a separate process: see `measure`.
 
-    Raises
-    ------
-    ArtifactError
-        The artifact does not run.
+    Raises ArtifactError: the artifact does not run.
     """
     measured = measure_in_process(
         "neocpu.bench.scaling.loop_times",
         (artifact, rounds, threads),
         ArtifactError,
-        doing=f"timing {artifact.name}",
-        cannot=f"cannot time {artifact.name}",
-        timeout=TIMEOUT,
+        f"time {artifact.name}",
+        TIMEOUT,
     )
     header = read_header(artifact)
     plan = header.known_plan

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from neocpu.bench.engines.measured_model import onnx_file
-from neocpu.bench.engines.timed_compilation import compile_in_child
+from neocpu.bench.engines.measured_model import compile_in_child, onnx_file
 from neocpu.bench.limits.roofline import measure_limits
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.bench.scaling.loop_times import measure_run
@@ -21,40 +20,28 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.units import plural
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
+from neocpu.plan.members import members
 from neocpu.runtime.artifact import read_header
 from neocpu.schedules.estimates.parallel_run import ParallelRun, RunTime, predict_run
 from neocpu.schedules.vocabulary.target_parsing import host_target
 
-COUNTS: Final = (1, 2, 4, 8, 16, 32, 64)
-"""Numbers of threads, up to the cores of a machine."""
-
+COUNTS: Final = (1, 2, 4, 8, 16, 32, 64)  # numbers of threads, up to the cores of a machine
 REACHED: Final = 0.9
 """The share of perfect scaling in reading memory below which memory limits the cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRequest:
-    """The predictions to make.
+    """The predictions to make."""
 
-    Attributes
-    ----------
-    counts : tuple of int
-        Numbers of threads, ascending.
-    machine : Machine
-    is_host : bool
-        Whether the machine has this CPU, so that runs are also measured up to its cores.
-    databases : tuple of Path
-    shapes : InputShapes
-    is_named : bool
-        Whether the machine was requested by name. It then has its known memory rates, and not those
-        of this host.
-    """
-
-    counts: tuple[int, ...]
+    counts: tuple[int, ...]  # numbers of threads, ascending
     machine: Machine
+    # Whether the machine has this CPU, so that runs are also measured up to its cores.
     is_host: bool
     databases: tuple[Path, ...] = ()
     shapes: InputShapes = NO_SHAPES
+    # Whether the machine was requested by name. It then has its known memory rates, and not those
+    # of this host.
     is_named: bool = False
 
     @classmethod
@@ -67,10 +54,7 @@ class ScalingRequest:
     ) -> ScalingRequest:
         """Return a request for a machine by its name or file; by default one of this CPU.
 
-        Raises
-        ------
-        UsageError
-            The machine is unknown, or has fewer cores than threads are asked for.
+        Raises UsageError: the machine is unknown, or has fewer cores than threads are asked for.
         """
         host = host_target().mcpu
         if machine is None and host not in MACHINES:
@@ -97,20 +81,12 @@ class ScalingRequest:
 
 @dataclass(frozen=True, slots=True)
 class ScalingStep:
-    """A model compiled for a number of threads.
+    """A model compiled for a number of threads."""
 
-    Attributes
-    ----------
-    measured : float or None
-        Seconds of a run on so many threads here; None without as many cores of this kind, because
-        predictions are not for threads that share a core.
-    alone : float
-        Seconds of a run of these kernels on one thread of the machine.
-    predicted : ParallelRun
-    """
-
+    # Seconds of a run on so many threads here; None without as many cores of this kind, because
+    # predictions are not for threads that share a core.
     measured: float | None
-    alone: float
+    alone: float  # seconds of a run of these kernels on one thread of the machine
     predicted: ParallelRun
 
     @property
@@ -126,22 +102,12 @@ class ScalingStep:
 
 @dataclass(frozen=True, slots=True)
 class ScalingPrediction:
-    """The scaling of a model on a machine.
-
-    Attributes
-    ----------
-    name : str
-    request : ScalingRequest
-    alone : float
-        Predicted seconds of a run on one thread, compiled for one.
-    steps : tuple of ScalingStep
-        A step for each number of threads, ascending.
-    """
+    """The scaling of a model on a machine."""
 
     name: str
     request: ScalingRequest
-    alone: float
-    steps: tuple[ScalingStep, ...]
+    alone: float  # predicted seconds of a run on one thread, compiled for one
+    steps: tuple[ScalingStep, ...]  # a step for each number of threads, ascending
 
     def speedup(self, step: ScalingStep) -> float:
         """Return the predicted speed of a run, relative to one thread."""
@@ -175,17 +141,14 @@ class ScalingPrediction:
     def _step(self, step: ScalingStep) -> JsonObject:
         run = step.predicted
         return {
-            "threads": step.threads,
-            "measured": step.measured,
+            **members(step, "threads measured error"),
             "predicted": run.seconds,
-            "error": step.error,
             "speedup": self.speedup(step),
             "efficiency": self.efficiency(step),
             "lost": {"other code": self.other_code(step), **run.lost},
             "operators": [
                 {
-                    "name": each.call.name,
-                    "kernel": each.call.kernel,
+                    **members(each.call, "name kernel"),
                     "one_thread": each.call.seconds,
                     "iterations": [loop.iterations for loop in each.call.loops],
                     "predicted": each.seconds,
@@ -203,10 +166,7 @@ def predict_models(
 
     Code for another CPU is timed here, and scaled by the ratio of the multiply-add rates.
 
-    Raises
-    ------
-    TargetError
-        This machine's multiply-adds cannot be measured.
+    Raises TargetError: this machine's multiply-adds cannot be measured.
     """
     slower = 1.0
     if request.is_host and not request.is_named:

@@ -8,17 +8,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from neocpu.bench.results.chart import Figure, caption
-from neocpu.bench.results.document import Run
-from neocpu.bench.results.presentation import Presentation
-from neocpu.bench.results.table import Table, ms
+from neocpu.bench.results.presentation import Presentation, Run
+from neocpu.bench.results.table import Columns, Table, ms
 from neocpu.bench.scaling.model_scaling import ScalingPrediction, ScalingStep
 from neocpu.foundation.host import usable_cores
 from neocpu.foundation.units import plural
 from neocpu.plan.result_pages.parts import Chart, Line, chosen
-from neocpu.schedules.estimates.parallel_run import LIMITS, Limit, ParallelCall
+from neocpu.schedules.estimates.parallel_run import LIMITS, ParallelCall
 
-WORST: Final = 3
-"""The most operators named at each step, by their losses."""
+WORST: Final = 3  # the most operators named at each step, by their losses
 
 METHOD: Final = (
     "The model is compiled for each number of threads. Every parallel loop of that code is timed "
@@ -34,8 +32,8 @@ METHOD: Final = (
 
 
 def present(found: Sequence[ScalingPrediction], run: Run) -> Presentation:
-    """Return the presentation of models' predictions."""
-    shown = tables(found)
+    """Return a summary, if there are several models, and each one's times, losses and charts."""
+    each = tuple(table for one in found for table in (scaling_table(one), limits_table(one)))
     speeds = tuple(map(_speeds, found))
     cpu = found[0].request.machine.cpu if found else ""
     figure = Figure(
@@ -45,17 +43,10 @@ def present(found: Sequence[ScalingPrediction], run: Run) -> Presentation:
     )
     return Presentation(
         method=METHOD,
-        tables=shown,
-        results=shown,
+        tables=(summary_table(found), *each) if len(found) > 1 else each,
         parts=(*chosen(speeds, "model"), *chosen(list(map(_losses, found)), "model")),
         figures=(figure,),
     )
-
-
-def tables(found: Sequence[ScalingPrediction]) -> tuple[Table, ...]:
-    """Return a summary, if there are several models, and each one's times and losses."""
-    each = tuple(table for one in found for table in (scaling_table(one), limits_table(one)))
-    return (summary_table(found), *each) if len(found) > 1 else each
 
 
 def summary_table(found: Sequence[ScalingPrediction]) -> Table:
@@ -83,34 +74,26 @@ def summary_table(found: Sequence[ScalingPrediction]) -> Table:
 
 def scaling_table(found: ScalingPrediction) -> Table:
     """Return a model's latency at each number of threads, and the losses in it."""
-    header = (
-        "threads",
-        "measured ms",
-        "predicted ms",
-        "speed-up",
-        "efficiency",
-        "slower code",
-        *LIMITS,
-    )
+
+    def lost(step: ScalingStep) -> list[float]:
+        return [found.other_code(step), *(step.predicted.lost[limit] for limit in LIMITS)]
+
+    columns: Columns[ScalingStep] = {
+        "threads": lambda step: str(step.threads),
+        "measured ms": lambda step: "" if step.measured is None else ms(step.measured),
+        "predicted ms": lambda step: ms(step.predicted.seconds),
+        "speed-up": lambda step: f"{found.speedup(step):.2f}",
+        "efficiency": lambda step: f"{found.efficiency(step):.0%}",
+    }
     rows = tuple(
         (
-            str(step.threads),
-            "" if step.measured is None else ms(step.measured),
-            ms(step.predicted.seconds),
-            f"{found.speedup(step):.2f}",
-            f"{found.efficiency(step):.0%}",
-            *_lost(found, step),
+            *(cell(step) for cell in columns.values()),
+            *(f"{seconds / step.predicted.seconds:.1%}" for seconds in lost(step)),
         )
         for step in found.steps
     )
-    return Table(
-        f"Scaling of {found.name} on {found.request.machine.cpu}", header, rows, _notes(found)
-    )
-
-
-def _lost(found: ScalingPrediction, step: ScalingStep) -> tuple[str, ...]:
-    seconds = (found.other_code(step), *(step.predicted.lost[limit] for limit in LIMITS))
-    return tuple(f"{each / step.predicted.seconds:.1%}" for each in seconds)
+    title = f"Scaling of {found.name} on {found.request.machine.cpu}"
+    return Table(title, (*columns, "slower code", *LIMITS), rows, _notes(found))
 
 
 def _notes(found: ScalingPrediction) -> tuple[str, ...]:
@@ -135,40 +118,31 @@ def _notes(found: ScalingPrediction) -> tuple[str, ...]:
 
 def limits_table(found: ScalingPrediction) -> Table:
     """Return the operators that lose most at each step, and why."""
-    rows = []
-    for step in found.steps:
-        if step.threads == 1:
-            continue
-        worst = heapq.nlargest(WORST, step.predicted.calls, key=_all_lost)
-        rows += [(str(step.threads), *_cells(each, step)) for each in worst if _all_lost(each) > 0]
-    header = (
-        "threads",
-        "operator",
-        "limit",
-        "tasks",
-        "one thread µs",
-        "predicted µs",
-        "of the run",
+    columns: Columns[tuple[ScalingStep, ParallelCall]] = {
+        "threads": lambda pair: str(pair[0].threads),
+        "operator": lambda pair: pair[1].call.name,
+        "limit": lambda pair: max(pair[1].lost, key=pair[1].lost.__getitem__),
+        "tasks": lambda pair: _tasks(*pair),
+        "one thread µs": lambda pair: f"{pair[1].call.seconds * 1e6:.1f}",
+        "predicted µs": lambda pair: f"{pair[1].seconds * 1e6:.1f}",
+        "of the run": lambda pair: f"{_all_lost(pair[1]) / pair[0].predicted.seconds:.1%}",
+    }
+    worst = (
+        (step, each)
+        for step in found.steps
+        for each in heapq.nlargest(WORST, step.predicted.calls, key=_all_lost)
+        if step.threads > 1 and _all_lost(each) > 0
     )
-    notes = ("Of the run: what is lost, as a share of the predicted time.",)
-    return Table(f"What limits {found.name} most", header, tuple(rows), notes)
+    note = "Of the run: what is lost, as a share of the predicted time."
+    return Table.of(f"What limits {found.name} most", worst, columns, (note,))
 
 
 def _all_lost(each: ParallelCall) -> float:
     return sum(each.lost.values())
 
 
-def _cells(each: ParallelCall, step: ScalingStep) -> tuple[str, ...]:
-    limit: Limit = max(each.lost, key=each.lost.__getitem__)
-    tasks = ", ".join(str(loop.iterations or step.threads) for loop in each.call.loops)
-    return (
-        each.call.name,
-        limit,
-        tasks or "1",
-        f"{each.call.seconds * 1e6:.1f}",
-        f"{each.seconds * 1e6:.1f}",
-        f"{_all_lost(each) / step.predicted.seconds:.1%}",
-    )
+def _tasks(step: ScalingStep, each: ParallelCall) -> str:
+    return ", ".join(str(loop.iterations or step.threads) for loop in each.call.loops) or "1"
 
 
 def _speeds(found: ScalingPrediction) -> Chart:
@@ -176,32 +150,29 @@ def _speeds(found: ScalingPrediction) -> Chart:
     measured = tuple(
         None if step.measured is None else found.alone / step.measured for step in found.steps
     )
-    lines = (
-        Line("every thread in full", counts, "limit"),
-        Line("predicted", tuple(found.speedup(step) for step in found.steps)),
-        *([Line("measured", measured, "dots")] if any(measured) else []),
-    )
-    title = f"{found.name} on a {found.request.machine.cpu}"
     return Chart(
-        title=title,
+        title=f"{found.name} on a {found.request.machine.cpu}",
         across="threads",
         up="as fast as one",
         unit="times",
         along=counts,
-        lines=lines,
+        lines=(
+            Line("every thread in full", counts, "limit"),
+            Line("predicted", tuple(found.speedup(step) for step in found.steps)),
+            *([Line("measured", measured, "dots")] if any(measured) else []),
+        ),
         log_x=True,
         log_y=True,
     )
 
 
 def _losses(found: ScalingPrediction) -> Chart:
-    limits = [*found.steps[0].predicted.lost]
     lines = tuple(
         Line(
             limit,
             tuple(step.predicted.lost[limit] / step.predicted.seconds for step in found.steps),
         )
-        for limit in limits
+        for limit in found.steps[0].predicted.lost
     )
     return Chart(
         title=f"{found.name}, what the time is lost to",

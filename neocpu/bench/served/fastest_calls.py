@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from neocpu.bench.engines.contenders import OWN, Contender, ContenderProcess
-from neocpu.bench.engines.inputs_file import save_inputs
+from neocpu.bench.engines.engine_session import save_inputs
 from neocpu.bench.throughput.modes import default_counts
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
@@ -33,25 +33,14 @@ calls of the latter were faster. The 99th percentile of latencies was 1005 inste
 
 @dataclass(frozen=True, slots=True)
 class CallMode:
-    """A way to call an artifact.
+    """A way to call an artifact."""
 
-    Attributes
-    ----------
-    threads : int
-        The total threads of all streams.
-    streams : int
-        The number of simultaneous calls, which share the threads.
-    rows : int
-        The rows of a call; a request asks for one of them.
-    """
-
-    threads: int
-    streams: int = 1
-    rows: int = 1
+    threads: int  # the total threads of all streams
+    streams: int = 1  # the number of simultaneous calls, which share the threads
+    rows: int = 1  # the rows of a call; a request asks for one of them
 
     @property
     def threads_each(self) -> int:
-        """Threads of one call."""
         return max(1, self.threads // self.streams)
 
     def contender(self, artifact: Path) -> Contender:
@@ -74,26 +63,9 @@ def fastest_calls(
 
     The fastest few, and the fastest of each number of streams, are tried again in turns.
 
-    Parameters
-    ----------
-    plans : mapping of int to sequence of TensorSpec
-        Inputs by the rows of a call.
-    threads : int
-        The total threads of all streams.
-    folder : Path
-        A folder for inputs.
-
-    Returns
-    -------
-    CallMode
-        The fastest mode.
-    int
-        Instances for a server: the most streams of a mode that is about as fast.
-
-    Raises
-    ------
-    ContenderError
-        The artifact does not run.
+    plans: inputs by the rows of a call.
+    Returns: instances for a server: the most streams of a mode that is about as fast.
+    Raises ContenderError: the artifact does not run.
     """
     archives = {rows: folder / f"inputs-{rows}.npz" for rows in plans}
     for rows, archive in archives.items():

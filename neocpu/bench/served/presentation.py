@@ -36,11 +36,9 @@ LEAST_SHARE: Final = 0.95
 
 def present(reports: Sequence[ServedReport]) -> Presentation:
     """Return the presentation of artifacts' reports."""
-    table = (served_table(reports),)
     return Presentation(
         method=METHOD.format(rounds=ROUNDS),
-        tables=table,
-        results=table,
+        tables=(served_table(reports),),
         parts=(
             *chosen([_speed(one) for one in reports], "model"),
             *chosen([_latency(one) for one in reports], "model"),
@@ -105,40 +103,37 @@ def _speed(report: ServedReport) -> Chart:
     middle = tuple(map(statistics.median, rounds))
     low, high = tuple(map(min, rounds)), tuple(map(max, rounds))
     direct = tuple(1 / statistics.median(one.per_call) for one in report.results)
-    lines = (Line("served", middle, low=low, high=high), Line("direct calls", direct, "limit"))
-    title = f"{report.name}, requests a second"
     return Chart(
-        title=title,
+        title=f"{report.name}, requests a second",
         across="clients",
         up="requests a second",
         unit="number",
-        along=_clients(report),
-        lines=lines,
+        along=tuple(float(one.clients) for one in report.results),
+        lines=(Line("served", middle, low=low, high=high), Line("direct calls", direct, "limit")),
     )
 
 
 def _latency(report: ServedReport) -> Chart:
-    bounds = tuple(one.bound and one.bound * 1e6 for one in report.results)
-    lines = (
-        *(
-            Line(
-                f"a request, {word}",
-                tuple(percentile(one.latencies, rank) * 1e6 for one in report.results),
-            )
-            for word, rank in (("median", 50), ("99 % are below", 99))
-        ),
-        Line(
-            "a direct call, median",
-            tuple(percentile(one.direct, 50) * 1e6 for one in report.results),
-            "limit",
-        ),
-        *([Line("the aim of the 99 %", bounds, "limit")] if any(bounds) else []),
+    found = report.results
+    half, most, direct = (
+        tuple(percentile(each, rank) * 1e6 for each in rounds)
+        for rank, rounds in (
+            (50, [one.latencies for one in found]),
+            (99, [one.latencies for one in found]),
+            (50, [one.direct for one in found]),
+        )
     )
-    title = f"{report.name}, what a request takes"
+    bounds = tuple(one.bound and one.bound * 1e6 for one in found)
     return Chart(
-        title=title, across="clients", up="latency", unit="us", along=_clients(report), lines=lines
+        title=f"{report.name}, what a request takes",
+        across="clients",
+        up="latency",
+        unit="us",
+        along=tuple(float(one.clients) for one in found),
+        lines=(
+            Line("a request, median", half),
+            Line("a request, 99 % are below", most),
+            Line("a direct call, median", direct, "limit"),
+            *([Line("the aim of the 99 %", bounds, "limit")] if any(bounds) else []),
+        ),
     )
-
-
-def _clients(report: ServedReport) -> tuple[float, ...]:
-    return tuple(float(one.clients) for one in report.results)

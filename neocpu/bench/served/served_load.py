@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import socket
 import struct
@@ -27,20 +28,62 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from neocpu.bench.engines.contender_process import die_with_parent
-from neocpu.bench.served.counted_requests import Request, counted
 from neocpu.foundation.json_codec import JsonObject
 
-TIMEOUT: Final = 60
-"""Seconds that a client waits for the server to read or to write."""
+TIMEOUT: Final = 60  # seconds that a client waits for the server to read or to write
 KINDS: Final = 8
 """The most different answers that a client keeps. Plans of batches differ in rounding only."""
 _LENGTH: Final = b"\r\ncontent-length: "
 _RECEIVE: Final = 1 << 16
+
+
+class Request(NamedTuple):
+    """The times of a request's first byte sent and its answer's last byte received, in seconds."""
+
+    sent: float
+    answered: float
+
+    @property
+    def seconds(self) -> float:
+        """The duration of the request."""
+        return self.answered - self.sent
+
+
+class Counted(NamedTuple):
+    """The counted requests of clients that wait for each other."""
+
+    seconds: tuple[float, ...]  # the time of each request that was sent within the counted time
+    # The inverse of throughput: the counted time over the number of requests in it. A request that
+    # lies partly in it counts in part.
+    per_answer: float
+
+
+def counted(clients: Sequence[Sequence[Request]], stop: float) -> Counted:
+    """Count the requests of the time in which all clients work.
+
+    It begins when every client has had an answer, because all first requests come at once. It ends
+    when clients stop sending requests. If no request is sent in it, all time counts.
+    """
+    requests = [each for one in clients for each in one]
+    if not requests:
+        return Counted((), math.inf)
+    start = max(one[0].answered for one in clients if one)
+    if not any(start <= each.sent < stop for each in requests):
+        start = min(each.sent for each in requests)
+        stop = max(each.answered for each in requests)
+    parts = (
+        max(0.0, min(each.answered, stop) - max(each.sent, start)) / each.seconds
+        for each in requests
+    )
+    return Counted(
+        tuple(each.seconds for each in requests if each.sent >= start), (stop - start) / sum(parts)
+    )
 
 
 @dataclass(slots=True)
@@ -104,10 +147,7 @@ class Client:
 def answer(order: JsonObject) -> JsonObject:
     """Run the clients of one order and return the reply.
 
-    Raises
-    ------
-    OSError
-        A client lost its connection.
+    Raises OSError: a client lost its connection.
     """
     host, port = order["address"]
     with Path(order["request"]).open("rb") as request:

@@ -11,7 +11,7 @@ from typing import Final
 
 from neocpu.bench.engines.agreement import BFLOAT16_ERROR
 from neocpu.bench.engines.contenders import ContenderError, ContenderProcess
-from neocpu.bench.engines.inputs_file import save_inputs
+from neocpu.bench.engines.engine_session import save_inputs
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.bench.results.sample_statistics import Ratio, Rounds, percentile, ratio_of_medians
 from neocpu.bench.served.fastest_calls import CallMode, fastest_calls
@@ -30,6 +30,7 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
 from neocpu.foundation.units import plural
+from neocpu.plan.members import members
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import load
 
@@ -44,63 +45,37 @@ and a fifth for all else."""
 
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
-    """The measurements to make of every artifact.
+    """The measurements to make of every artifact."""
 
-    Attributes
-    ----------
-    clients : tuple of int
-        The numbers of simultaneous clients, measured one after another.
-    seconds : float
-        The time of the whole measurement.
-    threads : int
-        The threads of direct calls, and of the server's calls.
-    max_batch : int or None
-        The most rows that the server computes jointly. Requests then have one row, and direct calls
-        are made in the fastest way: see `fastest_calls`. If None, requests have all rows, and
-        direct calls are made one by one.
-    max_delay : float
-        Seconds that a request may wait for others, with ``max_batch``.
-    """
-
-    clients: tuple[int, ...]
-    seconds: float
-    threads: int
+    clients: tuple[int, ...]  # the numbers of simultaneous clients, measured one after another
+    seconds: float  # the time of the whole measurement
+    threads: int  # the threads of direct calls, and of the server's calls
+    # The most rows that the server computes jointly. Requests then have one row, and direct calls
+    # are made in the fastest way: see `fastest_calls`. If None, requests have all rows, and direct
+    # calls are made one by one.
     max_batch: int | None = None
-    max_delay: float = 0.002
+    max_delay: float = 0.002  # seconds that a request may wait for others, with ``max_batch``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedResult:
-    """The result of one number of clients.
-
-    Attributes
-    ----------
-    latencies, direct : Rounds
-        Seconds of each counted request (see `counted`) and of each direct call, by round.
-    per_answer : tuple of float
-        Seconds per answered request, by round: the inverse of throughput.
-    wrong : int
-        Number of answers that were no outputs, or not those of direct calls. They must be equal
-        bitwise, unless another plan of a set of batches may have computed them, perhaps in another
-        precision.
-    requests : int
-        The number of requests that have as many rows as a direct call.
-    client_cpu : float
-        Seconds of CPU that clients took for a request.
-    delay : float or None
-        The longest time that a request waits for others; None if each is computed by itself.
-    calls : int
-        The time in which each instance computes a whole batch, as a multiple of ``direct``.
-    """
+    """The result of one number of clients."""
 
     clients: int
+    # Seconds of each counted request (see `counted`) and of each direct call, by round.
     latencies: Rounds
     direct: Rounds
+    # Seconds per answered request, by round: the inverse of throughput.
     per_answer: tuple[float, ...]
+    # Number of answers that were no outputs, or not those of direct calls. They must be equal
+    # bitwise, unless another plan of a set of batches may have computed them, perhaps in another
+    # precision.
     wrong: int
-    requests: int = 1
-    client_cpu: float = 0.0
+    requests: int = 1  # the number of requests that have as many rows as a direct call
+    client_cpu: float = 0.0  # seconds of CPU that clients took for a request
+    # The longest time that a request waits for others; None if each is computed by itself.
     delay: float | None = None
+    # The time in which each instance computes a whole batch, as a multiple of ``direct``.
     calls: int = 1
 
     @property
@@ -141,41 +116,27 @@ class ServedResult:
 
     def to_json(self) -> JsonObject:
         """Return the JSON form; seconds."""
-        share = self.share
         return {
-            "clients": self.clients,
+            **members(self, "clients wrong overhead client_cpu"),
             "requests": sum(map(len, self.latencies)),
-            "wrong": self.wrong,
             "requests_per_second": 1 / statistics.median(self.per_answer),
             "direct_calls_per_second": 1 / statistics.median(self.per_call),
-            "share_of_direct": {"value": share.value, "low": share.low, "high": share.high},
+            "share_of_direct": asdict(self.share),
             "p50": percentile(self.latencies, 50),
             "p99": percentile(self.latencies, 99),
             "direct_p50": percentile(self.direct, 50),
-            "overhead": self.overhead,
             "p99_bound": self.bound,
-            "client_cpu": self.client_cpu,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class ServedReport:
-    """The results of one artifact.
-
-    Attributes
-    ----------
-    mode : CallMode
-        The mode of direct calls.
-    instances : int
-        The instances of the server, which share the threads.
-    request_bytes : int
-        Bytes of a request.
-    """
+    """The results of one artifact."""
 
     name: str
-    mode: CallMode
-    instances: int
-    request_bytes: int
+    mode: CallMode  # the mode of direct calls
+    instances: int  # the instances of the server, which share the threads
+    request_bytes: int  # bytes of a request
     results: tuple[ServedResult, ...]
 
     @property
@@ -190,14 +151,10 @@ class ServedReport:
         )
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "model": self.name,
             "threads": self.mode.threads,
-            "mode": asdict(self.mode),
-            "instances": self.instances,
-            "request_bytes": self.request_bytes,
-            "results": [result.to_json() for result in self.results],
+            **members(self, "mode instances request_bytes results"),
         }
 
 

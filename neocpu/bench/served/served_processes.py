@@ -30,8 +30,7 @@ die_with_parent()
 run()
 """
 START_TIMEOUT: Final = 120.0
-ANSWER_TIMEOUT: Final = 120.0
-"""Seconds for an answer beyond the time for which clients work."""
+ANSWER_TIMEOUT: Final = 120.0  # seconds for an answer beyond the time for which clients work
 
 AnyArray = np.ndarray[Any, Any]
 
@@ -42,44 +41,21 @@ class ServingError(NeoCPUError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The results of clients in one slice of time.
+    """The results of clients in one slice of time."""
 
-    Attributes
-    ----------
-    seconds : tuple of float
-        The time of each request that counts, from its first byte sent to the last one received.
-    per_answer : float
-        Seconds per counted request: the inverse of throughput.
-    answers : tuple of (bytes, int)
-        Distinct bodies, and the number of each.
-    others : int
-        Number of other answers.
-    failed : int
-        Number of answers with another status than 200.
-    cpu : float
-        CPU seconds of clients per request.
-    """
-
+    # The time of each request that counts, from its first byte sent to the last one received.
     seconds: tuple[float, ...]
-    per_answer: float
-    answers: tuple[tuple[bytes, int], ...]
-    others: int
-    failed: int
-    cpu: float
+    per_answer: float  # seconds per counted request: the inverse of throughput
+    answers: tuple[tuple[bytes, int], ...]  # distinct bodies, and the number of each
+    others: int  # number of other answers
+    failed: int  # number of answers with another status than 200
+    cpu: float  # CPU seconds of clients per request
 
 
 class ServerProcess:
     """``neocpu serve`` of one artifact on a free port. It is stopped outside its own context.
 
-    Parameters
-    ----------
-    options : sequence of str
-        Additional options of the server.
-
-    Raises
-    ------
-    ServingError
-        The server does not get ready.
+    Raises ServingError: the server does not get ready.
     """
 
     def __init__(self, artifact: Path, options: Sequence[str]) -> None:
@@ -147,10 +123,7 @@ class ClientsProcess:
     def load(self, address: tuple[str, int], request: Path, clients: int, duration: float) -> Load:
         """Let so many clients send requests for so many seconds.
 
-        Raises
-        ------
-        ServingError
-            A client lost its connection.
+        Raises ServingError: a client lost its connection.
         """
         order = {
             "address": address,
@@ -217,10 +190,7 @@ def binary_request(inputs: Mapping[str, AnyArray]) -> bytes:
 def same_outputs(answer: bytes, outputs: Sequence[AnyArray], tolerance: float = 0.0) -> bool:
     """Return whether an answer to `binary_request` ends in these outputs.
 
-    Parameters
-    ----------
-    tolerance : float
-        The largest norm-wise difference of equal outputs. If it is 0, bytes must be equal.
+    tolerance: the largest norm-wise difference of equal outputs. If it is 0, bytes must be equal.
     """
     if answer.endswith(b"".join(array.tobytes() for array in outputs)):
         return True

@@ -9,13 +9,11 @@ from typing import Final
 
 from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR, QUANTISED_ERROR
 from neocpu.bench.engines.contenders import OWN
-from neocpu.bench.engines.inputs_file import save_inputs
-from neocpu.bench.engines.measured_model import MeasuredModel, find_model
-from neocpu.bench.engines.timed_compilation import compile_in_child
+from neocpu.bench.engines.engine_session import save_inputs
+from neocpu.bench.engines.measured_model import MeasuredModel, compile_in_child, find_model
 from neocpu.bench.race.latency import LatencyOptions, measure_latency
 from neocpu.bench.results.failure import ModelFailure, measure_each
-from neocpu.bench.throughput.held_memory import measure_memory
-from neocpu.bench.throughput.modes import modes_of
+from neocpu.bench.throughput.modes import measure_memory, modes_of
 from neocpu.bench.throughput.throughput_report import ModeResult, ThroughputReport
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.progress import ProgressCallback, silent
@@ -29,31 +27,15 @@ ROUND_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputRequest:
-    """The measurements to make of every model.
+    """The measurements to make of every model."""
 
-    Attributes
-    ----------
-    peers : tuple of str
-        Engines to compare with.
-    threads : int
-        The total threads of every contender.
-    streams : tuple of int
-        The numbers of simultaneous calls, ascending, up to ``threads``.
-    rounds : int
-    databases : tuple of Path
-        Tuning databases, as `neocpu.compile` takes them.
-    shapes : InputShapes
-    source : str or None
-        The model an artifact was compiled from.
-    """
-
-    peers: tuple[str, ...]
-    threads: int
-    streams: tuple[int, ...]
+    peers: tuple[str, ...]  # engines to compare with
+    threads: int  # the total threads of every contender
+    streams: tuple[int, ...]  # the numbers of simultaneous calls, ascending, up to ``threads``
     rounds: int
-    databases: tuple[Path, ...] = ()
+    databases: tuple[Path, ...] = ()  # tuning databases, as `neocpu.compile` takes them
     shapes: InputShapes = NO_SHAPES
-    source: str | None = None
+    source: str | None = None  # the model an artifact was compiled from
 
 
 def measure_throughputs(

@@ -1,49 +1,44 @@
-"""The ways in which each engine makes several calls at once. Its fastest one counts."""
+"""The ways in which each engine makes several calls at once, and the memory that each takes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
-from neocpu.bench.engines.concurrent_engines import SESSIONS
-from neocpu.bench.engines.contenders import OWN, Contender
+import psutil
+
+from neocpu.bench.engines.contenders import (
+    OWN,
+    Contender,
+    ContenderError,
+    ContenderProcess,
+    converted,
+)
+from neocpu.bench.engines.engines import SESSIONS
 from neocpu.foundation.peers import ONNXRUNTIME, OPENVINO
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
 
-WAYS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
-    {
-        OWN: (("neocpu", "stream"),),
-        ONNXRUNTIME: ((SESSIONS, "session"), (ONNXRUNTIME, "caller")),
-        OPENVINO: ((OPENVINO, "stream"),),
-        "ncnn": (("ncnn", "net"),),
-    }
-)
+WAYS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    OWN: (("neocpu", "stream"),),
+    ONNXRUNTIME: ((SESSIONS, "session"), (ONNXRUNTIME, "caller")),
+    OPENVINO: ((OPENVINO, "stream"),),
+    "ncnn": (("ncnn", "net"),),
+}
 """The loaders of `CONCURRENT` for each engine, with the name of a simultaneous call in each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """An engine that makes a number of calls at once.
+    """An engine that makes a number of calls at once."""
 
-    Attributes
-    ----------
-    peer : str
-        The engine's name.
-    loader : str
-        One of `neocpu.bench.engines.concurrent_engines.CONCURRENT`.
-    noun : str
-        The name of a stream in this mode, such as ``session``.
-    streams : int
-        The number of simultaneous calls; 0 lets the engine choose.
-    """
-
-    peer: str
-    loader: str
-    noun: str
-    streams: int
+    peer: str  # the engine's name
+    loader: str  # one of `neocpu.bench.engines.engines.CONCURRENT`
+    noun: str  # the name of a stream in this mode, such as ``session``
+    streams: int  # the number of simultaneous calls; 0 lets the engine choose
 
     @property
     def way(self) -> str:
@@ -84,3 +79,38 @@ def default_counts(threads: int) -> tuple[int, ...]:
     """Return the numbers of simultaneous calls to try: 1, 2, 4, … and one for each thread."""
     powers = (1 << power for power in range(threads.bit_length()))
     return tuple(sorted({*powers, threads}))
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """The memory of a process once every stream was used."""
+
+    streams: int  # the number of simultaneous calls
+    # Resident bytes, and the same with shared pages counted in proportion.
+    rss: int
+    pss: int
+
+
+def measure_memory(
+    contenders: Sequence[Contender],
+    threads: int,
+    inputs: Path,
+    workspace: Path,
+    on_progress: ProgressCallback = silent,
+) -> dict[str, ProcessMemory]:
+    """Start contenders one after another; return the memory of each, by its label.
+
+    Processes that map the same artifact share its pages, which would make each seem small, so only
+    one process exists at a time. A contender that fails is left out; it fails in the race too,
+    which reports the reason.
+    """
+    found = {}
+    for number, contender in enumerate(contenders):
+        on_progress(Progress("memory", number, len(contenders), contender.label))
+        with suppress(ContenderError):
+            ready = converted(contender, workspace)
+            with ContenderProcess(ready, threads, inputs) as process:
+                process.run(1)
+                memory = psutil.Process(process.pid).memory_full_info()
+                found[contender.label] = ProcessMemory(process.streams, memory.rss, memory.pss)
+    return found

@@ -8,10 +8,9 @@ from typing import Final
 from neocpu.bench.engines.contender_process import LEAST_LAPS
 from neocpu.bench.engines.contenders import OWN
 from neocpu.bench.results.chart import Figure, caption
-from neocpu.bench.results.document import Run
-from neocpu.bench.results.presentation import Presentation
+from neocpu.bench.results.presentation import Presentation, Run
 from neocpu.bench.results.sample_statistics import Ratio
-from neocpu.bench.results.table import Table, interval
+from neocpu.bench.results.table import Columns, Table, interval
 from neocpu.bench.throughput.throughput_report import ModeResult, Summary, ThroughputReport
 from neocpu.foundation.units import plural
 from neocpu.plan.result_pages.parts import Chart, Line, Unit, chosen
@@ -36,7 +35,6 @@ METHOD: Final = (
 
 def present(reports: Sequence[ThroughputReport], run: Run) -> Presentation:
     """Return all that is shown of the reports of models."""
-    shown = tables(reports, run.peers)
     speeds = [_chart(one, "images a second", "number", lambda m: m.per_second) for one in reports]
     memory = [_chart(one, "resident memory", "bytes", lambda m: m.memory.rss) for one in reports]
     figure = Figure(
@@ -45,18 +43,13 @@ def present(reports: Sequence[ThroughputReport], run: Run) -> Presentation:
         panels=tuple(chart for pair in zip(speeds, memory, strict=True) for chart in pair),
         columns=4 if len(reports) > 1 else 2,
     )
+    threads = plural(run.threads[-1], "thread")
     return Presentation(
-        method=method(run),
-        tables=shown,
-        results=shown,
+        method=METHOD.format(threads=threads, rounds=run.rounds, laps=LEAST_LAPS),
+        tables=(summary_table(reports, run.peers), modes_table(reports)),
         parts=(*chosen(speeds, "model"), *chosen(memory, "model")),
         figures=(figure,),
     )
-
-
-def tables(reports: Sequence[ThroughputReport], peers: Sequence[str]) -> tuple[Table, ...]:
-    """Return the comparison of all models, then every mode of each."""
-    return (summary_table(reports, peers), modes_table(reports))
 
 
 def summary_table(reports: Sequence[ThroughputReport], peers: Sequence[str]) -> Table:
@@ -92,38 +85,19 @@ def summary_table(reports: Sequence[ThroughputReport], peers: Sequence[str]) -> 
 
 def modes_table(reports: Sequence[ThroughputReport]) -> Table:
     """Return a row per model and mode."""
-    rows = tuple(
-        (
-            report.name,
-            f"{one.mode.peer} {one.speed.version}",
-            one.mode.name,
-            str(one.memory.streams),
-            f"{one.per_second:.1f}",
-            f"{one.speed.spread:.1%}",
-            *(f"{size / 1e6:.0f}" for size in (one.memory.rss, one.memory.pss)),
-            f"{one.speed.error:.1e}" if one.speed.agrees else "wrong",
-        )
-        for report in reports
-        for one in report.modes
-    )
-    header = (
-        "model",
-        "engine",
-        "mode",
-        "calls at once",
-        "images/s",
-        "spread of rounds",
-        "RSS MB",
-        "PSS MB",
-        "error",
-    )
-    return Table("Every mode", header, rows)
-
-
-def method(run: Run) -> str:
-    """Return the description of the measurement."""
-    threads = plural(run.threads[-1], "thread")
-    return METHOD.format(threads=threads, rounds=run.rounds, laps=LEAST_LAPS)
+    columns: Columns[tuple[str, ModeResult]] = {
+        "model": lambda pair: pair[0],
+        "engine": lambda pair: f"{pair[1].mode.peer} {pair[1].speed.version}",
+        "mode": lambda pair: pair[1].mode.name,
+        "calls at once": lambda pair: str(pair[1].memory.streams),
+        "images/s": lambda pair: f"{pair[1].per_second:.1f}",
+        "spread of rounds": lambda pair: f"{pair[1].speed.spread:.1%}",
+        "RSS MB": lambda pair: f"{pair[1].memory.rss / 1e6:.0f}",
+        "PSS MB": lambda pair: f"{pair[1].memory.pss / 1e6:.0f}",
+        "error": lambda pair: f"{pair[1].speed.error:.1e}" if pair[1].speed.agrees else "wrong",
+    }
+    pairs = ((report.name, one) for report in reports for one in report.modes)
+    return Table.of("Every mode", pairs, columns)
 
 
 def _fastest(result: ModeResult | None) -> str:

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from neocpu.bench.engines.contenders import OWN
 from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.bench.results.sample_statistics import Ratio
-from neocpu.bench.throughput.held_memory import ProcessMemory
-from neocpu.bench.throughput.modes import Mode
-from neocpu.foundation.json_codec import JsonObject
+from neocpu.bench.throughput.modes import Mode, ProcessMemory
+from neocpu.foundation.json_codec import JsonObject, value_to_json
+from neocpu.plan.members import members
 
 
 @dataclass(frozen=True, slots=True)
 class ModeResult:
-    """The result of an engine in one of its modes.
-
-    Attributes
-    ----------
-    speed : LatencyResult
-        The latency result, with elapsed seconds per call.
-    memory : ProcessMemory
-    images : int
-        The images of a call.
-    """
+    """The result of an engine in one of its modes."""
 
     mode: Mode
-    speed: LatencyResult
+    speed: LatencyResult  # the latency result, with elapsed seconds per call
     memory: ProcessMemory
-    images: int
+    images: int  # the images of a call
 
     @property
     def per_second(self) -> float:
@@ -42,33 +33,22 @@ class ModeResult:
         return {
             "label": self.mode.label,
             "engine": self.mode.peer,
-            "version": self.speed.version,
-            "streams": self.memory.streams,
             "images_per_second": self.per_second,
-            "rss": self.memory.rss,
-            "pss": self.memory.pss,
-            "spread": self.speed.spread,
+            **members(self.memory, "streams rss pss"),
+            **members(self.speed, "version spread agrees"),
             "relative_error": self.speed.error,
-            "agrees": self.speed.agrees,
             "rounds": [seconds for one in self.speed.rounds for seconds in one],
         }
 
 
 @dataclass(frozen=True, slots=True)
 class ThroughputReport:
-    """The measurements of one model.
-
-    Attributes
-    ----------
-    race : LatencyReport
-        The race of all modes. Its latencies are elapsed times per call.
-    modes : tuple of ModeResult
-        The modes that finished, in the order of the engines.
-    """
+    """The measurements of one model."""
 
     name: str
+    # The race of all modes. Its latencies are elapsed times per call.
     race: LatencyReport
-    modes: tuple[ModeResult, ...]
+    modes: tuple[ModeResult, ...]  # the modes that finished, in the order of the engines
 
     def best(self, engine: str) -> ModeResult | None:
         """Return the fastest mode of an engine among those with correct outputs."""
@@ -122,39 +102,29 @@ class ThroughputReport:
         )
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         own, peer = self.best(OWN), self.best_peer
         return {
             "model": self.name,
-            "threads": self.race.threads,
-            "modes": [one.to_json() for one in self.modes],
+            **members(self.race, "threads failures warnings"),
+            **members(self, "modes ratio"),
             "best": own and own.mode.label,
             "best_peer": peer and peer.mode.label,
-            "ratio": self.ratio and asdict(self.ratio),
-            "streams_over_one": self.gain and asdict(self.gain),
+            "streams_over_one": value_to_json(self.gain),
             "memory_over_one": self.memory_ratio,
-            "failures": [asdict(failure) for failure in self.race.failures],
-            "warnings": self.race.warnings,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of all models, by name, where a model has one.
+    """The figures of all models, by name, where a model has one."""
 
-    Attributes
-    ----------
-    ratios, gains, memory : mapping of str to float
-        See `ThroughputReport.ratio`, ``gain`` and ``memory_ratio``.
-    """
-
+    # See `ThroughputReport.ratio`, ``gain`` and ``memory_ratio``.
     ratios: Mapping[str, float]
     gains: Mapping[str, float]
     memory: Mapping[str, float]
 
     @classmethod
     def of(cls, reports: Sequence[ThroughputReport]) -> Summary:
-        """Return the summary of reports."""
         ratios = {one.name: ratio.value for one in reports if (ratio := one.ratio) is not None}
         gains = {one.name: gain.value for one in reports if (gain := one.gain) is not None}
         memory = {one.name: share for one in reports if (share := one.memory_ratio) is not None}
@@ -177,7 +147,6 @@ class Summary:
         return max(self.memory.items(), key=lambda pair: pair[1], default=None)
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         ratio, gain, memory = self.means
         return {
             "ratio": ratio,

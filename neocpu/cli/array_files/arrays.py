@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 import numpy as np
 
 from neocpu.foundation.bfloat16 import BITS, array_dtype
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
+from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import MissingFileError, UsageError, did_you_mean
 from neocpu.foundation.files import regular_status, replacing
-from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.foundation.host import usable_memory
+from neocpu.foundation.tensor_spec import TensorSpec, shapes_text
 from neocpu.runtime.arguments import check_names
 from neocpu.runtime.npy import MAGIC, open_archive, open_member, read_npy
+from neocpu.runtime.signatures import Signature, SignatureSet
+
+if TYPE_CHECKING:
+    from neocpu.frontend.shapes.input_shapes import Given
+    from neocpu.runtime.header import ArtifactHeader
 
 AnyArray = np.ndarray[Any, Any]
 
-ZIP: Final = b"PK"
-"""First bytes of a zip file, also of an empty one."""
+ZIP: Final = b"PK"  # first bytes of a zip file, also of an empty one
 
 # Errors of a zip file: no archive, cut short, damaged, encrypted, of an unknown method or version.
 _DAMAGED: Final = (
@@ -43,11 +50,8 @@ def read_archive(path: Path, specs: Sequence[TensorSpec]) -> dict[str, AnyArray]
 
     No more of an array is unpacked than its input takes.
 
-    Raises
-    ------
-    UsageError
-        The file cannot be read or is not an archive of arrays of the inputs' names, dtypes and
-        shapes.
+    Raises UsageError: the file cannot be read or is not an archive of arrays of the inputs' names,
+    dtypes and shapes.
     """
     with _reading(path), open(path, "rb") as file:
         if file.peek(len(MAGIC)).startswith(MAGIC):
@@ -64,11 +68,8 @@ def read_archive(path: Path, specs: Sequence[TensorSpec]) -> dict[str, AnyArray]
 def read_named(texts: Sequence[str], specs: Sequence[TensorSpec]) -> dict[str, AnyArray]:
     """Read the inputs of repeated ``--input [NAME=]FILE.npy`` options.
 
-    Raises
-    ------
-    UsageError
-        A name is missing, unknown or repeated, or a file cannot be read or is of another dtype or
-        shape.
+    Raises UsageError: a name is missing, unknown or repeated, or a file cannot be read or is of
+    another dtype or shape.
     """
     by_name = {spec.name: spec for spec in specs}
     arrays: dict[str, AnyArray] = {}
@@ -86,10 +87,7 @@ def read_named(texts: Sequence[str], specs: Sequence[TensorSpec]) -> dict[str, A
 def write_archive(path: Path, arrays: Mapping[str, AnyArray]) -> None:
     """Write arrays to an ``.npz`` file: either all of it appears at ``path`` or nothing does.
 
-    Raises
-    ------
-    UsageError, ArtifactError
-        The folder is missing or read-only, or the disk is full.
+    Raises UsageError or ArtifactError: the folder is missing or read-only, or the disk is full.
     """
     # Not np.savez: it takes the names as keyword arguments, and an output may be called "file".
     size = sum(array.nbytes for array in arrays.values())
@@ -165,3 +163,84 @@ def _reading(path: Path) -> Iterator[None]:
         raise UsageError(f"cannot read '{path}': {error.strerror or error}") from error
     except _DAMAGED as error:
         raise UsageError(f"cannot read '{path}': {error}") from error
+
+
+Inputs: TypeAlias = Sequence[TensorSpec]
+
+
+def chosen_inputs(header: ArtifactHeader, shapes: Mapping[str, Given]) -> list[Inputs]:
+    """Return the inputs of the signature that ``--shape`` selects; without it, of all signatures.
+
+    In a set of different batches, it may also name any other batch.
+
+    Raises UsageError: no signature has these shapes, or there is no memory for so large a batch.
+    """
+    if not shapes:
+        return [each.inputs for each in header.each]
+    try:
+        return [header.of(shapes).inputs]
+    except UsageError:
+        if (other := _other_batch(header, shapes)) is None:
+            raise
+        _check_memory(other)
+        return [other.inputs]
+
+
+def _other_batch(header: ArtifactHeader, shapes: Mapping[str, Given]) -> Signature | None:
+    """Return the signature of a batch that is composed of others; None if there is none."""
+    given = next(iter(shapes.values()))
+    if not isinstance(given, tuple):  # a value, which no input has
+        return None
+    signatures = SignatureSet([Signature(each.inputs, each.outputs) for each in header.each])
+    for each in signatures.all:
+        other = each.with_rows(given[0])
+        agrees = all(other.shapes.get(name) == shape for name, shape in shapes.items())
+        if agrees and signatures.batch_plans([*other.shapes.values()]):
+            return other
+    return None
+
+
+def _check_memory(signature: Signature) -> None:
+    """Refuse a batch that needs more memory than this process may use."""
+    specs = (*signature.inputs, *signature.outputs)
+    # Drawing and describing the arrays takes a copy in float64.
+    needed = sum(math.prod(spec.shape) * (DTYPES[spec.dtype].bytes + 8) for spec in specs)
+    if needed > (most := usable_memory()):
+        raise UsageError(
+            f"{shapes_text(signature.inputs)} needs {needed / 1e9:.1f} GB of memory, and this "
+            f"process may use {most / 1e9:.1f} GB: give a smaller batch"
+        )
+
+
+def read_inputs(
+    archive: Path | None, named: Sequence[str], choices: Sequence[Inputs]
+) -> dict[str, AnyArray]:
+    """Read the inputs of the first of ``choices`` that fits the files.
+
+    named: ``[NAME=]FILE.npy`` for inputs that are not in the archive.
+    Raises UsageError: the files fit none of the choices.
+    """
+    problems: dict[str, UsageError] = {}
+    for specs in choices:
+        try:
+            arrays = read_archive(archive, specs) if archive is not None else {}
+            for name, array in read_named(named, specs).items():
+                if name in arrays:
+                    raise UsageError(f"input '{name}' is given both by --inputs and by --input")
+                arrays[name] = array
+        except UsageError as error:
+            problems.setdefault(str(error), error)
+        else:
+            return arrays
+    if len(problems) > 1:
+        listed = "; ".join(map(shapes_text, choices))
+        hint = "; --shape names another batch" if _differ_in_batch(choices) else ""
+        raise UsageError(
+            f"the inputs have none of the shapes that it is compiled for: {listed}{hint}"
+        )
+    raise next(iter(problems.values()))
+
+
+def _differ_in_batch(choices: Sequence[Inputs]) -> bool:
+    signatures = SignatureSet([Signature(tuple(specs), ()) for specs in choices])
+    return any(signatures.batch_plans([*each.shapes.values()]) for each in signatures.all)

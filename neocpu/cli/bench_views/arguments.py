@@ -4,58 +4,36 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import click
 
 from neocpu.cli import options
-from neocpu.cli.bench_views.page import Known, Page, check_files
+from neocpu.cli.bench_views.view import Asked, Page
 from neocpu.cli.databases import own_and_named
-from neocpu.cli.parsing.model_arguments import ModelName
-from neocpu.cli.parsing.networks import with_suite
+from neocpu.cli.parsing.model_arguments import ModelName, with_suite
 from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
-from neocpu.frontend.shapes.input_shapes import InputShapes
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 
 ARGUMENTS: Final = "neocpu.bench.arguments"
 """Key under which a context keeps the arguments of the command line."""
+View: TypeAlias = Callable[..., int]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The models that a view measures, and the files of its results.
+def counts_of(noun: str) -> options.Parsed[tuple[int, ...]]:
+    """Return the type of ``4``, or of a list such as ``1,2,4``; ascending, without repetitions."""
 
-    Attributes
-    ----------
-    models : tuple of str
-        ``.onnx`` files and built-in names, or artifacts, as the view takes them.
-    """
-
-    models: tuple[str, ...]
-    known: Known
-    page: Page
-
-
-class Counts(click.ParamType[tuple[int, ...]]):
-    """``4``, or a list such as ``1,2,4``; ascending and without repetitions."""
-
-    def __init__(self, name: str) -> None:
-        """Take counts of the things that ``name`` names."""
-        self.name = name
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Return the counts."""
-        words = str(value).split(",")
+    def parse(text: str) -> tuple[int, ...]:
+        words = text.split(",")
         if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
-            message = f"'{value}' is not a number of {self.name}, or a list such as 1,2,4"
-            self.fail(message, param, ctx)
+            raise ValueError(f"'{text}' is not a number of {noun}, or a list such as 1,2,4")
         return tuple(sorted({int(word) for word in words}))
+
+    return options.Parsed(noun, parse)
 
 
 class RecordingCommand(click.Command):
@@ -68,24 +46,7 @@ class RecordingCommand(click.Command):
 
 
 suite = click.option(
-    "--suite",
-    metavar="NAME",
-    help="Measure all networks of a suite: paper, deployed or all.",
-)
-peers = click.option(
-    "--vs",
-    "peers",
-    type=options.Names(),
-    default=None,
-    metavar="A,B,…",
-    help="Engines to compare with: onnxruntime, openvino, ncnn (needs neocpu[bench]).",
-)
-source = click.option(
-    "--model",
-    "source",
-    type=ModelName(),
-    metavar="FILE.onnx",
-    help="The model that OUT.so was compiled from; the other engines run it.",
+    "--suite", metavar="NAME", help="Measure all networks of a suite: paper, deployed or all."
 )
 rounds = click.option(
     "--rounds",
@@ -93,12 +54,6 @@ rounds = click.option(
     default=12,
     metavar="N",
     help="Number of rounds; in each round all engines run in turn.",
-)
-duration = click.option(
-    "--duration",
-    type=options.Duration(),
-    default="60s",
-    help="How long to measure each OUT.so.",
 )
 markdown = click.option("--markdown", is_flag=True, help="Print the tables in Markdown.")
 output = click.option(
@@ -110,17 +65,42 @@ output = click.option(
 )
 
 
-def of_models(view: Callable[..., int]) -> Callable[..., int]:
+_FILES: Final = (markdown, output, options.page, options.common)
+
+
+def compared(view: View) -> View:
+    """Add the options that name other engines, and the model that they run."""
+    return _with(
+        view,
+        click.option(
+            "--vs",
+            "peers",
+            type=options.NAMES,
+            default=None,
+            metavar="A,B,…",
+            help="Engines to compare with: onnxruntime, openvino, ncnn (needs neocpu[bench]).",
+        ),
+        click.option(
+            "--model",
+            "source",
+            type=ModelName(),
+            metavar="FILE.onnx",
+            help="The model that OUT.so was compiled from; the other engines run it.",
+        ),
+    )
+
+
+def of_models(view: View) -> View:
     """Add the arguments of a view of models; the view gets an `Asked` in their place."""
     return _of(view, "[MODEL]…", artifacts=False)
 
 
-def of_models_or_artifacts(view: Callable[..., int]) -> Callable[..., int]:
+def of_models_or_artifacts(view: View) -> View:
     """Add the arguments of a view of models or artifacts; it gets an `Asked` in their place."""
     return _of(view, "[MODEL|OUT.so]…", artifacts=True)
 
 
-def _of(view: Callable[..., int], metavar: str, *, artifacts: bool) -> Callable[..., int]:
+def _of(view: View, metavar: str, *, artifacts: bool) -> View:
     @functools.wraps(view)
     def asked(
         terminal: Terminal,
@@ -129,126 +109,88 @@ def _of(view: Callable[..., int], metavar: str, *, artifacts: bool) -> Callable[
         shapes: Mapping[str, tuple[int, ...]],
         batch: int | None,
         databases: tuple[Path, ...],
-        markdown: bool,
-        output: Path | None,
-        html: Path | None,
-        threads: int | None = None,
         **own: Any,
     ) -> int:
         names = with_suite(models, suite)
-        _check_kinds(names, suite, artifacts=artifacts)
-        chart = own.pop("chart", None)
-        page = Page(
-            models=_models_text(suite, names),
-            line=_command_line(),
-            output=output,
-            chart=chart,
-            html=html,
-            markdown=markdown,
-        )
-        check_files(page, (*names, *own_and_named(databases), *_texts(own)))
-        known = Known(usable_threads(threads), databases, InputShapes.parse(shapes, batch))
-        return view(terminal, Asked(names, known, page), **own)
+        compiled = next(filter(_names_artifact, names), None)
+        if compiled is not None and not artifacts:
+            raise UsageError(f"{_view()} needs a MODEL: {compiled} is compiled already")
+        if compiled is not None and suite is not None:
+            raise UsageError(
+                f"--suite compiles its networks itself: measure {compiled} with a separate command"
+            )
+        given = InputShapes.parse(shapes, batch)
+        words = f"the {suite} suite" if suite else ", ".join(names)
+        return _run(view, terminal, names, words, databases, given, **own)
 
     argument = click.argument("models", type=ModelName(), metavar=metavar, nargs=-1)
-    return _with(
-        asked,
-        argument,
-        suite,
-        options.shape,
-        options.batch,
-        options.databases,
-        markdown,
-        output,
-        options.page,
-        options.common,
+    return _with(asked, argument, suite, options.shape, options.batch, options.databases, *_FILES)
+
+
+def of_artifacts(view: View) -> View:
+    """Add the arguments of a view of artifacts; the view gets an `Asked` in their place."""
+
+    @functools.wraps(view)
+    def asked(terminal: Terminal, models: tuple[str, ...], **own: Any) -> int:
+        for model in models:
+            if not _names_artifact(model):
+                raise UsageError(f"{_view()} needs an OUT.so: compile {model} first")
+        names = tuple(dict.fromkeys(models))
+        return _run(view, terminal, names, ", ".join(names), (), NO_SHAPES, **own)
+
+    argument = click.argument(
+        "models", type=options.FILE_NAME, metavar="OUT.so…", nargs=-1, required=True
     )
+    return _with(asked, argument, options.threads, *_FILES)
 
 
-def _check_kinds(names: Sequence[str], suite: str | None, *, artifacts: bool) -> None:
+def _run(
+    view: View,
+    terminal: Terminal,
+    names: tuple[str, ...],
+    words: str,
+    databases: tuple[Path, ...],
+    shapes: InputShapes,
+    *,
+    markdown: bool,
+    output: Path | None,
+    html: Path | None,
+    chart: Path | None = None,
+    threads: int | None = None,
+    **own: Any,
+) -> int:
+    """Check the files, and call a view with its own options."""
+    context = click.get_current_context()
+    line = shlex.join([*context.command_path.split(), *context.meta[ARGUMENTS]])
+    page = Page(models=words, line=line, output=output, chart=chart, html=html, markdown=markdown)
+    # Its own options that are text may name a file to read.
+    read = (each for each in own.values() if isinstance(each, str))
+    page.check((*names, *own_and_named(databases), *read))
+    asked = Asked(
+        models=names, threads=usable_threads(threads), databases=databases, shapes=shapes, page=page
+    )
+    return view(terminal, asked, **own)
+
+
+def _names_artifact(model: str) -> bool:
     from neocpu.bench.engines.measured_model import names_artifact
 
-    found = next(filter(names_artifact, names), None)
-    if found is not None and not artifacts:
-        raise UsageError(f"{_view()} needs a MODEL: {found} is compiled already")
-    if found is not None and suite is not None:
-        raise UsageError(
-            f"--suite compiles its networks itself: measure {found} with a separate command"
-        )
+    return names_artifact(model)
 
 
 def check_source(asked: Asked, source: str | None) -> None:
     """Check that ``--model`` is given with a single artifact.
 
-    Raises
-    ------
-    UsageError
-        It is given with models, or with several artifacts.
+    Raises UsageError: it is given with models, or with several artifacts.
     """
-    from neocpu.bench.engines.measured_model import names_artifact
-
-    if source is not None and (len(asked.models) != 1 or not names_artifact(asked.models[0])):
+    if source is not None and (len(asked.models) != 1 or not _names_artifact(asked.models[0])):
         raise UsageError("--model goes with one OUT.so: it names the model that was compiled")
-
-
-def of_artifacts(view: Callable[..., int]) -> Callable[..., int]:
-    """Add the arguments of a view of artifacts; the view gets an `Asked` in their place."""
-
-    @functools.wraps(view)
-    def asked(
-        terminal: Terminal,
-        models: tuple[str, ...],
-        markdown: bool,
-        output: Path | None,
-        html: Path | None,
-        threads: int | None,
-        **own: Any,
-    ) -> int:
-        from neocpu.bench.engines.measured_model import names_artifact
-
-        for model in models:
-            if not names_artifact(model):
-                raise UsageError(f"{_view()} needs an OUT.so: compile {model} first")
-        names = tuple(dict.fromkeys(models))
-        page = Page(
-            models=_models_text(None, names),
-            line=_command_line(),
-            output=output,
-            chart=None,
-            html=html,
-            markdown=markdown,
-        )
-        check_files(page, (*names, *_texts(own)))
-        known = Known(usable_threads(threads), (), InputShapes({}))
-        return view(terminal, Asked(names, known, page), **own)
-
-    argument = click.argument(
-        "models", type=options.FILE_NAME, metavar="OUT.so…", nargs=-1, required=True
-    )
-    return _with(asked, argument, options.threads, markdown, output, options.page, options.common)
-
-
-def _texts(own: Mapping[str, Any]) -> list[str]:
-    """Return the values of a view's own options that may name a file to read."""
-    return [each for each in own.values() if isinstance(each, str)]
-
-
-def _models_text(suite: str | None, names: Sequence[str]) -> str:
-    return f"the {suite} suite" if suite else ", ".join(names)
-
-
-def _command_line() -> str:
-    context = click.get_current_context()
-    return shlex.join([*context.command_path.split(), *context.meta[ARGUMENTS]])
 
 
 def usable_threads(count: int | None) -> int:
     """Return the number of threads to use: by default all CPUs of this process.
 
-    Raises
-    ------
-    UsageError
-        The process may use fewer CPUs.
+    Raises UsageError: the process may use fewer CPUs.
     """
     from neocpu.foundation.host import usable_cpus
 
@@ -260,7 +202,7 @@ def usable_threads(count: int | None) -> int:
     return count or usable
 
 
-def _with(command: Callable[..., int], *decorators: Callable[..., Any]) -> Callable[..., int]:
+def _with(command: View, *decorators: Callable[..., Any]) -> View:
     # The first decorator is the uppermost: options are listed in this order.
     for decorator in reversed(decorators):
         command = decorator(command)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from neocpu.cli import options
-from neocpu.cli.bench_views.arguments import Asked, RecordingCommand, of_models_or_artifacts
-from neocpu.cli.bench_views.view import report
+from neocpu.cli.bench_views.arguments import RecordingCommand, of_models_or_artifacts
+from neocpu.cli.bench_views.view import Asked, report
 from neocpu.foundation.console.terminal import Terminal
 
 EPILOG = """\b
@@ -34,12 +34,11 @@ def command(terminal: Terminal, asked: Asked, precision: str | None) -> int:
     from neocpu.bench.profile.network_profiles import ProfileRequest, measure_profiles
     from neocpu.bench.profile.presentation import present
 
-    known = asked.known
-    request = ProfileRequest(known.threads, known.databases, known.shapes, precision)
     return report(
         terminal,
         asked,
-        lambda on_progress: measure_profiles(asked.models, request, on_progress),
+        f"Profile of {asked.page.models}",
+        measure_profiles,
+        ProfileRequest(asked.threads, asked.databases, asked.shapes, precision),
         lambda found, run: present(found.reports),
-        title=f"Profile of {asked.page.models}",
     )

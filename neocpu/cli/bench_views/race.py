@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from neocpu.cli import options
 from neocpu.cli.bench_views.arguments import (
-    Asked,
-    Counts,
     RecordingCommand,
     check_source,
+    compared,
+    counts_of,
     of_models_or_artifacts,
-    peers,
     rounds,
-    source,
     usable_threads,
 )
-from neocpu.cli.bench_views.page import Collected, Page, available, note_missing_charts
-from neocpu.cli.bench_views.view import report
+from neocpu.cli.bench_views.view import (
+    Asked,
+    Collected,
+    Page,
+    available,
+    note_missing_charts,
+    report,
+)
 from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 
@@ -45,12 +48,11 @@ Examples:
 
 @click.command(cls=RecordingCommand, epilog=EPILOG)
 @of_models_or_artifacts
-@peers
-@source
+@compared
 @click.option(
     "--threads",
     "counts",
-    type=Counts("threads"),
+    type=counts_of("threads"),
     metavar="N[,N…]",
     help="Number of threads; by default the CPUs this process may use. A list also measures how "
     "the engines scale.",
@@ -126,38 +128,33 @@ def command(
     if max_error and (precision or several):
         raise UsageError("--max-error chooses precisions itself: drop --precision and the like")
     most = usable_threads(counts[-1] if counts else None)
-    known = asked.known
+    _check_chart(asked.page, compares=bool(peers) or several)
+    note_missing_charts(terminal, asked.page)
+    there, missing = available(terminal, peers or ())
     request = Request(
-        peers=peers or (),
+        peers=there,
         threads=counts or (most,),
         rounds=rounds,
-        databases=known.databases,
-        shapes=known.shapes,
+        databases=asked.databases,
+        shapes=asked.shapes,
         source=source,
         precision=precision,
         defaults=defaults,
         max_error=max_error,
         **extras,
     )
-    _check_chart(asked.page, request)
-    note_missing_charts(terminal, asked.page)
-    wanted = request.peers
-    request = replace(request, peers=available(terminal, wanted))
-    missing = tuple(peer for peer in wanted if peer not in request.peers)
     _warn_of_few(terminal, request)
     return report(
         terminal,
         asked,
-        lambda on_progress: measure_models(asked.models, request, on_progress),
+        f"Benchmark of {asked.page.models}",
+        measure_models,
+        request,
         lambda found, run: present(_suite(found), run, detailed=asked.page.markdown),
-        title=f"Benchmark of {asked.page.models}",
-        amend=lambda run: replace(
-            run,
-            peers=request.peers,
-            threads=request.threads,
-            rounds=request.rounds,
-            missing=missing,
-        ),
+        peers=request.peers,
+        missing=missing,
+        threads=request.threads,
+        rounds=request.rounds,
         summary=lambda found: {"not_installed": missing, "summary": _suite(found).summary()},
         wrong=_wrong,
     )
@@ -186,11 +183,11 @@ def _warn_of_few(terminal: Terminal, request: Request) -> None:
         )
 
 
-def _check_chart(page: Page, request: Request) -> None:
+def _check_chart(page: Page, *, compares: bool) -> None:
     """Check that a chart can be drawn, before minutes are spent on measuring."""
     from neocpu.bench.results import chart
 
     if page.chart is not None:
         chart.check_suffix(page.chart)
-        if not request.peers and len(request.threads) == 1:
+        if not compares:
             raise UsageError("--chart compares: name engines with --vs, or several --threads")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import click
 
-from neocpu.cli.bench_views.arguments import Asked, Counts, RecordingCommand, of_models
-from neocpu.cli.bench_views.page import note_missing_charts
-from neocpu.cli.bench_views.view import report
+from neocpu.cli.bench_views.arguments import RecordingCommand, counts_of, of_models
+from neocpu.cli.bench_views.view import Asked, note_missing_charts, report
 from neocpu.foundation.console.terminal import Terminal
 
 EPILOG = """\b
@@ -23,7 +20,7 @@ Examples:
 @click.option(
     "--threads",
     "counts",
-    type=Counts("threads"),
+    type=counts_of("threads"),
     metavar="N[,N…]",
     help="Numbers of threads; by default 1,2,4,… to 64, as far as the machine has cores.",
 )
@@ -44,14 +41,14 @@ def command(
     from neocpu.bench.scaling.model_scaling import ScalingRequest, predict_models
     from neocpu.bench.scaling.presentation import present
 
-    known = asked.known
-    request = ScalingRequest.of(machine, counts, known.databases, known.shapes)
+    request = ScalingRequest.of(machine, counts, asked.databases, asked.shapes)
     note_missing_charts(terminal, asked.page)
     return report(
         terminal,
         asked,
-        lambda on_progress: predict_models(asked.models, request, on_progress),
+        f"Scaling of {asked.page.models}",
+        predict_models,
+        request,
         lambda found, run: present(found.reports, run),
-        title=f"Scaling of {asked.page.models}",
-        amend=lambda run: replace(run, threads=request.counts),
+        threads=request.counts,
     )

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from neocpu.cli import options
-from neocpu.cli.bench_views.arguments import Asked, Counts, RecordingCommand, duration, of_artifacts
-from neocpu.cli.bench_views.page import Collected
-from neocpu.cli.bench_views.view import report
+from neocpu.cli.bench_views.arguments import RecordingCommand, counts_of, of_artifacts
+from neocpu.cli.bench_views.view import Asked, Collected, report
 from neocpu.foundation.console.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ Examples:
 @of_artifacts
 @click.option(
     "--clients",
-    type=Counts("clients"),
+    type=counts_of("clients"),
     default="1,8,32",
     metavar="N[,N…]",
     help="Number of clients at once.",
@@ -37,11 +36,13 @@ Examples:
 )
 @click.option(
     "--max-delay",
-    type=options.Duration(),
+    type=options.DURATION,
     default="2ms",
     help="With --max-batch: the longest time that a request waits for others.",
 )
-@duration
+@click.option(
+    "--duration", type=options.DURATION, default="60s", help="How long to measure each OUT.so."
+)
 def command(
     terminal: Terminal,
     asked: Asked,
@@ -57,13 +58,13 @@ def command(
     from neocpu.bench.served.presentation import present
     from neocpu.bench.served.served_model import ServedRequest, measure_served
 
-    request = ServedRequest(clients, duration, asked.known.threads, max_batch, max_delay)
     return report(
         terminal,
         asked,
-        lambda on_progress: measure_served(asked.models, request, on_progress),
+        f"{asked.page.models}, served",
+        measure_served,
+        ServedRequest(clients, duration, asked.threads, max_batch, max_delay),
         lambda found, run: present(found.reports),
-        title=f"{asked.page.models}, served",
         wrong=_wrong,
     )
 

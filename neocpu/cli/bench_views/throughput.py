@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from neocpu.cli import options
 from neocpu.cli.bench_views.arguments import (
-    Asked,
-    Counts,
     RecordingCommand,
     check_source,
+    compared,
+    counts_of,
     of_models_or_artifacts,
-    peers,
     rounds,
-    source,
 )
-from neocpu.cli.bench_views.page import Collected, available, note_missing_charts
-from neocpu.cli.bench_views.view import report
+from neocpu.cli.bench_views.view import Asked, Collected, available, note_missing_charts, report
 from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
@@ -36,12 +32,11 @@ Examples:
 
 @click.command(cls=RecordingCommand, epilog=EPILOG)
 @of_models_or_artifacts
-@peers
-@source
+@compared
 @options.threads
 @click.option(
     "--streams",
-    type=Counts("streams"),
+    type=counts_of("streams"),
     metavar="N[,N…]",
     help="Number of simultaneous calls, which share the threads; by default 1, 2, 4, … up to one "
     "for each thread.",
@@ -67,33 +62,33 @@ def command(
     from neocpu.bench.throughput.throughput_report import Summary
 
     check_source(asked, source)
-    known = asked.known
-    counts = streams or default_counts(known.threads)
-    if counts[-1] > known.threads:
+    counts = streams or default_counts(asked.threads)
+    if counts[-1] > asked.threads:
         raise UsageError(
             f"--streams {counts[-1]}: each stream needs a thread, and there are only "
-            f"{plural(known.threads, 'thread')}"
+            f"{plural(asked.threads, 'thread')}"
         )
     note_missing_charts(terminal, asked.page)
-    wanted = peers or ()
-    there = available(terminal, wanted)
-    missing = tuple(peer for peer in wanted if peer not in there)
+    there, missing = available(terminal, peers or ())
     request = ThroughputRequest(
         peers=there,
-        threads=known.threads,
+        threads=asked.threads,
         streams=counts,
         rounds=rounds,
-        databases=known.databases,
-        shapes=known.shapes,
+        databases=asked.databases,
+        shapes=asked.shapes,
         source=source,
     )
     return report(
         terminal,
         asked,
-        lambda on_progress: measure_throughputs(asked.models, request, on_progress),
+        f"Throughput of {asked.page.models}",
+        measure_throughputs,
+        request,
         lambda found, run: present(found.reports, run),
-        title=f"Throughput of {asked.page.models}",
-        amend=lambda run: replace(run, peers=there, rounds=rounds, missing=missing),
+        peers=there,
+        missing=missing,
+        rounds=rounds,
         summary=lambda found: {"summary": Summary.of(found.reports).to_json()},
         wrong=_wrong,
     )

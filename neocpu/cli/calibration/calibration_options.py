@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from neocpu.cli import options
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.option_words import FITS
+from neocpu.foundation.option_words import CORRECTIONS, FITS, METHODS
 
 if TYPE_CHECKING:
     from neocpu.quantiser.pictures import Preprocessing
@@ -41,21 +41,14 @@ class Calibration:
         }
 
 
-class Numbers(click.ParamType[tuple[float, ...]]):
-    """``0.485,0.456,0.406``."""
-
-    name = "numbers"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        """Return the numbers."""
-        try:
-            return tuple(float(part) for part in str(value).split(","))
-        except ValueError:
-            self.fail(f"'{value}' is not a list of numbers such as 0.485,0.456,0.406", param, ctx)
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError:
+        raise ValueError(f"'{text}' is not a list of numbers such as 0.485,0.456,0.406") from None
 
 
+_NUMBERS: Final = options.Parsed("numbers", _numbers)
 _DATA: Final = (
     options.count(
         "--samples",
@@ -72,14 +65,14 @@ _DATA: Final = (
     ),
     click.option(
         "--mean",
-        type=Numbers(),
+        type=_NUMBERS,
         default="0.485,0.456,0.406",
         metavar="M,M,M",
         help="The mean of each channel, subtracted from pixels between 0 and 1.",
     ),
     click.option(
         "--std",
-        type=Numbers(),
+        type=_NUMBERS,
         default="0.229,0.224,0.225",
         metavar="S,S,S",
         help="The standard deviation of each channel, which pixels are divided by after the mean "
@@ -119,9 +112,7 @@ def preprocessing(
 ) -> Preprocessing:
     """Return the preprocessing of pictures that the options ask for.
 
-    Raises
-    ------
-    UsageError
+    Raises UsageError.
     """
     from neocpu.quantiser.pictures import Preprocessing
 
@@ -154,10 +145,7 @@ def take(arguments: dict[str, Any]) -> Calibration | None:
 
     Without data, a limit on errors stays among the arguments.
 
-    Raises
-    ------
-    UsageError
-        An option is about calibration data, and there are none.
+    Raises UsageError: an option is about calibration data, and there are none.
     """
     source = arguments.pop("calibrate")
     samples, *given = (arguments.pop(n) for n in ("samples", "fit", "mean", "std", "bgr"))
@@ -172,3 +160,75 @@ def take(arguments: dict[str, Any]) -> Calibration | None:
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             raise UsageError(f"--{name} says how to read the data of --calibrate: name them")
     return None
+
+
+_OPTIONS: Final = (
+    click.option(
+        "--method",
+        type=options.OneOf(METHODS),
+        default="percentile",
+        help="How the range of a tensor is found: from all values (minmax); from averages of the "
+        "samples' ranges (moving-average); without outliers (percentile); by the least change of "
+        "the distribution, measured as Kullback-Leibler divergence (kl), the same in both "
+        "directions (symmetric-kl), Jensen-Shannon divergence (js) or mean squared error (mse); or "
+        "by whichever of these changes the outputs least, tensor by tensor (auto).",
+    ),
+    click.option(
+        "--percentile",
+        type=float,
+        default=99.99,
+        metavar="P",
+        help="The share of values, in percent, that --method percentile keeps within the range.",
+    ),
+    click.option(
+        "--symmetric",
+        is_flag=True,
+        help="Put zero in the middle of the range of tensors with both signs.",
+    ),
+    click.option(
+        "--per",
+        type=options.OneOf(("channel", "layer")),
+        default="channel",
+        help="Give each output channel of weights a scale of its own, or each layer one scale.",
+    ),
+    click.option(
+        "--int16-sums",
+        type=options.OneOf(("0", "2", "4", "8")),
+        default="4",
+        help="Keep weights so small that the sum of this many products fits 16 bits, which CPUs "
+        "without VNNI compute fast and which other engines would saturate; 0 uses all 8 bits of a "
+        "weight. 8 costs some accuracy.",
+    ),
+    click.option(
+        "--correct-bias",
+        "correction",
+        type=options.OneOf(CORRECTIONS),
+        default="weights",
+        help="How errors of rounded weights are corrected: not at all (none); in the bias, at the "
+        "mean of the layer's inputs (weights); by restoring each channel's mean and variance "
+        "(mean-variance); or in the bias, also by the mean error that remains in the layer's "
+        "outputs (activations).",
+    ),
+    click.option(
+        "--equalise",
+        is_flag=True,
+        help="Rescale the channels of neighbouring layers so that their ranges are alike.",
+    ),
+    click.option(
+        "--exclude",
+        multiple=True,
+        metavar="NODE",
+        help="A node, or an operator type, that stays in float32. Repeatable.",
+    ),
+    click.option(
+        "--wide",
+        multiple=True,
+        metavar="TENSOR",
+        help="A tensor to quantise to 16 bits. Repeatable.",
+    ),
+)
+
+
+def rounding(command: Command) -> Command:
+    """Add the options, named as in `QuantiseOptions` except for ``per`` and ``int16_sums``."""
+    return options.all_of(_OPTIONS, command)

@@ -12,9 +12,8 @@ from importlib import metadata
 from types import MappingProxyType
 from typing import Final
 
-from neocpu.cli.checks.doctor_findings import Check, Finding, last_line
+from neocpu.cli.checks.runtime_health import Check, Finding, last_line, runtime_library, threads
 from neocpu.cli.checks.runtime_health import python_version as least_python
-from neocpu.cli.checks.runtime_health import runtime_library, threads
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.foundation.pinned_packages import pinned
 from neocpu.foundation.python_child import module_command

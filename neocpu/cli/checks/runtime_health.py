@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 import neocpu
-from neocpu.cli.checks.doctor_findings import Check, Finding
+from neocpu.foundation.errors import NeoCPUError, dependency_error
 
-MINIMUM_PYTHON: Final = (3, 10)
-"""Oldest version that runs models; the compiler needs a newer one."""
+MINIMUM_PYTHON: Final = (3, 10)  # oldest version that runs models; the compiler needs a newer one
 
 # Instruction sets that are named if the CPU has them, those of the widest vectors first.
 _NOTABLE: Final = (
@@ -92,3 +92,38 @@ def guarded() -> Iterator[Finding]:
 
 
 SELF_TESTS: Final[tuple[Check, ...]] = (guarded,)
+
+
+Status: TypeAlias = Literal["ok", "warning", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's report."""
+
+    name: str  # name of the thing that was checked
+    status: Status  # ``ok``, ``warning`` (neocpu works), or ``failed`` (it does not)
+    detail: str  # result of the check
+    fix: str = ""  # advice on a warning or a failure
+
+
+Check: TypeAlias = Callable[[], Iterator[Finding]]
+
+
+def examine(checks: Sequence[Check]) -> Iterator[Finding]:
+    """Run all checks in order; one that raises yields a failed finding."""
+    for check in checks:
+        name = check.__name__.replace("_", " ")
+        try:
+            yield from check()
+        except NeoCPUError as error:
+            yield Finding(name, "failed", str(error))
+        except Exception as error:
+            what = dependency_error(error) or f"{type(error).__name__}: {last_line(str(error))}"
+            yield Finding(name, "failed", str(what))
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a text that is not blank."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"

@@ -46,15 +46,7 @@ class Group(click.Group):
 
 
 class LazyGroup(Group):
-    """A group of a package's modules, each with a click command named ``command``.
-
-    Parameters
-    ----------
-    package : str
-        Package of the modules, which have the names of the commands.
-    lines : mapping of str to str
-        The line of each command in the group's help, so that printing it imports none.
-    """
+    """A group of a package's modules, each with a click command named ``command``."""
 
     def __init__(self, *args: Any, package: str, lines: Mapping[str, str], **settings: Any) -> None:
         """Make a group of the modules of ``package``."""
@@ -69,10 +61,7 @@ class LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command, or return None if there is none of that name.
 
-        Raises
-        ------
-        UsageError
-            This installation does not have it.
+        Raises UsageError: this installation does not have it.
         """
         if cmd_name not in self.lines:
             return None

@@ -1,4 +1,4 @@
-"""Arguments about models: their names with completion by the shell, and operators of their own.
+"""Arguments about models: names and suites, with completion by the shell, and own operators.
 
 They are not in `neocpu.cli.options`, because commands of neocpu-runtime import that too.
 """
@@ -6,6 +6,7 @@ They are not in `neocpu.cli.options`, because commands of neocpu-runtime import 
 from __future__ import annotations
 
 import glob
+from collections.abc import Sequence
 
 import click
 from click.shell_completion import CompletionItem
@@ -49,3 +50,23 @@ operators = click.option(
     metavar="MODULE:NAME",
     help="Operators of your own (docs/models.md) that are not installed. Repeatable.",
 )
+
+
+def with_suite(models: Sequence[str], suite: str | None) -> tuple[str, ...]:
+    """Return the networks of ``suite`` and ``models``, each once.
+
+    Wrong names are reported here, before any work is done.
+
+    Raises UsageError: there is no network or suite of a name.
+    Raises click.UsageError: None is named.
+    """
+    from neocpu.frontend import models as builtin
+
+    named = (*(builtin.suite(suite) if suite is not None else ()), *models)
+    if not named:
+        context = click.get_current_context(silent=True)
+        raise click.UsageError("missing argument: name a MODEL or a --suite", context)
+    for model in models:
+        if builtin.is_name(model):
+            builtin.find(model)
+    return tuple(dict.fromkeys(named))

@@ -60,9 +60,7 @@ def processing(command: Command) -> Command:
 def take(arguments: dict[str, Any]) -> Processing:
     """Take the options out of a command's ``arguments``; those that calibration shares stay.
 
-    Raises
-    ------
-    UsageError
+    Raises UsageError.
     """
     from neocpu.frontend.processing.processing import Processing
 

@@ -16,8 +16,8 @@ from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
 from neocpu.frontend.onnx_graph.node_writer import NodeWriter
-from neocpu.frontend.onnx_graph.weightless_model import convert_version, inline_functions
 from neocpu.frontend.onnx_graph.weight_store import array_of
+from neocpu.frontend.onnx_graph.weightless_model import convert_version, inline_functions
 from neocpu.frontend.rewrites import is_standard, uses
 from neocpu.frontend.shapes.extents import known_shapes, refuse_axes
 from neocpu.frontend.source import first_line

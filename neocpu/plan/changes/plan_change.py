@@ -11,9 +11,9 @@ from typing import Final
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.units import plural
-from neocpu.plan.changes.matching import Pair, bare, pair_up, planned
-from neocpu.plan.changes.steps import Step
+from neocpu.plan.changes.steps import Pair, Step, bare, pair_up, planned
 from neocpu.plan.kernels import TRANSFORM
+from neocpu.plan.members import members
 from neocpu.runtime.header import ArtifactHeader
 
 REASONS: Final[Mapping[str, str]] = {
@@ -38,16 +38,9 @@ RELATED: Final = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of two artifacts.
+    """One of two artifacts."""
 
-    Attributes
-    ----------
-    label : str
-        Name of its file.
-    steps : tuple of Step
-    """
-
-    label: str
+    label: str  # name of its file
     header: ArtifactHeader
     steps: tuple[Step, ...]
 
@@ -63,43 +56,32 @@ class Side:
         return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        plan = self.header.plan
+        plan, header = self.header.plan, self.header
         moves = [step for step in self.steps if step.kind == TRANSFORM]
         measured = [step.measured_us for step in self.steps if step.measured_us is not None]
         return {
             "artifact": self.label,
-            "model": self.header.name,
-            "target": self.header.target,
-            "threads": self.header.threads,
+            "model": header.name,
+            **members(header, "target threads arena_bytes"),
             "opt": plan.opt,
             "predicted_us": sum(step.predicted_us for step in self.steps),
             "measured_us": sum(measured) if measured else None,
             "operators": planned(self.steps),
             "convolutions_in": self.convolutions_in,
-            "calls": len(self.header.calls),
+            "calls": len(header.calls),
             "transforms": sum(step.times for step in moves),
             "transforms_us": sum(step.us for step in moves),
             "weight_bytes": plan.weights.packed_bytes,
-            "arena_bytes": self.header.arena_bytes,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of a step.
-
-    Attributes
-    ----------
-    reason : str
-        One of `REASONS`.
-    words : tuple of str
-        Description of each difference, in a few words.
-    """
+    """The change of a step."""
 
     pair: Pair
-    reason: str
-    words: tuple[str, ...]
+    reason: str  # one of `REASONS`
+    words: tuple[str, ...]  # description of each difference, in a few words
 
     @property
     def step(self) -> Step:
@@ -124,34 +106,22 @@ class Change:
         return (self.before_us or 0.0) - (self.after_us or 0.0)
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        before, after = self.pair.before, self.pair.after
         return {
             "name": self.step.name,
             "matched_by": self.pair.by or None,
-            "reason": self.reason,
             "changes": list(self.words),
-            "before_us": self.before_us,
-            "after_us": self.after_us,
-            "bought_us": self.bought_us,
-            "before": None if before is None else before.to_json(),
-            "after": None if after is None else after.to_json(),
+            **members(self, "reason before_us after_us bought_us"),
+            **members(self.pair, "before after"),
         }
 
 
 @dataclass(frozen=True)
 class PlanChange:
-    """Two artifacts of one model, and all steps of both.
-
-    Attributes
-    ----------
-    changes : tuple of Change
-        Every step of both, unchanged ones included.
-    """
+    """Two artifacts of one model, and all steps of both."""
 
     before: Side
     after: Side
-    changes: tuple[Change, ...]
+    changes: tuple[Change, ...]  # every step of both, unchanged ones included
 
     @cached_property
     def bought_us(self) -> float:
@@ -184,10 +154,7 @@ class PlanChange:
 def compare_plans(before: Side, after: Side) -> PlanChange:
     """Compare two artifacts of one model.
 
-    Raises
-    ------
-    UsageError
-        They have too little in common to be of one model.
+    Raises UsageError: they have too little in common to be of one model.
     """
     pairs = pair_up(before.steps, after.steps)
     counts = [planned(side.steps) for side in (before, after)]

@@ -1,14 +1,15 @@
-"""The steps of an artifact's run, described so that another artifact's can be matched with them."""
+"""The steps of an artifact's run, and their counterparts in another artifact of the same model."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from neocpu.foundation.json_codec import JsonObject, value_to_json
-from neocpu.plan.kernels import RUNTIME, TRANSFORM, LayoutTransform
+from neocpu.plan.kernels import OTHER, RUNTIME, TRANSFORM, LayoutTransform
 from neocpu.plan.operators import PlannedScheme
 from neocpu.plan.pages.program_graph import Node, program_graph
 from neocpu.plan.plan import Plan
@@ -20,45 +21,20 @@ Value: TypeAlias = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A call of a kernel, all transforms between two layouts of one shape, or the runtime.
+    """A call of a kernel, all transforms between two layouts of one shape, or the runtime."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the plan's operator, or else of the kernel; the layouts of transforms.
-    kind : str
-        Kind of the operator, or ``transform``, ``other`` or ``runtime``.
-    workload : str
-        Computation, in the plan's words; the shape of transforms.
-    scheme : PlannedScheme or None
-        Scheme of a convolution or dense layer.
-    layouts : tuple of str
-        Layouts that it reads and writes.
-    precision : str
-        Numbers that it computes with; empty if the plan does not have it.
-    predicted_us : float
-        Predicted microseconds of all its calls in a run.
-    measured_us : float or None
-        Measured microseconds of all its calls; None if it was not measured.
-    source : str
-        Source of the prediction.
-    times : int
-        Number of calls in a run.
-    values : tuple of Value
-        Tensors of the model that it completes.
-    """
-
-    name: str
-    kind: str
-    workload: str = ""
-    scheme: PlannedScheme | None = None
-    layouts: tuple[str, ...] = ()
-    precision: str = ""
-    predicted_us: float
+    name: str  # name of the plan's operator, or else of the kernel; the layouts of transforms
+    kind: str  # kind of the operator, or ``transform``, ``other`` or ``runtime``
+    workload: str = ""  # computation, in the plan's words; the shape of transforms
+    scheme: PlannedScheme | None = None  # scheme of a convolution or dense layer
+    layouts: tuple[str, ...] = ()  # layouts that it reads and writes
+    precision: str = ""  # numbers that it computes with; empty if the plan does not have it
+    predicted_us: float  # predicted microseconds of all its calls in a run
+    # Measured microseconds of all its calls; None if it was not measured.
     measured_us: float | None = None
-    source: str = ""
-    times: int = 1
-    values: tuple[Value, ...] = field(default=())
+    source: str = ""  # source of the prediction
+    times: int = 1  # number of calls in a run
+    values: tuple[Value, ...] = field(default=())  # tensors of the model that it completes
 
     @property
     def us(self) -> float:
@@ -66,7 +42,6 @@ class Step:
         return self.predicted_us if self.measured_us is None else self.measured_us
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -87,15 +62,9 @@ def steps_of(header: ArtifactHeader, profile: Mapping[str, Any] | None = None) -
 
     Transforms follow the calls, and the runtime comes last.
 
-    Parameters
-    ----------
-    profile : mapping or None
-        The JSON form of `neocpu.plan.profiling.operator_times.ProfileReport`.
-
-    Raises
-    ------
-    ArithmeticError, LookupError, ValueError
-        Its plan does not fit the program: anybody may have written it.
+    profile: the JSON form of `neocpu.plan.profiling.operator_times.ProfileReport`.
+    Raises ArithmeticError, LookupError, ValueError: its plan does not fit the program: anybody may
+    have written it.
     """
     plan = header.plan
     shapes = {value.name: value.shape[1:] for value in plan.values}
@@ -169,3 +138,87 @@ def _runtime(plan: Plan, us: float | None) -> Iterator[Step]:
     for kernel in plan.kernels:
         if kernel.kind == RUNTIME:
             yield Step(name=kernel.name, kind=RUNTIME, predicted_us=kernel.cost_us, measured_us=us)
+
+
+UNPLANNED: Final = (TRANSFORM, OTHER, RUNTIME)  # kinds of steps that do not identify a model
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A step of one artifact and its counterpart in the other; None where there is none."""
+
+    before: Step | None
+    after: Step | None
+    # The thing that they have in common: ``tensor``, ``workload``, ``operator`` (the workload
+    # without fused operators) or ``name``; empty if there is no counterpart.
+    by: str = ""
+
+
+def pair_up(before: Sequence[Step], after: Sequence[Step]) -> tuple[Pair, ...]:
+    """Return all steps of both, in the order of ``after``; removed steps keep their old places.
+
+    Steps that make the same tensor of the model are paired first, then steps that compute the
+    same, in order.
+    """
+    rules: tuple[tuple[str, Callable[[Step], Iterable[Hashable]]], ...] = (
+        ("tensor", lambda step: step.values[::-1]),
+        ("workload", lambda step: [(step.kind, step.workload)] if step.workload else []),
+        ("operator", lambda step: [(step.kind, bare(step.workload))] if step.workload else []),
+        ("name", lambda step: [(step.kind, step.name)]),
+    )
+    partner: dict[int, tuple[int, str]] = {}
+    taken: set[int] = set()
+    for by, keys in rules:
+        waiting: dict[Hashable, list[int]] = defaultdict(list)
+        for place, step in enumerate(after):
+            if place not in taken:
+                for key in keys(step):
+                    waiting[key].append(place)
+        for place, step in enumerate(before):
+            if place in partner:
+                continue
+            free = (i for key in keys(step) for i in waiting[key] if i not in taken)
+            found = next((i for i in free if _may_pair(step, after[i])), None)
+            if found is not None:
+                partner[place] = found, by
+                taken.add(found)
+    return _in_order(before, after, partner)
+
+
+def bare(workload: str) -> str:
+    """Return a workload without fused operators and without element types.
+
+    >>> bare("relu+ 1x64x56x56 -> 64, 3x3 /2 +bias_add +relu")
+    '1x64x56x56 -> 64, 3x3 /2'
+    """
+    size, *more = workload.split(", ")
+    # Convolutions have their window next. Element types follow.
+    kept = ", ".join([size, *(text for text in more[:1] if text[:1].isdigit())])
+    return " ".join(word for word in kept.split() if not re.match(r"\+|\S*\+$", word))
+
+
+def planned(steps: Iterable[Step]) -> int:
+    """Return the number of steps that a plan has operators for."""
+    return sum(step.kind not in UNPLANNED for step in steps)
+
+
+def _may_pair(one: Step, other: Step) -> bool:
+    """Whether both compute or neither does: a transform may make the same tensor as an operator."""
+    return (one.kind in (TRANSFORM, RUNTIME)) == (other.kind in (TRANSFORM, RUNTIME))
+
+
+def _in_order(
+    before: Sequence[Step], after: Sequence[Step], partner: dict[int, tuple[int, str]]
+) -> tuple[Pair, ...]:
+    placed: list[tuple[float, Pair]] = []
+    last = -1.0
+    for place, step in enumerate(before):
+        if place in partner:
+            at, by = partner[place]
+            placed.append((at, Pair(step, after[at], by)))
+            last = at
+        else:
+            placed.append((last + 0.5, Pair(step, None)))
+    taken = {at for at, _ in partner.values()}
+    placed += [(at, Pair(None, step)) for at, step in enumerate(after) if at not in taken]
+    return tuple(pair for _, pair in sorted(placed, key=lambda each: each[0]))

@@ -26,23 +26,10 @@ def framed(
 ) -> str:
     """Return a page as HTML, which loads nothing.
 
-    Parameters
-    ----------
-    template : Path
-        HTML with ``{{name}}`` where a part belongs.
-    data : mapping
-        JSON that the scripts draw.
-    scripts : iterable of Path
-        Scripts, each after those that it uses.
-    libraries : iterable of str
-        Libraries whose licences the page has.
-    parts : str
-        Texts for the other names of the template.
-
-    Raises
-    ------
-    ValueError
-        A number is infinite or NaN, which no browser reads.
+    template: HTML with ``{{name}}`` where a part belongs.
+    data: JSON that the scripts draw.
+    parts: texts for the other names of the template.
+    Raises ValueError: a number is infinite or NaN, which no browser reads.
     """
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     every = {

@@ -25,9 +25,7 @@ INSTALL: Final = (
     "page again to see here the loop in which a kernel spends its time."
 )
 MAX_LINES: Final = 60
-_TIMEOUT: Final = 60.0
-"""Seconds that a disassembler may take."""
-
+_TIMEOUT: Final = 60.0  # seconds that a disassembler may take
 _FUNCTION: Final = re.compile(r"[0-9a-f]+ <(.+)>:$")
 _INSTRUCTION: Final = re.compile(r"\s*([0-9a-f]+):\s+(\S.*)$")
 _TARGET: Final = re.compile(r"\b(?:0x)?([0-9a-f]+) <[^>]*>")
@@ -42,24 +40,14 @@ _BODY: Final = "_compute_"
 
 @dataclass(frozen=True, slots=True)
 class HotLoop:
-    """A kernel's hot loop.
+    """A kernel's hot loop."""
 
-    Attributes
-    ----------
-    instructions : int
-        Number of instructions of one pass.
-    multiply_adds : int
-        Number of instructions among them that multiply, and mostly add; most are of vectors.
-    lines : tuple of str
-        The first `MAX_LINES` instructions. A jump within the loop names its line, from 1.
-    multiplying : tuple of int
-        Positions of the lines that multiply, from 0.
-    """
-
-    instructions: int
+    instructions: int  # number of instructions of one pass
+    # Number of instructions among them that multiply, and mostly add; most are of vectors.
     multiply_adds: int
+    # The first `MAX_LINES` instructions. A jump within the loop names its line, from 1.
     lines: tuple[str, ...]
-    multiplying: tuple[int, ...]
+    multiplying: tuple[int, ...]  # positions of the lines that multiply, from 0
 
 
 def hot_loops(path: Path, variant: Variant) -> dict[str, HotLoop]:
@@ -67,17 +55,7 @@ def hot_loops(path: Path, variant: Variant) -> dict[str, HotLoop]:
 
     The result is empty if no tool of `TOOLS` can read the code.
 
-    Parameters
-    ----------
-    path : Path
-        The artifact.
-    variant : Variant
-        The part of it to disassemble.
-
-    Raises
-    ------
-    ArtifactError
-        The temporary folder is full.
+    Raises ArtifactError: the temporary folder is full.
     """
     with TemporaryFolder("code") as folder:
         code = Path(folder, "code.so")
@@ -124,10 +102,7 @@ def _loops(lines: Iterable[str]) -> Iterator[tuple[str, HotLoop]]:
 def hot_loop(code: Sequence[tuple[int, str]]) -> HotLoop | None:
     """Return the hot loop of a function; None if it has no loop.
 
-    Parameters
-    ----------
-    code : sequence of (int, str)
-        The address and the text of each instruction, in order.
+    code: the address and the text of each instruction, in order.
     """
     places = {address: place for place, (address, _) in enumerate(code)}
     targets = {

@@ -12,62 +12,58 @@ from neocpu.plan.pages.frame import ASSETS, SHARED, asset, framed
 from neocpu.plan.pages.hot_loops import INSTALL, HotLoop
 from neocpu.plan.pages.program_graph import ProgramGraph, program_graph
 from neocpu.plan.pages.run_trace import RunTrace
-from neocpu.plan.pages.scheme_words import WORDS
 from neocpu.plan.plan import Plan
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.scheme_table import SCHEMES
 
+WORDS: Final[Mapping[str, str]] = {
+    "ic_bn": "Channels of the input that lie side by side in memory; 1 is plain NCHW.",
+    "oc_bn": "Output channels that lie side by side in memory, computed as vectors.",
+    "reg_n": "Output columns (of Winograd: tiles) whose sums stay in registers at once.",
+    "reg_oh": "Output rows whose sums stay in registers at once.",
+    "reg_oc": "Output channels whose sums stay in registers at once.",
+    "unroll_ker": "Whether the loops over the kernel's window are written out.",
+    "out_bn": "Channels side by side in the output, where the stores transform its layout.",
+    "sum_chunks": "Blocks of input channels that are summed before they join the output's sum: it "
+    "rounds less.",
+    "tile": "Output pixels along the side of a Winograd tile: larger ones multiply less, and round "
+    "more.",
+    "strip": "Register tiles, along the image, that make one task of a thread.",
+    "oc_split": "Whether threads share the output channels of a strip.",
+    "on_the_fly": "Whether weights are stored untransformed, and transformed in every run.",
+    "edge_tiles": "Whether smaller tiles compute the rest at the image's edges.",
+    "ic_block": "Input channels of one pass, whose weights stay in the first-level cache.",
+    "ic_half": "Input channels of each of two halves: seven products of halves replace eight.",
+    "dot": "Input channels whose weights lie side by side, as the instruction takes them.",
+    "int16_groups": "Groups of 8-bit products that are added up in 16 bits before they join a sum.",
+}
+"""Meanings of parameters by their names, without those of operators that packages add."""
+
+
 SCRIPTS: Final = (
-    "report",
-    "picked",
-    "alternatives",
-    "hot_loop",
-    "details",
-    "graph",
-    "time",
-    "memory",
-    "pages",
-    "search",
-    "roofline",
-    "trace",
-    "main",
+    *("report", "picked", "alternatives", "hot_loop", "details", "graph", "time", "memory"),
+    *("pages", "search", "roofline", "trace", "main"),
 )
 """Scripts of this page alone, each after those that it uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageData:
-    """The contents of an artifact's page.
+    """The contents of an artifact's page."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the model.
-    facts : sequence of pair of str
-        Names and values that ``neocpu explain`` prints above its table.
-    plan : Plan
-        The plan of the artifact.
-    graph : ProgramGraph
-    arena_bytes : int
-    arena : tuple of Block
-    profile : mapping or None
-        The JSON form of a `neocpu.plan.profiling` report, with an entry for each node that is a
-        call, in order, and one for the time between the calls. None if nothing was measured.
-    loops : mapping of str to HotLoop
-        Hot loops by kernel; empty if no tool disassembles them.
-    trace : RunTrace or None
-        A run in time; None if there is no timeline.
-    """
-
-    name: str
+    name: str  # name of the model
+    # Names and values that ``neocpu explain`` prints above its table.
     facts: Sequence[tuple[str, str]]
-    plan: Plan
+    plan: Plan  # the plan of the artifact
     graph: ProgramGraph
     arena_bytes: int
     arena: tuple[Block, ...]
+    # The JSON form of a `neocpu.plan.profiling` report, with an entry for each node that is a call,
+    # in order, and one for the time between the calls. None if nothing was measured.
     profile: Mapping[str, Any] | None = None
+    # Hot loops by kernel; empty if no tool disassembles them.
     loops: Mapping[str, HotLoop] = field(default_factory=dict)
-    trace: RunTrace | None = None
+    trace: RunTrace | None = None  # a run in time; None if there is no timeline
 
     def to_json(self) -> JsonObject:
         """Return the JSON form, which the page carries."""
@@ -76,10 +72,7 @@ class PageData:
             "facts": [list(fact) for fact in self.facts],
             "plan": self.plan.to_json(),
             **self.graph.to_json(),
-            "arena": {
-                "bytes": self.arena_bytes,
-                "blocks": value_to_json(self.arena),
-            },
+            "arena": {"bytes": self.arena_bytes, "blocks": value_to_json(self.arena)},
             "profile": self.profile,
             "loops": value_to_json(self.loops),
             "trace": value_to_json(self.trace),
@@ -98,10 +91,8 @@ def page_data(
 ) -> PageData:
     """Return the contents of the page of an artifact, or of one signature of a set.
 
-    Raises
-    ------
-    ArithmeticError, LookupError, ValueError
-        Its plan cannot be shown: anybody may have written it.
+    Raises ArithmeticError, LookupError, ValueError: its plan cannot be shown: anybody may have
+    written it.
     """
     return PageData(
         name=header.name,
@@ -119,10 +110,7 @@ def page_data(
 def page_text(data: PageData) -> str:
     """Return the page as HTML, which loads nothing.
 
-    Raises
-    ------
-    ValueError
-        A number is infinite or NaN, which no browser reads.
+    Raises ValueError: a number is infinite or NaN, which no browser reads.
     """
     vendor = ASSETS / "vendor"
     return framed(

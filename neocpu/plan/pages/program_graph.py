@@ -9,7 +9,7 @@ from typing import Final
 
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.plan.kernels import OTHER, TRANSFORM
-from neocpu.plan.pages.arena_contents import Contents, owner, place_of, uses_of
+from neocpu.plan.pages.arena_picture import Contents, owner, place_of, uses_of
 from neocpu.runtime.described_calls import describe_calls, operators_in_turn
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.header_parts import times_of_calls
@@ -21,54 +21,31 @@ JOIN: Final = "join"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A call of a kernel, an input, an output or a join.
+    """A call of a kernel, an input, an output or a join."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the plan's operator, of the kernel or of the tensor.
-    kind : str
-        Kind of the operator, or `TRANSFORM`, `OTHER`, `INPUT`, `OUTPUT` or `JOIN`.
-    kernel : str or None
-    op, transform : int or None
-        Position in the plan's list; None if it is not there.
-    times : int
-        Number of times that a run makes the call.
-    weights, others : int
-        Bytes of the weights it reads, and of the other tensors it reads or writes.
-    predicted_us : float or None
-        Predicted microseconds of all times; None if the plan has no prediction.
-    makes : tuple of str
-        Tensors of the model that it completes.
-    """
-
-    name: str
-    kind: str
+    name: str  # name of the plan's operator, of the kernel or of the tensor
+    kind: str  # kind of the operator, or `TRANSFORM`, `OTHER`, `INPUT`, `OUTPUT` or `JOIN`
     kernel: str | None = None
+    # Position in the plan's list; None if it is not there.
     op: int | None = None
     transform: int | None = None
-    times: int = 1
+    times: int = 1  # number of times that a run makes the call
+    # Bytes of the weights it reads, and of the other tensors it reads or writes.
     weights: int = 0
     others: int = 0
+    # Predicted microseconds of all times; None if the plan has no prediction.
     predicted_us: float | None = None
-    makes: tuple[str, ...] = ()
+    makes: tuple[str, ...] = ()  # tensors of the model that it completes
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A tensor that one node writes and another reads.
+    """A tensor that one node writes and another reads."""
 
-    Attributes
-    ----------
-    source, destination : int
-        Positions of the nodes. Neither is a transform between two others.
-    through : tuple of int
-        The transforms on the way.
-    """
-
+    # Positions of the nodes. Neither is a transform between two others.
     source: int
     destination: int
-    through: tuple[int, ...] = ()
+    through: tuple[int, ...] = ()  # the transforms on the way
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +56,6 @@ class ProgramGraph:
     edges: tuple[Edge, ...]
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "nodes": [asdict(node) for node in self.nodes],
             "edges": [[edge.source, edge.destination, list(edge.through)] for edge in self.edges],
@@ -87,13 +63,7 @@ class ProgramGraph:
 
 
 class Links:
-    """The links from writers to readers, with a node for each group of tensors that is read as one.
-
-    Parameters
-    ----------
-    nodes : int
-        Number of nodes without the joins.
-    """
+    """Links from writers to readers, with a node for each group of tensors that is read as one."""
 
     def __init__(self, nodes: int) -> None:
         self.joins: list[Node] = []
@@ -124,10 +94,8 @@ class Links:
 def program_graph(header: ArtifactHeader) -> ProgramGraph:
     """Return the graph of an artifact's program, or of one signature of a set.
 
-    Raises
-    ------
-    ArithmeticError, LookupError, ValueError
-        Its plan does not fit the program: anybody may have written it.
+    Raises ArithmeticError, LookupError, ValueError: its plan does not fit the program: anybody may
+    have written it.
     """
     calls = tuple(_calls(header))
     inputs = tuple(Node(name=spec.name, kind=INPUT) for spec in header.inputs)

@@ -22,34 +22,22 @@ _CLOSE: Final = 500
 
 Span: TypeAlias = tuple[int, int, int]
 """Position of the call; begin and end, in nanoseconds since the run began."""
-Pause: TypeAlias = tuple[int, int]
-"""Begin and end."""
+Pause: TypeAlias = tuple[int, int]  # begin and end
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadTime:
-    """The tasks and waits of a thread during a run.
+    """The tasks and waits of a thread during a run."""
 
-    Attributes
-    ----------
-    thread : int
-        Number of the thread; 0 made the run.
-    tasks : tuple of Span
-        Parts of parallel loops.
-    waits : tuple of Pause
-        Times at which thread 0 waits for others to end a loop. Others wait whenever they are idle.
-    busy, waiting : int
-        Nanoseconds. Thread 0 also spends time between kernels.
-    """
-
-    thread: int
-    tasks: tuple[Span, ...]
+    thread: int  # number of the thread; 0 made the run
+    tasks: tuple[Span, ...]  # parts of parallel loops
+    # Times at which thread 0 waits for others to end a loop. Others wait whenever they are idle.
     waits: tuple[Pause, ...]
+    # Nanoseconds. Thread 0 also spends time between kernels.
     busy: int
     waiting: int
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "thread": self.thread,
             "busy_ns": self.busy,
@@ -61,26 +49,15 @@ class ThreadTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTrace:
-    """The run of median length of a timeline.
+    """The run of median length of a timeline."""
 
-    Attributes
-    ----------
-    runs : int
-        Number of runs in the timeline.
-    length, shortest, longest : int
-        Nanoseconds of this run, of the shortest and of the longest one.
-    kernels : tuple of Span
-        Calls, on the thread that made the run.
-    threads : tuple of ThreadTime
-        All threads; the one that made the run is first.
-    """
-
-    runs: int
+    runs: int  # number of runs in the timeline
+    # Nanoseconds of this run, of the shortest and of the longest one.
     length: int
     shortest: int
     longest: int
-    kernels: tuple[Span, ...]
-    threads: tuple[ThreadTime, ...]
+    kernels: tuple[Span, ...]  # calls, on the thread that made the run
+    threads: tuple[ThreadTime, ...]  # all threads; the one that made the run is first
 
     def to_json(self) -> JsonObject:
         """Return the JSON form; spans are flat lists of their three numbers."""
@@ -95,14 +72,12 @@ class RunTrace:
 
 
 _Event: TypeAlias = tuple[Mapping[str, Any], tuple[int, int]]
-_Kernel: TypeAlias = tuple[int, int, int]
-"""Begin, end, and the call's position."""
+_Kernel: TypeAlias = tuple[int, int, int]  # begin, end, and the call's position
 _Task: TypeAlias = tuple[int, int, int, int]
 """Begin and end of a part of a loop, its thread, and the loop's number."""
 _Loop: TypeAlias = tuple[int, int]
 """Position of the call that the loop is a part of, and the loop's number."""
-_Part: TypeAlias = tuple[_Loop, int, int]
-"""Begin and end of a part of a loop."""
+_Part: TypeAlias = tuple[_Loop, int, int]  # begin and end of a part of a loop
 _Some = TypeVar("_Some", _Kernel, _Task)
 
 
@@ -111,19 +86,9 @@ def read_trace(
 ) -> RunTrace:
     """Read the timeline of an artifact.
 
-    Parameters
-    ----------
-    artifact : Path
-        The artifact, for messages.
-    header : ArtifactHeader
-        Header of the signature whose run is requested.
-    every : ArtifactHeader
-        Header of the whole file: a timeline counts the calls of all signatures.
-
-    Raises
-    ------
-    UsageError
-        The file cannot be read, is no timeline, has no run, or is of another artifact.
+    every: header of the whole file: a timeline counts the calls of all signatures.
+    Raises UsageError: the file cannot be read, is no timeline, has no run, or is of another
+    artifact.
     """
     remedy = f"record one with: neocpu run {artifact} --repeat 20 --trace {path.name}"
     before = takewhile(lambda each: each.inputs != header.inputs, every.each)

@@ -21,6 +21,7 @@ from neocpu.foundation.json_codec import JsonObject, value_to_json
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
 from neocpu.plan.kernels import OTHER, RUNTIME, TRANSFORM
+from neocpu.plan.members import members
 from neocpu.plan.operators import DENSE, PlannedOperator
 from neocpu.plan.plan import Plan
 from neocpu.runtime.described_calls import operators_in_turn
@@ -46,69 +47,32 @@ Bound = Literal["multiply-adds", "weights", "feature maps", "call"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """One call of a kernel, however often a run makes it; or all the time between the calls.
+    """One call of a kernel, however often a run makes it; or all the time between the calls."""
 
-    Attributes
-    ----------
-    name : str
-        The name of the plan's operator, or of the kernel where the plan has none; ``runtime`` for
-        the time between the calls.
-    kernel : str
-        The function that is called; equal operators share one.
-    kind : str
-        The class it belongs to: ``convolution, winograd``, ``pool``, ``runtime``…
-    work : str
-        The computation, in words.
-    seconds : float
-        Median over the rounds.
-    fastest : float
-        Seconds of the fastest round.
-    flops : int
-        The operations of multiply-adds, by the direct algorithm.
-    weights, others : int
-        Bytes of the weights it reads, and of all else it reads and writes.
-    sequence : DotSequence or None
-        The instructions that multiply and add, for convolutions in 8-bit integers.
-    times : int
-        The number of times a run makes it: more than one in a loop. Seconds and operations are
-        those of all times. Bytes are those of one time, because the next may find them in a cache.
-    predicted : float
-        Seconds that the compiler predicted; 0 if the plan has no prediction.
-    lacks : str
-        The shortcomings that the compiler found, in words.
-    """
-
+    # The name of the plan's operator, or of the kernel where the plan has none; ``runtime`` for the
+    # time between the calls.
     name: str
-    kernel: str
-    kind: str
-    work: str
-    seconds: float
-    fastest: float
-    flops: int
+    kernel: str  # the function that is called; equal operators share one
+    kind: str  # the class it belongs to: ``convolution, winograd``, ``pool``, ``runtime``…
+    work: str  # the computation, in words
+    seconds: float  # median over the rounds
+    fastest: float  # seconds of the fastest round
+    flops: int  # the operations of multiply-adds, by the direct algorithm
+    # Bytes of the weights it reads, and of all else it reads and writes.
     weights: int
     others: int
+    # The instructions that multiply and add, for convolutions in 8-bit integers.
     sequence: DotSequence | None = None
+    # The number of times a run makes it: more than one in a loop. Seconds and operations are those
+    # of all times. Bytes are those of one time, because the next may find them in a cache.
     times: int = 1
-    predicted: float = 0.0
-    lacks: str = ""
+    predicted: float = 0.0  # seconds that the compiler predicted; 0 if the plan has no prediction
+    lacks: str = ""  # the shortcomings that the compiler found, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The sum of several operators: those of one kernel, or those of one class.
-
-    Attributes
-    ----------
-    label : str
-    bound : str
-        The limit that is nearest, in time.
-    least : float
-        Seconds that they take at least under that limit.
-    predicted : float
-        Seconds that the compiler predicted; 0 if the plan has no prediction.
-    lacks : str
-        The shortcomings that the compiler found in the first operator, in words.
-    """
+    """The sum of several operators: those of one kernel, or those of one class."""
 
     label: str
     kind: str
@@ -117,10 +81,10 @@ class Row:
     seconds: float
     flops: int
     bytes: int
-    bound: Bound
-    least: float
-    predicted: float
-    lacks: str = ""
+    bound: Bound  # the limit that is nearest, in time
+    least: float  # seconds that they take at least under that limit
+    predicted: float  # seconds that the compiler predicted; 0 if the plan has no prediction
+    lacks: str = ""  # the shortcomings that the compiler found in the first operator, in words
 
     @property
     def share_of_bound(self) -> float:
@@ -130,26 +94,15 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileReport:
-    """The parts of a network's time.
-
-    Attributes
-    ----------
-    threads : int
-    seconds, instrumented : float
-        The time of a run without timers, and of one whose operators are timed.
-    operators : tuple of Operator
-        The operators in the order of their calls.
-    limits : Limits
-        The limits of the machine.
-    pages : mapping
-        The value of `neocpu.plan.profiling.held_pages.resident_pages`.
-    """
+    """The parts of a network's time."""
 
     threads: int
+    # The time of a run without timers, and of one whose operators are timed.
     seconds: float
     instrumented: float
-    operators: tuple[Operator, ...]
-    limits: Limits
+    operators: tuple[Operator, ...]  # the operators in the order of their calls
+    limits: Limits  # the limits of the machine
+    # The value of `neocpu.plan.profiling.call_times.resident_pages`.
     pages: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -241,11 +194,8 @@ class ProfileReport:
         """Return the JSON form; times in seconds, ``share`` of the operators' sum."""
 
         def row(one: Row) -> JsonObject:
-            return {
-                **asdict(one),
-                "share": self.share(one),
-                "share_of_bound": one.share_of_bound,
-            }
+            shares = {"share": self.share(one), "share_of_bound": one.share_of_bound}
+            return {**asdict(one), **shares}
 
         def operator(one: Operator) -> JsonObject:
             bound, least = self.least(one)
@@ -253,15 +203,11 @@ class ProfileReport:
             return {**asdict(one), "sequence": sequence, "bound": bound, "least": least}
 
         return {
-            "threads": self.threads,
-            "seconds": self.seconds,
-            "instrumented": self.instrumented,
-            "limits": self.limits.to_json(),
+            **members(self, "threads seconds instrumented limits pages"),
             "classes": [row(one) for one in self.classes],
             "operators": [operator(one) for one in self.operators],
             "conspicuous": [one.label for one in self.conspicuous],
             "far_below": [one.label for one in self.far_below],
-            "pages": dict(self.pages),
         }
 
 
@@ -275,28 +221,16 @@ def measure_profile(
 ) -> ProfileReport:
     """Time every operator of an artifact in a process of its own.
 
-    Parameters
-    ----------
-    plan : Plan
-        The artifact's plan, or that of one of its signatures.
-    limits : Limits
-        Limits of this machine. Their number of threads is used for the run.
-    number : int
-        The number of the plan's shapes in a set of shapes.
-
-    Raises
-    ------
-    ArtifactError
-        The artifact does not run.
+    limits: limits of this machine. Their number of threads is used for the run.
+    Raises ArtifactError: the artifact does not run.
     """
     on_progress(Progress("profile", detail=plural(limits.threads, "thread")))
     measured = measure_in_process(
         "neocpu.plan.profiling.call_times",
         (artifact, limits.threads, rounds, number),
         ArtifactError,
-        doing=f"profiling {artifact.name}",
-        cannot=f"cannot profile {artifact.name}",
-        timeout=TIMEOUT,
+        f"profile {artifact.name}",
+        TIMEOUT,
     )
     operators = operators_of(plan, measured["calls"])
     predicted, lacks = (
@@ -346,12 +280,7 @@ def operators_of(
 ) -> tuple[Operator, ...]:
     """Return an operator for each call, named after the plan's operator that it computes.
 
-    Parameters
-    ----------
-    plan : Plan
-        The artifact's plan.
-    calls : iterable of (str, float, float, int, int)
-        Kernel, median and least seconds, bytes of weights and other bytes, in calling order.
+    calls: kernel, median and least seconds, bytes of weights and other bytes, in calling order.
     """
     calls = tuple(calls)
     transforms = {one.kernel: one for one in plan.transforms}

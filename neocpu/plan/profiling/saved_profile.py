@@ -26,36 +26,18 @@ _LEFT_OUT: Final = ("sequence",)
 
 @dataclass(frozen=True, slots=True)
 class SavedProfile:
-    """A profile of an artifact, and the place and time of its measurement.
-
-    Attributes
-    ----------
-    profile : ProfileReport
-    cpu : str
-        The name of the CPU.
-    date : str
-        ISO 8601, UTC.
-    """
+    """A profile of an artifact, and the place and time of its measurement."""
 
     profile: ProfileReport
-    cpu: str
-    date: str
+    cpu: str  # the name of the CPU
+    date: str  # ISO 8601, UTC
 
 
 def read_profile(path: Path, artifact: str, header: ArtifactHeader) -> SavedProfile:
     """Read a file of profiles, and return the one that belongs to an artifact.
 
-    Parameters
-    ----------
-    artifact : str
-        The arguments with which ``neocpu bench profile`` measures it, for messages.
-    header : ArtifactHeader
-        The header of the requested variant and shapes.
-
-    Raises
-    ------
-    UsageError
-        The file cannot be read, is no profile, or is one of another artifact.
+    artifact: the arguments with which ``neocpu bench profile`` measures it, for messages.
+    Raises UsageError: the file cannot be read, is no profile, or is one of another artifact.
     """
     remedy = f"write one with: neocpu bench profile {artifact} --json > {path.name}"
     with given_json(path, "--measured", "profile", MAX_BYTES, remedy) as document:
@@ -129,9 +111,7 @@ def _pages(data: Mapping[str, Any]) -> Mapping[str, Mapping[str, int]]:
 def _number(value: Any) -> float:
     """Return a number that is finite and not negative.
 
-    Raises
-    ------
-    TypeError, ValueError
+    Raises TypeError or ValueError.
     """
     number = float(value)
     if not math.isfinite(number) or number < 0:

@@ -11,17 +11,12 @@ from neocpu.building.kernel_report import KnownCalls
 from neocpu.lowering.apply_plan import RewrittenModule, Transform
 from neocpu.plan.kernels import TRANSFORM
 from neocpu.plan.operators import CONVOLUTION, DENSE
-from neocpu.plan.outcome import WeightSizes
-from neocpu.plan.reports.calibration_report import CalibrationReport
+from neocpu.plan.outcome import Calibration, WeightSizes
 from neocpu.planning.alternatives import alternatives_of
 from neocpu.planning.choice import is_estimated
 from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
-from neocpu.planning.operators.operator_report import (
-    OperatorReport,
-    report_of_layer,
-    report_of_op,
-)
+from neocpu.planning.operators.operator_report import OperatorReport, report_of_layer, report_of_op
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.precision import Precision
@@ -29,71 +24,53 @@ from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
 from neocpu.search.solver.plan import Plan as SearchResult
 
 
+@dataclass(frozen=True, slots=True)
+class IntegerLayer:
+    """A layer that computes in integers, or with weights that are stored as such."""
+
+    name: str  # name of its node in the model
+    result: str  # the tensor that it makes
+    saved_seconds: float  # seconds that it saves against float32, as far as costs are known
+    # Noise that it adds to the outputs, as a share of their power; 0 if it is not known.
+    noise: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationReport:
+    """The decisions that calibration data led to, as a plan stores them."""
+
+    stored: Calibration  # the decisions
+    # Name of the node of each layer in integers, by the tensor that the layer makes.
+    names: Mapping[str, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
-    """The decisions about a model, before its kernels are built.
+    """The decisions about a model, before its kernels are built."""
 
-    Attributes
-    ----------
-    target : str
-        CPU that the model is compiled for.
-    threads : int
-        Threads of a call.
-    streams : int or None
-        Calls at once; None where one call's time counts.
-    opt : str
-        Level of optimisation.
-    precision : Precision
-        Numbers that operators were allowed to compute in.
-    accuracy : Accuracy
-        Promise that the schemes were chosen for.
-    admission : Admission
-        Schemes that were allowed.
-    search : SearchResult
-        Account of the solver.
-    levels : mapping of str to float
-        Seconds that the plans of lower levels of optimisation would take, as far as searched.
-    bfloat16_saves : float
-        Estimated seconds that bfloat16 would save; 0 if it is allowed, or if it was not estimated.
-    ops : tuple of OperatorReport
-        Operators that the plan has choices for, and products of matrices.
-    transforms : tuple of Transform
-        Layout transforms between them.
-    weights : WeightSizes
-        Bytes of the weights.
-    calibration : CalibrationReport or None
-        Decisions that calibration data led to; None if the model is compiled without such data.
-    processing : tuple of str
-        Notes on the processing before and after the model.
-    processing_options : mapping or None
-        JSON form of the `Processing` that asks for it.
-    identities : tuple of str
-        Identities of the model, and of the models that it was made of.
-    rules : mapping of str to int
-        Number of times that each rule for graphs was applied.
-    disabled_rules : frozenset of str
-        Rules for graphs that the user disabled.
-    """
-
-    target: str
-    threads: int
-    streams: int | None
-    opt: str
-    precision: Precision
-    accuracy: Accuracy
-    admission: Admission
-    search: SearchResult
+    target: str  # CPU that the model is compiled for
+    threads: int  # threads of a call
+    streams: int | None  # calls at once; None where one call's time counts
+    opt: str  # level of optimisation
+    precision: Precision  # numbers that operators were allowed to compute in
+    accuracy: Accuracy  # promise that the schemes were chosen for
+    admission: Admission  # schemes that were allowed
+    search: SearchResult  # account of the solver
+    # Seconds that the plans of lower levels of optimisation would take, as far as searched.
     levels: Mapping[str, float]
+    # Estimated seconds that bfloat16 would save; 0 if it is allowed, or if it was not estimated.
     bfloat16_saves: float
+    # Operators that the plan has choices for, and products of matrices.
     ops: tuple[OperatorReport, ...]
-    transforms: tuple[Transform, ...]
-    weights: WeightSizes
+    transforms: tuple[Transform, ...]  # layout transforms between them
+    weights: WeightSizes  # bytes of the weights
+    # Decisions that calibration data led to; None if the model is compiled without such data.
     calibration: CalibrationReport | None
-    processing: tuple[str, ...]
-    processing_options: Mapping[str, Any] | None
-    identities: tuple[str, ...]
-    rules: Mapping[str, int]
-    disabled_rules: frozenset[str]
+    processing: tuple[str, ...]  # notes on the processing before and after the model
+    processing_options: Mapping[str, Any] | None  # JSON form of the `Processing` that asks for it
+    identities: tuple[str, ...]  # identities of the model, and of the models that it was made of
+    rules: Mapping[str, int]  # number of times that each rule for graphs was applied
+    disabled_rules: frozenset[str]  # rules for graphs that the user disabled
 
     @property
     def estimated_seconds(self) -> float:
@@ -126,17 +103,7 @@ def _known(kind: str, times: list[NetworkTime]) -> KnownCalls:
 def operator_reports(
     plan: LayoutPlan, rewritten: RewrittenModule, costs: NetworkCosts
 ) -> tuple[OperatorReport, ...]:
-    """Return the decisions of a plan about each operator.
-
-    Parameters
-    ----------
-    plan : LayoutPlan
-        Choices of the network's operators.
-    rewritten : RewrittenModule
-        The network under that plan.
-    costs : NetworkCosts
-        Costs of kernels in a run.
-    """
+    """Return the decisions of a plan about each operator."""
     rows = zip(plan.network.ops, plan.choices, alternatives_of(plan), strict=True)
     kernels, renamed = rewritten.kernels, rewritten.renamed
     layers: tuple[DenseOp | ProductOp, ...] = (*plan.network.dense, *plan.network.products)

@@ -52,18 +52,8 @@ def stored_plan(
 ) -> Plan:
     """Return the plan of a model whose outputs are not verified yet.
 
-    Parameters
-    ----------
-    decided : Decisions
-        The decisions about the model.
-    kernels : sequence of KernelReport
-        All kernels that a run calls, and an entry for the time between them.
-    values : tuple of ModelValue
-        The model's tensors that are in the arena at some point of a run.
-    activation_bytes : int
-        Bytes of the arena.
-    seconds : mapping of str to float
-        Time of each phase of the compilation, in order.
+    kernels: all kernels that a run calls, and an entry for the time between them.
+    seconds: time of each phase of the compilation, in order.
     """
     total = math.fsum(kernel.seconds for kernel in kernels)
     return Plan(
@@ -103,18 +93,8 @@ def with_verdict(
 ) -> Plan:
     """Return a plan with the result of comparing its outputs.
 
-    Parameters
-    ----------
-    plan : Plan
-        The plan as it was before.
-    seconds : mapping of str to float
-        Time of each phase of the compilation, that comparison included.
-    verdict : Verdict or None
-        Result of the comparison; None if there was none.
-    unchecked : str or None
-        Reason why the outputs were not compared.
-    missed : sequence of pair of Admission and Verdict
-        Plans that did not keep the promise, in the order in which they were tried.
+    seconds: time of each phase of the compilation, that comparison included.
+    missed: plans that did not keep the promise, in the order in which they were tried.
     """
     return replace(
         plan,
@@ -182,16 +162,8 @@ def planned_operator(
 ) -> PlannedOperator:
     """Return an operator in the form that a plan has.
 
-    Parameters
-    ----------
-    op : OperatorReport
-        Decisions about the operator.
-    seconds : float or None
-        Time of its kernel in a run; None if it has no kernel of its own.
-    total : float
-        Seconds of the run.
-    layer : str or None
-        Name of the model's node, if calibration data put it into integers.
+    seconds: time of its kernel in a run; None if it has no kernel of its own.
+    layer: name of the model's node, if calibration data put it into integers.
     """
     proof = op.proof
     return PlannedOperator(

@@ -5,83 +5,69 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from neocpu.plan.result_pages.parts import (
-    Bars,
-    Cell,
-    Chart,
-    Column,
-    Facts,
-    Line,
-    Part,
-    Section,
-    Table,
-    Tile,
-    Tiles,
-)
-from neocpu.plan.result_pages.result_page import result_page
+from neocpu.plan.result_pages import parts
 
 Row: TypeAlias = Mapping[str, Any]
 
 COLUMNS = (
-    Column("number", "count"),
-    Column("operator", "name"),
-    Column("makes"),
-    Column("computes", "text", True),
-    Column("in", "text", True),
-    Column("error", "error"),
-    Column("own error", "error"),
-    Column("may err", "error"),
-    Column("of what it may", "times"),
-    Column("verdict"),
+    parts.Column("number", "count"),
+    parts.Column("operator", "name"),
+    parts.Column("makes"),
+    parts.Column("computes", "text", True),
+    parts.Column("in", "text", True),
+    parts.Column("error", "error"),
+    parts.Column("own error", "error"),
+    parts.Column("may err", "error"),
+    parts.Column("of what it may", "times"),
+    parts.Column("verdict"),
 )
 
 
 def divergence_page(report: Row) -> str:
     """Return the page of a comparison, as HTML.
 
-    Parameters
-    ----------
-    report : mapping
-        The JSON document of ``neocpu compare --json``.
+    report: the JSON document of ``neocpu compare --json``.
     """
     title = f"{report['artifact']} compared with {report['other']}"
-    return result_page(title, divergence_sections(report))
+    return parts.result_page(title, divergence_sections(report))
 
 
-def divergence_sections(report: Row) -> tuple[Section, ...]:
+def divergence_sections(report: Row) -> tuple[parts.Section, ...]:
     """Return the sections of the page: growth of errors, every operator, places of errors."""
     tensors, first = report["tensors"], report["first"]
     rows = tuple(_row(number, tensor) for number, tensor in enumerate(tensors))
     where = [] if first is None or first["where"] is None else list(_where(first))
     return (
-        Section(
+        parts.Section(
             "Growth",
             "How errors grow, operator by operator",
-            (Tiles(_tiles(report)), _growth(tensors), _facts(report)),
+            (parts.Tiles(_tiles(report)), _growth(tensors), _facts(report)),
             "The line is the error of each tensor in a normal run. The dots are the error of its "
             "operator alone, on exact inputs. The dashed line is the bound of that error.",
         ),
-        Section(
-            "Operators", "Every operator", (Table(columns=COLUMNS, rows=rows, sort=0, down=False),)
+        parts.Section(
+            "Operators",
+            "Every operator",
+            (parts.Table(columns=COLUMNS, rows=rows, sort=0, down=False),),
         ),
-        Section("Where", "Where the errors are", (_histogram(report), *where)),
+        parts.Section("Where", "Where the errors are", (_histogram(report), *where)),
     )
 
 
-def _tiles(report: Row) -> tuple[Tile, ...]:
+def _tiles(report: Row) -> tuple[parts.Tile, ...]:
     tensors, first = report["tensors"], report["first"]
     worst = max((one["error"] for one in tensors if one["error"] is not None), default=None)
     infinite = any(one["error"] is None for one in tensors)
     name = "none" if first is None else first["operator"]
     return (
-        Tile(name, "text", "is the first operator that errs more than it may"),
-        Tile(report["broken"], "count", "operators err more than they may"),
-        Tile(len(tensors), "count", f"tensors compared, of {report['model_tensors']}"),
-        Tile("infinite" if infinite else worst, "error", "is the largest error of a tensor"),
+        parts.Tile(name, "text", "is the first operator that errs more than it may"),
+        parts.Tile(report["broken"], "count", "operators err more than they may"),
+        parts.Tile(len(tensors), "count", f"tensors compared, of {report['model_tensors']}"),
+        parts.Tile("infinite" if infinite else worst, "error", "is the largest error of a tensor"),
     )
 
 
-def _facts(report: Row) -> Facts:
+def _facts(report: Row) -> parts.Facts:
     pairs = [
         ("artifact", report["artifact"]),
         ("compared with", report["other"]),
@@ -91,20 +77,20 @@ def _facts(report: Row) -> Facts:
     if (first := report["first"]) is not None:
         made = f" ({', '.join(first['nodes'])})" if first["nodes"] else ""
         pairs.append(("first wrong", f"{first['operator']} makes {first['name']}{made}"))
-    return Facts(tuple(pairs))
+    return parts.Facts(tuple(pairs))
 
 
-def _growth(tensors: Sequence[Row]) -> Chart:
-    return Chart(
+def _growth(tensors: Sequence[Row]) -> parts.Chart:
+    return parts.Chart(
         title="Errors, norm-wise",
         across="tensors as they are made",
         up="error",
         unit="error",
         along=tuple(map(float, range(len(tensors)))),
         lines=(
-            Line("error", tuple(one["error"] for one in tensors)),
-            Line("own error", tuple(one["own_error"] for one in tensors), "dots"),
-            Line("may err", tuple(one["bound"] for one in tensors), "limit"),
+            parts.Line("error", tuple(one["error"] for one in tensors)),
+            parts.Line("own error", tuple(one["own_error"] for one in tensors), "dots"),
+            parts.Line("may err", tuple(one["bound"] for one in tensors), "limit"),
         ),
         names=tuple(
             f"{number}, {one['operator']}: {one['name']}" for number, one in enumerate(tensors)
@@ -113,7 +99,7 @@ def _growth(tensors: Sequence[Row]) -> Chart:
     )
 
 
-def _row(number: int, tensor: Row) -> tuple[Cell, ...]:
+def _row(number: int, tensor: Row) -> tuple[parts.Cell, ...]:
     own, bound = tensor["own_error"], tensor["bound"]
     return (
         number,
@@ -127,33 +113,33 @@ def _row(number: int, tensor: Row) -> tuple[Cell, ...]:
     )
 
 
-def _error(value: float | None) -> Cell:
+def _error(value: float | None) -> parts.Cell:
     return "infinite" if value is None else value
 
 
-def _histogram(report: Row) -> Bars:
+def _histogram(report: Row) -> parts.Bars:
     counts = report["histogram"]
     names = [f"up to {each['up_to']:g}" for each in counts]
     if names:
         names[-1] = f"more than {counts[-2]['up_to']:g}" if len(counts) > 1 else names[-1]
     bars = zip(names, (float(each["operators"]) for each in counts), strict=True)
-    return Bars("Own errors as parts of what they may be, operators", "count", tuple(bars))
+    return parts.Bars("Own errors as parts of what they may be, operators", "count", tuple(bars))
 
 
-def _where(first: Row) -> Iterator[Part]:
+def _where(first: Row) -> Iterator[parts.Part]:
     """Yield charts of the places of the error in the first wrong tensor."""
     shape = "x".join(map(str, first["shape"]))
-    for number, parts in enumerate(first["where"]["axes"]):
-        if len(parts) > 1:
-            spans = ((_span(part), part["share"]) for part in parts)
+    for number, axis in enumerate(first["where"]["axes"]):
+        if len(axis) > 1:
+            spans = ((_span(part), part["share"]) for part in axis)
             title = f"{first['name']} ({shape}): share of the error along axis {number}"
-            yield Bars(title, "share", tuple(spans))
+            yield parts.Bars(title, "share", tuple(spans))
     counted = (
         (f"by up to {each['up_to']:.0e} of its root mean square", float(each["count"]))
         for each in first["where"]["elements"]
         if each["count"]
     )
-    yield Bars("Elements that err", "count", tuple(counted))
+    yield parts.Bars("Elements that err", "count", tuple(counted))
 
 
 def _span(part: Row) -> str:

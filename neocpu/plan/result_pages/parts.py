@@ -1,14 +1,16 @@
-"""The parts of pages of results. Figures are numbers, with a unit to write them in."""
+"""Pages of results, and their parts. Figures are numbers, with a unit to write them in."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.units import json_number
+from neocpu.plan.pages import frame
 
 Unit: TypeAlias = Literal[
     "text", "name", "figure", "us", "gain", "bytes", "share", "count", "number", "times", "error"
@@ -45,41 +47,23 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table.
-
-    Attributes
-    ----------
-    optional : bool
-        Whether narrow screens leave it out.
-    """
+    """A column of a table."""
 
     name: str
     unit: Unit = "text"
-    optional: bool = False
+    optional: bool = False  # whether narrow screens leave it out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows that can be sorted and searched.
-
-    Attributes
-    ----------
-    columns : tuple of Column
-    rows : tuple of tuple
-        A cell for each column; None is empty.
-    title : str
-    sort : int or None
-        The column that rows are sorted by at first; None leaves them as they come.
-    down : bool
-        Whether the largest comes first at first.
-    notes : tuple of str
-    """
+    """Rows that can be sorted and searched."""
 
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[Cell, ...], ...]  # a cell for each column; None is empty
     title: str = ""
+    # The column that rows are sorted by at first; None leaves them as they come.
     sort: int | None = None
-    down: bool = True
+    down: bool = True  # whether the largest comes first at first
     notes: tuple[str, ...] = ()
 
 
@@ -94,54 +78,33 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series of a chart.
-
-    Attributes
-    ----------
-    values : tuple of float or None
-        A value at each place along the chart.
-    look : str
-        ``line``, ``step`` (a value is kept until the next one), ``dots``, or ``limit`` (a thin line
-        that values should not pass).
-    low, high : tuple of float or None
-        Ends of the spread of each value; empty for a series without spreads.
-    """
+    """A series of a chart."""
 
     label: str
-    values: tuple[float | None, ...]
+    values: tuple[float | None, ...]  # a value at each place along the chart
+    # ``line``, ``step`` (a value is kept until the next one), ``dots``, or ``limit`` (a thin line
+    # that values should not pass).
     look: Literal["line", "step", "dots", "limit"] = "line"
+    # Ends of the spread of each value; empty for a series without spreads.
     low: tuple[float | None, ...] = ()
     high: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Series over one axis.
-
-    Attributes
-    ----------
-    along : tuple of float
-        Places on the horizontal axis, ascending.
-    names : tuple of str
-        Names of the places; empty where their numbers suffice.
-    unit : str
-        Unit of the values.
-    log_x, log_y : bool
-        Whether an axis is logarithmic; values that are not positive are left out then.
-    most : float or None
-        End of the vertical axis; None shows all values.
-    """
+    """Series over one axis."""
 
     title: str
     across: str
     up: str
-    unit: Unit
-    along: tuple[float, ...]
+    unit: Unit  # unit of the values
+    along: tuple[float, ...]  # places on the horizontal axis, ascending
     lines: tuple[Line, ...]
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # names of the places; empty where their numbers suffice
+    # Whether an axis is logarithmic; values that are not positive are left out then.
     log_x: bool = False
     log_y: bool = False
-    most: float | None = None
+    most: float | None = None  # end of the vertical axis; None shows all values
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,23 +129,14 @@ KINDS: Final[Mapping[type[Part], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Parts below a heading.
+    """Parts below a heading."""
 
-    Attributes
-    ----------
-    word : str
-        Text of its link at the top of the page.
-    hint : str
-        Explanation of a sentence or two, or an account of its making in paragraphs.
-    """
-
-    word: str
+    word: str  # text of its link at the top of the page
     title: str
     parts: tuple[Part, ...]
-    hint: str = ""
+    hint: str = ""  # explanation of a sentence or two, or an account of its making in paragraphs
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "word": self.word,
             "title": self.title,
@@ -206,13 +160,7 @@ def algorithm(template: str) -> str:
 
 
 def chosen(charts: Sequence[Chart], what: str) -> tuple[Part, ...]:
-    """Return charts to choose among by their titles; a single chart needs no choice.
-
-    Parameters
-    ----------
-    what : str
-        Heading of the column of titles.
-    """
+    """Return charts to choose among by their titles; a single chart needs no choice."""
     if len(charts) < 2:
         return tuple(charts)
     names = tuple((chart.title,) for chart in charts)
@@ -233,4 +181,27 @@ def table_of(
     columns = (Column(name, unit(i)) for i, name in enumerate(header))
     return Table(
         columns=tuple(columns), rows=tuple(map(tuple, rows)), title=title, notes=tuple(notes)
+    )
+
+
+ASSETS: Final = Path(__file__).with_name("assets")
+SCRIPTS: Final = ("figures", "tables", "charts", "results")
+"""Our own scripts, each after those that it uses."""
+
+
+def result_page(title: str, sections: Sequence[Section]) -> str:
+    """Return a page of sections, which loads nothing.
+
+    title: title of the page, as text and not HTML; so are all texts of the sections.
+    """
+    shared = frame.ASSETS
+    style = (shared / "vendor" / "uPlot.min.css", shared / "page.css", ASSETS / "results.css")
+    return frame.framed(
+        ASSETS / "results.html",
+        title,
+        {"sections": [section.to_json() for section in sections]},
+        (*frame.SHARED, *(ASSETS / f"{name}.js" for name in SCRIPTS)),
+        ("uPlot",),
+        style="".join(map(frame.asset, style)),
+        plots=frame.asset(shared / "vendor" / "uPlot.iife.min.js"),
     )

@@ -7,58 +7,45 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from neocpu.plan.changes.plan_change import REASONS, Change, PlanChange, changed
-from neocpu.plan.result_pages.parts import (
-    Bars,
-    Cell,
-    Column,
-    Facts,
-    Part,
-    Section,
-    Table,
-    Tile,
-    Tiles,
-    algorithm,
-)
-from neocpu.plan.result_pages.result_page import result_page
+from neocpu.plan.result_pages import parts
 
 COLUMNS = (
-    Column("operator", "name"),
-    Column("before", "us"),
-    Column("after", "us"),
-    Column("bought", "gain"),
-    Column("what changed"),
-    Column("why", "text", True),
-    Column("computes", "text", True),
-    Column("found by", "text", True),
+    parts.Column("operator", "name"),
+    parts.Column("before", "us"),
+    parts.Column("after", "us"),
+    parts.Column("bought", "gain"),
+    parts.Column("what changed"),
+    parts.Column("why", "text", True),
+    parts.Column("computes", "text", True),
+    parts.Column("found by", "text", True),
 )
 
 _WHEN: Final = ("before", "after")
 
 SMALL: Final = 0.01
-"""Share of a run below which an algorithm has no bar of its own and counts as the rest."""
+"""Share of a run below which an parts.algorithm has no bar of its own and counts as the rest."""
 
 
 def plan_change_page(found: PlanChange, facts: Sequence[tuple[str, str, str]]) -> str:
     """Return the page of two artifacts, as HTML.
 
-    Parameters
-    ----------
-    facts : sequence of tuple of str
-        Facts about the whole plans that differ: a name, the value before and the value after.
+    facts: facts about the whole plans that differ: a name, the value before and the value after.
     """
     title = f"{found.before.label} → {found.after.label}"
-    return result_page(title, plan_change_sections(found, facts))
+    return parts.result_page(title, plan_change_sections(found, facts))
 
 
 def plan_change_sections(
     found: PlanChange, facts: Sequence[tuple[str, str, str]]
-) -> tuple[Section, ...]:
+) -> tuple[parts.Section, ...]:
     """Return the sections of the page: totals and reasons, every step, and the whole plans."""
     same = [change for change in found.changes if change.reason == "same"]
-    steps = Table(columns=COLUMNS, rows=tuple(map(_row, (*changed(found), *same))))
+    steps = parts.Table(columns=COLUMNS, rows=tuple(map(_row, (*changed(found), *same))))
     return (
-        Section("Totals", "What changed, and what it bought", tuple(_totals(found)), _hint(found)),
-        Section(
+        parts.Section(
+            "Totals", "What changed, and what it bought", tuple(_totals(found)), _hint(found)
+        ),
+        parts.Section(
             "Operators",
             "Every operator, before and after",
             (steps,),
@@ -66,7 +53,7 @@ def plan_change_sections(
             "runtime. Operators are matched by the tensors of the model that they make, else by "
             "what they compute. First comes what bought or cost most; choose a heading to sort.",
         ),
-        Section("Plans", "What differs in the whole", (_facts(found, facts),)),
+        parts.Section("Plans", "What differs in the whole", (_facts(found, facts),)),
     )
 
 
@@ -80,39 +67,43 @@ def _hint(found: PlanChange) -> str:
     return text
 
 
-def _totals(found: PlanChange) -> list[Part]:
+def _totals(found: PlanChange) -> list[parts.Part]:
     before, after = found.before.to_json(), found.after.to_json()
     faster = found.before.us / found.after.us if found.after.us else None
     moved = before["transforms_us"] - after["transforms_us"]
     tiles = (
-        Tile(found.before.us, "us", "a run before"),
-        Tile(found.after.us, "us", "a run after"),
-        Tile(faster, "times", "as fast"),
-        Tile(
+        parts.Tile(found.before.us, "us", "a run before"),
+        parts.Tile(found.after.us, "us", "a run after"),
+        parts.Tile(faster, "times", "as fast"),
+        parts.Tile(
             moved,
             "gain",
             f"by transforms: {before['transforms']} before, {after['transforms']} after",
         ),
-        Tile(before["weight_bytes"], "bytes", "of weights before, packed"),
-        Tile(after["weight_bytes"], "bytes", "of weights after"),
+        parts.Tile(before["weight_bytes"], "bytes", "of weights before, packed"),
+        parts.Tile(after["weight_bytes"], "bytes", "of weights after"),
         *_numbers(found),
     )
     reasons = tuple((REASONS[name], count, us) for name, (count, us) in found.by_reason.items())
-    columns = (Column("why", "name"), Column("steps", "count"), Column("bought", "gain"))
+    columns = (
+        parts.Column("why", "name"),
+        parts.Column("steps", "count"),
+        parts.Column("bought", "gain"),
+    )
     return [
-        Tiles(tiles),
-        Table(columns=columns, rows=reasons, title="What bought it", sort=2),
+        parts.Tiles(tiles),
+        parts.Table(columns=columns, rows=reasons, title="What bought it", sort=2),
         _kinds(found),
     ]
 
 
-def _kinds(found: PlanChange) -> Bars:
-    """Return the time of each algorithm before and after, the longest first."""
+def _kinds(found: PlanChange) -> parts.Bars:
+    """Return the time of each parts.algorithm before and after, the longest first."""
     taken: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for number, side in enumerate((found.before, found.after)):
         for step in side.steps:
             template = step.kind if step.scheme is None else step.scheme.template
-            taken[algorithm(template)][number] += step.us
+            taken[parts.algorithm(template)][number] += step.us
     least = SMALL * max(found.before.us, found.after.us)
     large = {kind: both for kind, both in taken.items() if max(both) >= least}
     rest = zip(*(both for kind, both in taken.items() if kind not in large), strict=True)
@@ -123,20 +114,20 @@ def _kinds(found: PlanChange) -> Bars:
         for when, us in zip(_WHEN, both, strict=False)
         if us
     )
-    return Bars("Where the time goes", "us", tuple(bars))
+    return parts.Bars("Where the time goes", "us", tuple(bars))
 
 
-def _numbers(found: PlanChange) -> Iterator[Tile]:
+def _numbers(found: PlanChange) -> Iterator[parts.Tile]:
     """Yield the numbers that convolutions compute in, if these changed."""
     before, after = (
         ", ".join(f"{count} {name}" for name, count in side.convolutions_in.items()) or "none"
         for side in (found.before, found.after)
     )
     if before != after:
-        yield Tile(after, "text", f"convolutions after; before {before}")
+        yield parts.Tile(after, "text", f"convolutions after; before {before}")
 
 
-def _row(change: Change) -> tuple[Cell, ...]:
+def _row(change: Change) -> tuple[parts.Cell, ...]:
     return (
         change.step.name,
         change.before_us,
@@ -149,8 +140,12 @@ def _row(change: Change) -> tuple[Cell, ...]:
     )
 
 
-def _facts(found: PlanChange, facts: Sequence[tuple[str, str, str]]) -> Part:
+def _facts(found: PlanChange, facts: Sequence[tuple[str, str, str]]) -> parts.Part:
     if not facts:
-        return Facts((("all", "as it was"),))
-    columns = (Column("what", "name"), Column(found.before.label), Column(found.after.label))
-    return Table(columns=columns, rows=tuple(facts))
+        return parts.Facts((("all", "as it was"),))
+    columns = (
+        parts.Column("what", "name"),
+        parts.Column(found.before.label),
+        parts.Column(found.after.label),
+    )
+    return parts.Table(columns=columns, rows=tuple(facts))

@@ -8,20 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from neocpu.plan.result_pages.parts import (
-    Bars,
-    Chart,
-    Choice,
-    Column,
-    Line,
-    Part,
-    Section,
-    Table,
-    Tile,
-    Tiles,
-    algorithm,
-)
-from neocpu.plan.result_pages.result_page import result_page
+from neocpu.plan.result_pages import parts
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -32,43 +19,39 @@ WIDE: Final = 6.0
 """Ratio of the slowest to the fastest scheme above which a curve needs a logarithmic axis."""
 
 COLUMNS: Final = (
-    Column("layer", "name"),
-    Column("times", "count"),
-    Column("before", "us"),
-    Column("best", "us"),
-    Column("gained in all", "gain"),
-    Column("noise", "share"),
-    Column("tried", "count"),
-    Column("failed", "count", True),
-    Column("left", "count", True),
-    Column("GFLOP/s", "count", True),
-    Column("best scheme", "text", True),
+    parts.Column("layer", "name"),
+    parts.Column("times", "count"),
+    parts.Column("before", "us"),
+    parts.Column("best", "us"),
+    parts.Column("gained in all", "gain"),
+    parts.Column("noise", "share"),
+    parts.Column("tried", "count"),
+    parts.Column("failed", "count", True),
+    parts.Column("left", "count", True),
+    parts.Column("GFLOP/s", "count", True),
+    parts.Column("best scheme", "text", True),
 )
 
 
 def tuning_page(title: str, report: Row, scheme_text: Callable[[Any], str]) -> str:
     """Return the page of a run, as HTML.
 
-    Parameters
-    ----------
-    report : mapping
-        The JSON document of ``neocpu tune --json``.
-    scheme_text : callable
-        Function that turns the JSON form of a scheme into text for people.
+    report: the JSON document of ``neocpu tune --json``.
+    scheme_text: function that turns the JSON form of a scheme into text for people.
     """
-    return result_page(title, tuning_sections(report, scheme_text))
+    return parts.result_page(title, tuning_sections(report, scheme_text))
 
 
-def tuning_sections(report: Row, scheme_text: Callable[[Any], str]) -> tuple[Section, ...]:
+def tuning_sections(report: Row, scheme_text: Callable[[Any], str]) -> tuple[parts.Section, ...]:
     """Return the sections of the page: the gain, a curve per layer, all schemes tried."""
     layers = sorted(report["workloads"], key=_gained, reverse=True)
     measured = [layer for layer in layers if layer["trials"]]
     rows = tuple(_row(layer, scheme_text) for layer in measured)
     charts = tuple(_curve(layer, scheme_text) for layer in measured)
-    choice = Choice(Table(columns=COLUMNS, rows=rows, sort=4), charts)
+    choice = parts.Choice(parts.Table(columns=COLUMNS, rows=rows, sort=4), charts)
     return (
-        Section("Totals", "What tuning bought", tuple(_totals(report, measured))),
-        Section(
+        parts.Section("Totals", "What tuning bought", tuple(_totals(report, measured))),
+        parts.Section(
             "Layers",
             "Every layer that was measured",
             (choice,) if measured else (),
@@ -78,24 +61,24 @@ def tuning_sections(report: Row, scheme_text: Callable[[Any], str]) -> tuple[Sec
             if measured
             else "Nothing was measured: all layers keep the schemes that were known before.",
         ),
-        Section("Tried", "What was tried, and how noisy it was", tuple(_tried(measured))),
+        parts.Section("Tried", "What was tried, and how noisy it was", tuple(_tried(measured))),
     )
 
 
-def _totals(report: Row, measured: Sequence[Row]) -> list[Part]:
+def _totals(report: Row, measured: Sequence[Row]) -> list[parts.Part]:
     before, now = report["before_us"], report["now_us"]
     tiles = (
-        Tile(report["measured"], "count", f"schemes measured, {report['failed']} failed"),
-        Tile(report["seconds"] * 1e6, "us", "that it took"),
-        Tile(before, "us", "of the layers measured, as chosen before"),
-        Tile(now, "us", "now"),
-        Tile(before / now if now else None, "times", "as fast"),
-        Tile(report["gain_left"], "share", "of a network's time expected of more"),
+        parts.Tile(report["measured"], "count", f"schemes measured, {report['failed']} failed"),
+        parts.Tile(report["seconds"] * 1e6, "us", "that it took"),
+        parts.Tile(before, "us", "of the layers measured, as chosen before"),
+        parts.Tile(now, "us", "now"),
+        parts.Tile(before / now if now else None, "times", "as fast"),
+        parts.Tile(report["gain_left"], "share", "of a network's time expected of more"),
     )
-    return [Tiles(tiles), *([_network(measured)] if measured else [])]
+    return [parts.Tiles(tiles), *([_network(measured)] if measured else [])]
 
 
-def _network(measured: Sequence[Row]) -> Chart:
+def _network(measured: Sequence[Row]) -> parts.Chart:
     """Return the time of all layers with their best schemes so far, over the time of tuning."""
     best = {i: layer["before_us"] for i, layer in enumerate(measured) if layer["before_us"]}
     trials = sorted(
@@ -111,17 +94,17 @@ def _network(measured: Sequence[Row]) -> Chart:
         best[i] = min(best[i], us)
         along.append(seconds)
         total.append(sum(us * measured[k]["count"] for k, us in best.items()))
-    return Chart(
+    return parts.Chart(
         title="All layers, each as often as it is run, with the best so far",
         across="seconds of tuning",
         up="time of a run",
         unit="us",
         along=tuple(along),
-        lines=(Line("best so far", tuple(total), "step"),),
+        lines=(parts.Line("best so far", tuple(total), "step"),),
     )
 
 
-def _curve(layer: Row, scheme_text: Callable[[Any], str]) -> Chart:
+def _curve(layer: Row, scheme_text: Callable[[Any], str]) -> parts.Chart:
     repeats = [trial["repeats_us"] for trial in layer["trials"]]
     fastest = tuple(min(each) if each else None for each in repeats)
     known = [us for us in fastest if us is not None]
@@ -130,12 +113,14 @@ def _curve(layer: Row, scheme_text: Callable[[Any], str]) -> Chart:
     )
     best = tuple(us if math.isfinite(us) else None for us in list(running)[1:])
     lines = [
-        Line("tried", fastest, "dots", fastest, tuple(max(each, default=None) for each in repeats)),
-        Line("best so far", best, "step"),
+        parts.Line(
+            "tried", fastest, "dots", fastest, tuple(max(each, default=None) for each in repeats)
+        ),
+        parts.Line("best so far", best, "step"),
     ]
     if layer["before_us"] is not None:
-        lines.append(Line("before", (layer["before_us"],) * len(fastest), "limit"))
-    return Chart(
+        lines.append(parts.Line("before", (layer["before_us"],) * len(fastest), "limit"))
+    return parts.Chart(
         title=layer["workload"],
         across="schemes tried",
         up="time of a call",
@@ -175,7 +160,7 @@ def _gained(layer: Row) -> float:
     return float(layer["count"] * (layer["before_us"] - layer["best_us"]))
 
 
-def _tried(measured: Sequence[Row]) -> list[Part]:
+def _tried(measured: Sequence[Row]) -> list[parts.Part]:
     trials = [trial for layer in measured for trial in layer["trials"]]
     kinds = Counter(str(trial["scheme"].get("template", "move")) for trial in trials)
     won = Counter(
@@ -183,19 +168,19 @@ def _tried(measured: Sequence[Row]) -> list[Part]:
     )
     spreads = [max(r) / min(r) - 1 for trial in trials if len(r := trial["repeats_us"]) > 1]
     errors = Counter(trial["error"] for trial in trials if trial["error"])
-    parts: list[Part] = [
-        Bars("Schemes tried, by algorithm", "count", tuple(_short(kinds.most_common()))),
-        Bars("Layers won, by algorithm", "count", tuple(_short(won.most_common()))),
-        Bars("Slowest repeat over the fastest, schemes", "count", _counted(spreads)),
+    shown: list[parts.Part] = [
+        parts.Bars("Schemes tried, by algorithm", "count", tuple(_short(kinds.most_common()))),
+        parts.Bars("Layers won, by algorithm", "count", tuple(_short(won.most_common()))),
+        parts.Bars("Slowest repeat over the fastest, schemes", "count", _counted(spreads)),
     ]
     if errors:
-        columns = (Column("what failed", "name"), Column("schemes", "count"))
-        parts.append(Table(columns=columns, rows=tuple(errors.most_common()), title="Failed"))
-    return parts if trials else []
+        columns = (parts.Column("what failed", "name"), parts.Column("schemes", "count"))
+        shown.append(parts.Table(columns=columns, rows=tuple(errors.most_common()), title="Failed"))
+    return shown if trials else []
 
 
 def _short(counts: Iterable[tuple[str, int]]) -> list[tuple[str, float]]:
-    return [(algorithm(name), float(count)) for name, count in counts]
+    return [(parts.algorithm(name), float(count)) for name, count in counts]
 
 
 def _counted(spreads: Sequence[float]) -> tuple[tuple[str, float], ...]:

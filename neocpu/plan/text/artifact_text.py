@@ -28,14 +28,7 @@ def packing_fields(prologue: Prologue | None) -> list[tuple[str, str]]:
 def precision_text(asked: str, counts: Mapping[str, int], dense: int = 0) -> str:
     """Return ``auto: 50 int8, 4 fp32 convolutions``; ``fp32`` where nothing else was allowed.
 
-    Parameters
-    ----------
-    asked : str
-        Numbers that operators were allowed to compute in.
-    counts : mapping of str to int
-        Number of convolutions by the numbers that they compute in.
-    dense : int
-        Number of dense layers in integers.
+    dense: number of dense layers in integers.
     """
     if set(counts) <= {"fp32"} and asked in ("auto", "fp32") and not dense:
         return "fp32"

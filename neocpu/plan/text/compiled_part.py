@@ -1,13 +1,18 @@
-"""The report of ``neocpu compile`` on a compiled model, or on one part of a fat file."""
+"""The report of ``neocpu compile`` on a compiled model, or on the parts of a fat file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neocpu.foundation.json_codec import JsonObject, value_to_json
-from neocpu.plan.text.plan_text import cost_sources
+from neocpu.foundation.console.terminal import echo
+from neocpu.foundation.json_codec import JsonObject
+from neocpu.foundation.units import duration, size
+from neocpu.plan.members import members
+from neocpu.plan.text.artifact_text import precision_text, signature_text
+from neocpu.plan.text.columns import print_columns
+from neocpu.plan.text.plan_text import cost_sources, error_text
 from neocpu.plan.text.tuning_summary import TuningSummary, bfloat16_hint, weights_hint
 
 if TYPE_CHECKING:
@@ -23,43 +28,20 @@ class CompiledSignature:
     plan: Plan
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        plan = self.plan
-        return {
-            "inputs": value_to_json(self.inputs),
-            "predicted_us": plan.predicted_us,
-            "verification": value_to_json(plan.verification),
-            "unchecked": plan.unchecked,
-            "weights": value_to_json(plan.weights),
-            "accuracy": value_to_json(plan.accuracy),
-        }
+        names = "predicted_us verification unchecked weights accuracy"
+        return {**members(self, "inputs"), **members(self.plan, names)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledPart:
-    """A compiled model, or one part of a fat file.
+    """A compiled model, or one part of a fat file."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the part; empty for a model that is compiled for one CPU.
-    size : int
-        Bytes of the part; 0 if it has no name.
-    signatures : tuple of CompiledSignature
-        Shapes that it is compiled for, and their plans.
-    obstacle : str or None
-        Reason why this host cannot run it.
-    phases : mapping of str to float
-        Seconds of each phase of the compilation.
-    tuning : TuningSummary or None
-        Summary of the measurements for it; None if tuning was not requested.
-    """
-
-    name: str
-    size: int
-    signatures: tuple[CompiledSignature, ...]
-    obstacle: str | None
-    phases: Mapping[str, float]
+    name: str  # name of the part; empty for a model that is compiled for one CPU
+    size: int  # bytes of the part; 0 if it has no name
+    signatures: tuple[CompiledSignature, ...]  # shapes that it is compiled for, and their plans
+    obstacle: str | None  # reason why this host cannot run it
+    phases: Mapping[str, float]  # seconds of each phase of the compilation
+    # Summary of the measurements for it; None if tuning was not requested.
     tuning: TuningSummary | None
 
     @classmethod
@@ -103,36 +85,44 @@ class CompiledPart:
         return sum(each.cost_us for each in self.plan.transforms)
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         plan = self.plan
+        names = (
+            "target goal threads streams opt precision computes_in accuracy weights predicted_us "
+            "search admission verification unchecked missed calibration processing rules"
+        )
         return {
             **({"name": self.name, "bytes": self.size} if self.name else {}),
-            "target": plan.target,
-            "goal": plan.goal,
-            "threads": plan.threads,
-            "streams": plan.streams,
-            "opt": plan.opt,
-            "precision": plan.precision,
-            "computes_in": plan.computes_in,
-            "accuracy": value_to_json(plan.accuracy),
-            "weights": value_to_json(plan.weights),
+            **members(plan, names),
+            **members(self, "schemes transforms_us obstacle phases tuning"),
             "convolutions": len(plan.convolutions),
-            "schemes": self.schemes,
             "cost_sources": cost_sources(plan),
             "transforms": len(plan.transforms),
-            "transforms_us": self.transforms_us,
-            "predicted_us": plan.predicted_us,
             "shapes": [each.to_json() for each in self.signatures],
-            "search": value_to_json(plan.search),
-            "admission": plan.admission,
-            "verification": value_to_json(plan.verification),
-            "unchecked": plan.unchecked,
-            "missed": value_to_json(plan.missed),
-            "calibration": value_to_json(plan.calibration),
-            "processing": value_to_json(plan.processing),
-            "rules": value_to_json(plan.rules),
-            "obstacle": self.obstacle,
-            "phases": dict(self.phases),
-            "tuning": value_to_json(self.tuning),
             **self.hints,
         }
+
+
+def show_variants(variants: Sequence[CompiledPart]) -> None:
+    """Print a table of the parts of a fat file."""
+    columns: dict[str, Callable[[CompiledPart], str]] = {
+        "variant": lambda one: one.name,
+        "target": lambda one: one.plan.target,
+        "computes in": lambda one: precision_text(one.plan.precision, one.plan.computes_in),
+        "size": lambda one: size(one.size),
+        "transforms": lambda one: str(len(one.plan.transforms)),
+        "predicted": lambda one: duration(one.plan.predicted_us / 1e6),
+        "largest error": lambda one: error_text(one.plan),
+    }
+    print_columns(variants, columns, ("size", "transforms", "predicted"))
+
+
+def show_shapes(shapes: Sequence[CompiledSignature]) -> None:
+    """Print a table of the shapes that a file is compiled for."""
+    columns: dict[str, Callable[[CompiledSignature], str]] = {
+        "shape": lambda each: signature_text(each.inputs),
+        "predicted": lambda each: duration(each.plan.predicted_us / 1e6),
+        "packed weights": lambda each: size(each.plan.weights.packed_bytes),
+        "largest error": lambda each: error_text(each.plan, integers=False),
+    }
+    echo()
+    print_columns(shapes, columns, ("predicted", "packed weights"))

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from neocpu.foundation.console.terminal import echo, print_fields, print_table
 from neocpu.foundation.units import plural
+from neocpu.plan.text.columns import print_columns
 from neocpu.verification.divergence.report import ComparedTensor, Divergence, Part, Where
 
-_NODES: Final = 3
-"""Number of an operator's nodes that a line of the table names."""
-_FEW: Final = 30
-"""Number of tensors up to which all are listed."""
-_WRONG: Final = 10
-"""Number of wrong tensors that are listed out of many."""
+_NODES: Final = 3  # number of an operator's nodes that a line of the table names
+_FEW: Final = 30  # number of tensors up to which all are listed
+_WRONG: Final = 10  # number of wrong tensors that are listed out of many
 
 
 def show_divergence(found: Divergence, *, every: bool) -> None:
     """Print how errors grow, tensor by tensor, and the places of errors in the first wrong tensor.
 
-    Parameters
-    ----------
-    every : bool
-        Whether each tensor has a line; otherwise, out of many, only the telling ones have.
+    every: whether each tensor has a line; otherwise, out of many, only the telling ones have.
     """
     broken = sum(not tensor.kept for tensor in found.tensors)
     last = found.tensors[-1]
@@ -42,23 +37,17 @@ def show_divergence(found: Divergence, *, every: bool) -> None:
     )
     echo()
     shown = found.tensors if every else tuple(_notable(found.tensors))
-    print_table(
-        ("tensor", "operator", "in", "computes", "error", "own error", "may err", ""),
-        [
-            (
-                tensor.name,
-                tensor.operator,
-                tensor.precision,
-                _nodes_text(tensor),
-                f"{tensor.error:.1e}",
-                f"{tensor.own_error:.1e}",
-                f"{tensor.bound:.1e}",
-                "" if tensor.kept else "wrong",
-            )
-            for tensor in shown
-        ],
-        right=("error", "own error", "may err"),
-    )
+    columns: dict[str, Callable[[ComparedTensor], str]] = {
+        "tensor": lambda tensor: tensor.name,
+        "operator": lambda tensor: tensor.operator,
+        "in": lambda tensor: tensor.precision,
+        "computes": _nodes_text,
+        "error": lambda tensor: f"{tensor.error:.1e}",
+        "own error": lambda tensor: f"{tensor.own_error:.1e}",
+        "may err": lambda tensor: f"{tensor.bound:.1e}",
+        "": lambda tensor: "" if tensor.kept else "wrong",
+    }
+    print_columns(shown, columns, ("error", "own error", "may err"))
     if left := len(found.tensors) - len(shown):
         wrong = broken - sum(not tensor.kept for tensor in shown)
         which = f"{wrong} of them wrong" if wrong else "whose errors grew less"

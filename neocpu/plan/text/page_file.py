@@ -15,15 +15,8 @@ _OPTION = "--html"
 def check_page_file(destination: Path | None, others: Iterable[str | Path | None] = ()) -> None:
     """Check that a page can be written, before minutes are spent on its contents.
 
-    Parameters
-    ----------
-    others : iterable of str, Path or None
-        Files that must not be overwritten: see `refuse_overwriting`.
-
-    Raises
-    ------
-    UsageError, ArtifactError
-        The page would overwrite one of them, or cannot be written.
+    others: files that must not be overwritten: see `refuse_overwriting`.
+    Raises UsageError or ArtifactError: the page would overwrite one of them, or cannot be written.
     """
     check_destination(destination, _OPTION, others)
 
@@ -31,10 +24,7 @@ def check_page_file(destination: Path | None, others: Iterable[str | Path | None
 def write_page_file(terminal: Terminal, destination: Path, text: str) -> None:
     """Write a page, and say so.
 
-    Raises
-    ------
-    UsageError, ArtifactError
-        The page cannot be written.
+    Raises UsageError or ArtifactError: the page cannot be written.
     """
     data = text.encode()
     with replacing(destination, option=_OPTION) as file:

@@ -10,15 +10,15 @@ from neocpu.foundation.console.terminal import Terminal, echo, print_fields, pri
 from neocpu.foundation.units import duration, plural
 from neocpu.plan.text.page_file import check_page_file, write_page_file
 from neocpu.plan.text.plan_page import measured_profile
-from neocpu.plan.text.plan_screen import plan_fields, showing_plan_of
+from neocpu.plan.text.plan_screen import showing_plan_of
+from neocpu.plan.text.plan_text import plan_fields
 
 if TYPE_CHECKING:
     from neocpu.frontend.shapes.input_shapes import Given
     from neocpu.plan.changes.plan_change import Change, PlanChange, Side
     from neocpu.runtime.header import ArtifactHeader
 
-TURNS: Final = 3
-"""Number of times that both are measured."""
+TURNS: Final = 3  # number of times that both are measured
 
 
 def explain_change(
@@ -33,19 +33,11 @@ def explain_change(
 ) -> None:
     """Print how the second of two artifacts differs from the first, or write a page of it.
 
-    Parameters
-    ----------
-    profile : bool
-        Whether to run both first, and compare measured times.
-    sort : bool
-        Whether the steps that save or cost most come first.
-
-    Raises
-    ------
-    ArtifactError
-        One is damaged or foreign, has a plan that cannot be shown, or does not run.
-    UsageError
-        They are of different models, or the page cannot be written or is one of them.
+    profile: whether to run both first, and compare measured times.
+    Raises ArtifactError: one is damaged or foreign, has a plan that cannot be shown, or does not
+    run.
+    Raises UsageError: they are of different models, or the page cannot be written or is one of
+    them.
     """
     from neocpu.plan.changes.plan_change import compare_plans
     from neocpu.runtime.artifact import read_header

@@ -10,7 +10,7 @@ from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.plan.text.page_file import check_page_file, write_page_file
-from neocpu.plan.text.plan_screen import plan_fields
+from neocpu.plan.text.plan_text import plan_fields
 
 if TYPE_CHECKING:
     from neocpu.bench.limits.roofline import Limits
@@ -31,28 +31,10 @@ def write_page(
 ) -> JsonObject:
     """Write the page of an artifact, and say so; return the profile and the trace as JSON.
 
-    Parameters
-    ----------
-    header : ArtifactHeader
-        Header of the requested variant and shapes.
-    others : sequence of pair of str
-        Fields about the set of shapes, if the file has one.
-    variant : str or None
-        Name of the requested variant.
-    profile : bool
-        Whether to run it first, and show the time of each operator.
-    measured : Path or None
-        A stored profile to show instead.
-    trace : Path or None
-        A timeline to show.
-
-    Raises
-    ------
-    UsageError
-        The page cannot be written or is one of the other files; the profile would be of another
-        part of the artifact; or the stored profile or the timeline is of another artifact.
-    ArtifactError
-        The artifact does not run.
+    others: fields about the set of shapes, if the file has one.
+    Raises UsageError: the page cannot be written or is one of the other files; the profile would be
+    of another part of the artifact; or the stored profile or the timeline is of another artifact.
+    Raises ArtifactError: the artifact does not run.
     """
     from neocpu.plan.pages.hot_loops import hot_loops
     from neocpu.plan.pages.page import page_data, page_text
@@ -104,17 +86,8 @@ def measured_profile(
 ) -> Mapping[str, Any]:
     """Run an artifact, and return the time of each operator as JSON.
 
-    Parameters
-    ----------
-    limits : Limits or None
-        Limits of this machine; measured if None.
-
-    Raises
-    ------
-    UsageError
-        This host would run another part of the file than that of the header.
-    ArtifactError
-        The artifact does not run.
+    Raises UsageError: this host would run another part of the file than that of the header.
+    Raises ArtifactError: the artifact does not run.
     """
     from neocpu.bench.limits.roofline import measure_limits
     from neocpu.plan.profiling.operator_times import measure_profile

@@ -3,21 +3,65 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from neocpu.foundation.units import duration, plural, size
-from neocpu.plan.operators import PlannedScheme
+from neocpu.plan.operators import DENSE, PlannedScheme
+from neocpu.plan.text.artifact_text import precision_text
 
 if TYPE_CHECKING:
     from neocpu.plan.outcome import Calibration, PlanSearch, Promise, Verification, WeightSizes
     from neocpu.plan.plan import Plan
+    from neocpu.runtime.header import ArtifactHeader
     from neocpu.runtime.header_parts import Repeat
 
 
 def scheme_text(scheme: Mapping[str, object] | None) -> str:
     """Return the JSON form of a scheme as ``direct ic_bn=16 oc_bn=32 reg_n=7 unroll_ker``."""
     return "-" if scheme is None else str(PlannedScheme.from_json(scheme))
+
+
+def plan_fields(header: ArtifactHeader, others: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the decisions about the whole model as names and values."""
+    plan = header.plan
+    search = plan.search
+    dense = sum(op.kind == DENSE and op.numerics is not None for op in plan.ops)
+    fields = [
+        *([("shape", header.set_text), *others] if others else []),
+        ("target", plan.target),
+        *goal_fields(plan),
+        ("opt", plan.opt),
+        ("computes in", precision_text(plan.precision, plan.computes_in, dense)),
+        *split_fields(plan),
+        *proof_fields(plan),
+        *rounding_fields(plan),
+        *processing_fields(plan),
+        *calibration_fields(plan),
+        *rule_fields(plan),
+        *loop_fields(header.repeats),
+        ("accuracy", accuracy_text(plan.accuracy)),
+        (
+            "search",
+            f"{search.solver} over {plural(search.variables, 'variable')} "
+            f"in {duration(search.seconds)}, {search.verdict}",
+        ),
+        (
+            "predicted",
+            f"{duration(plan.predicted_us / 1e6)}; the search chose "
+            f"{duration(search.cost_us / 1e6)} of this, and no plan within the limit on weights "
+            f"takes less than {duration(search.lower_bound_us / 1e6)}{skippable_text(plan)}",
+        ),
+        *level_fields(search),
+        ("weights", weights_text(plan.weights)),
+        ("activations", f"{size(plan.activation_bytes)} between the kernels"),
+    ]
+    if sources := cost_sources(plan):
+        fields.append(("costs", f"of convolutions: {sources_text(sources)}"))
+    fields.append(("largest error", error_text(plan)))
+    if missed := missed_text(plan):
+        fields.append(("before", missed))
+    return fields
 
 
 def goal_fields(plan: Plan) -> list[tuple[str, str]]:
@@ -178,12 +222,7 @@ def weights_text(weights: WeightSizes) -> str:
 def error_text(plan: Plan, *, integers: bool = True) -> str:
     """Return the largest error against the reference, or why there is none.
 
-    Parameters
-    ----------
-    plan : Plan
-        Plan of an artifact.
-    integers : bool
-        Whether to say that the reference is the model in integers.
+    integers: whether to say that the reference is the model in integers.
     """
     from neocpu.runtime.header_text import kept_bound  # here: it loads numpy
 

@@ -12,12 +12,9 @@ if TYPE_CHECKING:
     from neocpu.plan.plan import Plan
     from neocpu.search.tuner import TaskReport, TuneReport
 
-NAMED: Final = 3
-"""Number of layers that are named as having gained most."""
-LARGE: Final = 2.0
-"""Ratio of packed weights to the model's from which a hint is given."""
-FASTER: Final = 1.2
-"""Speed-up by bfloat16 from which a hint is given."""
+NAMED: Final = 3  # number of layers that are named as having gained most
+LARGE: Final = 2.0  # ratio of packed weights to the model's from which a hint is given
+FASTER: Final = 1.2  # Speed-up by bfloat16 from which a hint is given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,40 +34,26 @@ class LayerGain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningSummary:
-    """The measurements of a run, and what they changed.
+    """The measurements of a run, and what they changed."""
 
-    Attributes
-    ----------
-    seconds : float
-        Time of the run.
-    measured, reused, failed, left : int
-        Number of schemes that were measured, known from records, unusable, and left to estimates.
-    checked : int
-        Number of winners that were compared with the reference.
-    layers, layers_known, layers_compared : int
-        Number of layers, of those that records knew, and of those that were compared with the
-        scheme chosen before.
-    before_us, now_us : float
-        Time of the compared layers as chosen before, and now.
-    gain_left : float or None
-        Share of a network's time that is left to gain; None if it was not estimated.
-    gained_most : tuple of LayerGain
-        Layers that gained most.
-    """
-
-    seconds: float
+    seconds: float  # time of the run
+    # Number of schemes that were measured, known from records, unusable, and left to estimates.
     measured: int
     reused: int
     failed: int
     left: int
-    checked: int
+    checked: int  # number of winners that were compared with the reference
+    # Number of layers, of those that records knew, and of those that were compared with the scheme
+    # chosen before.
     layers: int
     layers_known: int
     layers_compared: int
+    # Time of the compared layers as chosen before, and now.
     before_us: float
     now_us: float
+    # Share of a network's time that is left to gain; None if it was not estimated.
     gain_left: float | None
-    gained_most: tuple[LayerGain, ...]
+    gained_most: tuple[LayerGain, ...]  # layers that gained most
 
     @classmethod
     def of(cls, tuned: TuneReport) -> TuningSummary:

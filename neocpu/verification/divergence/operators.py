@@ -8,7 +8,7 @@ from typing import Final
 
 from neocpu.plan.model_values import ModelValue
 from neocpu.plan.operators import CONVOLUTION, DENSE
-from neocpu.plan.pages.arena_contents import Contents, owner, place_of, uses_of
+from neocpu.plan.pages.arena_picture import Contents, owner, place_of, uses_of
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.compile_calibrated import DEFAULT_MAX_ERROR
 from neocpu.runtime.described_calls import operators_in_turn

@@ -37,7 +37,7 @@ def linear_inputs(linear):
 @pytest.fixture
 def inputs_file(tmp_path, linear_inputs):
     """File of the inputs of ``linear``."""
-    from neocpu.bench.engines.inputs_file import save_inputs
+    from neocpu.bench.engines.engine_session import save_inputs
 
     path = tmp_path / "inputs.npz"
     save_inputs(path, linear_inputs)

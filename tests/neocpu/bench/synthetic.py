@@ -1,10 +1,9 @@
 """Benchmark reports with numbers that are known."""
 
-from neocpu.bench.engines.timed_compilation import Compilation
+from neocpu.bench.engines.measured_model import Compilation
 from neocpu.bench.limits.roofline import Limits, Roofline
-from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
+from neocpu.bench.race.latency_report import LatencyReport, LatencyResult, ScalingReport
 from neocpu.bench.race.report import ModelReport, Planned, SuiteReport
-from neocpu.bench.race.scaling import ScalingReport
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.machine.machine_info import MachineInfo

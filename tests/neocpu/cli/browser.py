@@ -7,7 +7,6 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -123,7 +122,7 @@ class Page:
 
 
 @contextmanager
-def browser() -> Iterator[Page]:
+def browser():
     """Return a page of a browser that ends with the context."""
     loop = asyncio.new_event_loop()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

@@ -1,6 +1,11 @@
 """Running the command line, and a small model to run it on."""
 
+from __future__ import annotations
+
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +35,22 @@ class Outcome:
         assert self.err.endswith(f"{lines[0]}\n"), self.err
         return lines[0]
 
+    @property
+    def json(self) -> Any:
+        """The document that the command line printed."""
+        return json.loads(self.out)
+
+    def fails(self, code: int, *words: str) -> Outcome:
+        """Check that the command line failed with a code and an error of these words; return it."""
+        assert self.code == code, self.err
+        assert not [word for word in words if word not in self.error], self.error
+        return self
+
+    def succeeds(self) -> Outcome:
+        """Check that the command line succeeded, and return it."""
+        assert self.code == 0, self.err
+        return self
+
 
 Cli = Callable[..., Outcome]
 
@@ -37,6 +58,14 @@ Cli = Callable[..., Outcome]
 def environment() -> dict[str, str]:
     """Return the environment in which a child finds the packages from any folder."""
     return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def imported(script: str) -> set[str]:
+    """Return the modules that a program imports, and their packages."""
+    command = [sys.executable, "-c", f"import sys; {script}; print(*sys.modules)"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
 
 
 def slow_environment(temporary: Path) -> dict[str, str]:

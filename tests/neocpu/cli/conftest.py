@@ -2,18 +2,16 @@
 
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import onnx
 import pytest
-from command_line import Cli, Outcome, conv_model, environment
+from command_line import Outcome, conv_model, environment
 
 from neocpu.cli.main import main
 
 
 @pytest.fixture(autouse=True)
-def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_folders(tmp_path, monkeypatch):
     """Neither read nor write the user's tuning database, nor the current folder."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     work = tmp_path / "work"
@@ -22,10 +20,10 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
+def cli(capfd):
     """Run a command line in this process."""
 
-    def run(*arguments: object) -> Outcome:
+    def run(*arguments):
         capfd.readouterr()
         code = main([str(argument) for argument in arguments])
         out, err = capfd.readouterr()
@@ -35,10 +33,10 @@ def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
 
 
 @pytest.fixture
-def shell() -> Cli:
+def shell():
     """Run a command line in a process of its own."""
 
-    def run(*arguments: object, **settings: Any) -> Outcome:
+    def run(*arguments, **settings):
         command = [sys.executable, "-m", "neocpu", *map(str, arguments)]
         done = subprocess.run(
             command, capture_output=True, text=True, env=environment(), **settings
@@ -49,7 +47,7 @@ def shell() -> Cli:
 
 
 @pytest.fixture(scope="session")
-def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def onnx_file(tmp_path_factory):
     """A small model, as a file."""
     path = tmp_path_factory.mktemp("model") / "small.onnx"
     onnx.save(conv_model(), path)
@@ -57,7 +55,7 @@ def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def artifact(onnx_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def artifact(onnx_file, tmp_path_factory):
     """The small model, compiled by the command line."""
     path = tmp_path_factory.mktemp("artifact") / "small.so"
     assert main(["compile", str(onnx_file), "-o", str(path), "--quiet"]) == 0

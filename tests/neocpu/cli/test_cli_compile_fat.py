@@ -1,6 +1,5 @@
 """``neocpu compile --fat``, and the other commands on what it writes."""
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any
 import needs
 import numpy as np
 import pytest
-from command_line import Cli
 
 import neocpu
 from neocpu import pipeline
@@ -20,7 +18,6 @@ from neocpu.foundation.progress import Progress
 from neocpu.planning.precision import Precision
 from neocpu.runtime.artifact import ArtifactFile, read_header
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.verification.reference import oracles
 from tests.neocpu.quantised_models import image, network, quantised, run_onnxruntime
 
@@ -31,7 +28,7 @@ HOST_FIRST = f"host,{BASE}"
 
 
 @pytest.fixture(scope="module")
-def fat(onnx_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fat(onnx_file, tmp_path_factory):
     """The small model for this host and for the oldest CPU of its kind."""
     from neocpu.cli.main import main
 
@@ -51,22 +48,20 @@ class Compiled:
     seconds: dict[str, float]
     tuned: None = None
 
-    def __enter__(self) -> "Compiled":
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         return None
 
 
-def test_the_model_is_imported_and_the_truth_computed_once(
-    cli: Cli, onnx_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
+def test_the_model_is_imported_and_the_truth_computed_once(cli, onnx_file, monkeypatch):
+    calls = []
 
-    def counted(module: Any, name: str) -> None:
+    def counted(module, name):
         function = getattr(module, name)
 
-        def call(*args: Any, **settings: Any) -> Any:
+        def call(*args, **settings):
             calls.append(name)
             return function(*args, **settings)
 
@@ -75,17 +70,17 @@ def test_the_model_is_imported_and_the_truth_computed_once(
     counted(pipeline, "import_relax")
     counted(oracles, "run_reference")
     outcome = cli("compile", onnx_file, "--fat", HOST_FIRST, "-o", "both.so", "--json")
-    assert [each["unchecked"] for each in json.loads(outcome.out)["variants"]] == [None, None]
+    assert [each["unchecked"] for each in outcome.json["variants"]] == [None, None]
     assert calls == ["import_relax", "run_reference"]
 
 
 @pytest.fixture
-def compiled(fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def compiled(fat, tmp_path, monkeypatch):
     """Take the parts of an existing file instead of compiling; return the CPUs' names."""
     parts = {each.header.target: each for each in ArtifactFile(fat).variants}
-    calls: list[str] = []
+    calls = []
 
-    def take(target: CpuTarget, on_progress: Any) -> Compiled:
+    def take(target, on_progress):
         if not parts:
             raise UsageError("no")
         calls.append(target.mcpu)
@@ -95,16 +90,15 @@ def compiled(fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
         path.write_bytes(fat.read_bytes()[part.offset :][: part.size])
         return Compiled(path, part.header, part.header.plan, {"search": 1.0})
 
-    def take_each(model: str, members: list[Member], _: Any, progress_of: Any) -> Any:
+    def take_each(model, members, _, progress_of):
         return (take(each.target, progress_of(number)) for number, each in enumerate(members))
 
     monkeypatch.setattr(fat_compilation, "compile_each", take_each)
     return calls
 
 
-def test_report(cli: Cli, compiled: list[str]) -> None:
-    outcome = cli("compile", "small.onnx", "--fat", HOST_FIRST)
-    assert outcome.code == 0
+def test_report(cli, compiled):
+    outcome = cli("compile", "small.onnx", "--fat", HOST_FIRST).succeeds()
     assert f"neocpu: {BASE}: search" in outcome.err
     first, header, *rows = outcome.out.splitlines()
     assert first.startswith("small.so: ")
@@ -115,8 +109,8 @@ def test_report(cli: Cli, compiled: list[str]) -> None:
     assert len(compiled) == 2
 
 
-def test_json_report(cli: Cli, compiled: list[str]) -> None:
-    report = json.loads(cli("compile", "small.onnx", "--fat", HOST_FIRST, "--json", "-q").out)
+def test_json_report(cli, compiled):
+    report = cli("compile", "small.onnx", "--fat", HOST_FIRST, "--json", "-q").json
     assert report["bytes"] == Path("small.so").stat().st_size
     assert [each["name"] for each in report["variants"]] == ["host", BASE]
     headers = [each.header for each in ArtifactFile("small.so").variants]
@@ -125,8 +119,8 @@ def test_json_report(cli: Cli, compiled: list[str]) -> None:
     assert headers[0].isa_features != headers[1].isa_features
 
 
-def test_it_runs(cli: Cli, fat: Path, artifact: Path) -> None:
-    document = json.loads(cli("run", fat, "--json", "-o", "fat.npz").out)
+def test_it_runs(cli, fat, artifact):
+    document = cli("run", fat, "--json", "-o", "fat.npz").json
     assert document["target"] == read_header(fat, "host").target
     cli("run", artifact, "-o", "plain.npz")
     with np.load("fat.npz") as ours, np.load("plain.npz") as theirs:
@@ -135,19 +129,16 @@ def test_it_runs(cli: Cli, fat: Path, artifact: Path) -> None:
             np.testing.assert_array_equal(ours[name], theirs[name])
 
 
-def test_explain(cli: Cli, fat: Path) -> None:
-    def target(*options: str) -> str:
-        return str(json.loads(cli("explain", fat, "--json", *options).out)["target"])
+def test_explain(cli, fat):
+    def target(*options):
+        return str(cli("explain", fat, "--json", *options).json["target"])
 
     assert target() == target("--variant", "host") != target("--variant", BASE)
-    outcome = cli("explain", fat, "--variant", "hots")
-    assert outcome.code == 2
-    assert "did you mean 'host'?" in outcome.error
+    cli("explain", fat, "--variant", "hots").fails(2, "did you mean 'host'?")
 
 
-def test_bench(cli: Cli, fat: Path) -> None:
-    outcome = cli("bench", fat, "--json", "-q", "--rounds", 2)
-    assert outcome.code == 0, outcome.err
+def test_bench(cli, fat):
+    cli("bench", fat, "--json", "-q", "--rounds", 2).succeeds()
 
 
 @pytest.mark.parametrize(
@@ -163,9 +154,7 @@ def test_bench(cli: Cli, fat: Path) -> None:
         (["--fat", f"host,{FOREIGN}", "--tune-budget", "9"], f"cannot run '{FOREIGN}'"),
     ],
 )
-def test_wrong_names(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, options: list[str], blamed: str
-) -> None:
+def test_wrong_names(cli, monkeypatch, options, blamed):
     monkeypatch.setattr(fat_compilation, "compile_each", lambda *_: pytest.fail("it was compiled"))
     outcome = cli("compile", "resnet50", *options)
     assert outcome.code in (2, 5)
@@ -173,8 +162,8 @@ def test_wrong_names(
     assert os.listdir() == []
 
 
-def test_a_missing_linker_is_noticed_first(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(machine: str) -> Any:
+def test_a_missing_linker_is_noticed_first(cli, monkeypatch):
+    def none(machine):
         raise UsageError(f"no linker for {machine}")
 
     monkeypatch.setattr(fat_compilation, "find_linker", none)
@@ -182,7 +171,7 @@ def test_a_missing_linker_is_noticed_first(cli: Cli, monkeypatch: pytest.MonkeyP
     assert "no linker for " in cli("compile", "resnet50", "--fat", "host,neon").error
 
 
-def test_no_file_is_written_if_a_part_fails(cli: Cli, compiled: list[str]) -> None:
+def test_no_file_is_written_if_a_part_fails(cli, compiled):
     outcome = cli("compile", "small.onnx", "--fat", f"{HOST_FIRST},{OTHER}")
     assert outcome.code == 2
     assert len(compiled) == 2
@@ -190,7 +179,7 @@ def test_no_file_is_written_if_a_part_fails(cli: Cli, compiled: list[str]) -> No
 
 
 @pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mixed(tmp_path_factory):
     """A quantised network in the precision that suits each CPU."""
     needs.skip(needs.linker("aarch64"))
     path = tmp_path_factory.mktemp("mixed") / "mixed.so"
@@ -202,7 +191,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def convolutions(fat: Path) -> dict[str, set[str]]:
+def convolutions(fat):
     """Return the precisions of the convolutions of each part."""
     return {
         each.name: {op.precision for op in each.header.plan.ops if op.kind == "conv2d"}
@@ -210,7 +199,7 @@ def convolutions(fat: Path) -> dict[str, set[str]]:
     }
 
 
-def test_each_cpu_has_numbers_of_its_own(cli: Cli, mixed: Path) -> None:
+def test_each_cpu_has_numbers_of_its_own(cli, mixed):
     found = convolutions(mixed)
     assert found["host"] == found[BASE] == {"fp32"}
     assert found["cascadelake"] == {"int8"}
@@ -223,20 +212,21 @@ def test_each_cpu_has_numbers_of_its_own(cli: Cli, mixed: Path) -> None:
     assert "int8: 5 int8 convolutions" in explained
 
 
-def test_a_mixed_file_computes_what_the_model_says(mixed: Path) -> None:
+def test_a_mixed_file_computes_what_the_model_says(mixed):
     x = image(3)
     np.testing.assert_allclose(
         neocpu.load(mixed)(x), run_onnxruntime(quantised(network()), x), atol=0.1
     )
 
 
-def test_options_give_each_cpu_its_numbers(cli: Cli, compiled: list[str]) -> None:
-    outcome = cli("compile", "small.onnx", "--fat", f"host:fp32,{BASE}:auto", "--json", "-q")
-    assert outcome.code == 0
-    assert [each["name"] for each in json.loads(outcome.out)["variants"]] == ["host", BASE]
+def test_options_give_each_cpu_its_numbers(cli, compiled):
+    outcome = cli(
+        "compile", "small.onnx", "--fat", f"host:fp32,{BASE}:auto", "--json", "-q"
+    ).succeeds()
+    assert [each["name"] for each in outcome.json["variants"]] == ["host", BASE]
 
 
-def test_a_target_in_json_may_have_colons() -> None:
+def test_a_target_in_json_may_have_colons():
     text = '{"kind": "llvm", "mcpu": "haswell"}'
     member = Member.parse(text, Precision.INT8)
     assert (member.target.mcpu, member.precision) == ("haswell", "int8")

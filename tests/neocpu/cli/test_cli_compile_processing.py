@@ -1,12 +1,9 @@
 """``neocpu compile --input --resize --output --nms``."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import onnx
 import pytest
-from command_line import Cli
 
 import neocpu
 from neocpu.foundation.errors import UsageError
@@ -15,7 +12,7 @@ from neocpu.frontend.processing.processing import Processing
 PICTURES = ("--input", "image=u8:nhwc:bgr:24x32", "--resize", "16x16:letterbox")
 
 
-def test_processing_is_shown_by_compile_explain_and_inspect(cli: Cli, onnx_file: Path) -> None:
+def test_processing_is_shown_by_compile_explain_and_inspect(cli, onnx_file):
     name = onnx.load(onnx_file).graph.output[0].name
     outcome = cli("compile", onnx_file, "-o", "net.so", *PICTURES, "--output", f"{name}=argmax")
     assert outcome.code == 0, outcome.error
@@ -24,19 +21,19 @@ def test_processing_is_shown_by_compile_explain_and_inspect(cli: Cli, onnx_file:
     assert "24x32 -> 16x16" in cli("explain", "net.so").out
     inspected = cli("inspect", "net.so")
     assert "image: uint8[1, 24, 32, 3], nhwc bgr pictures" in inspected.out
-    (spec,) = json.loads(cli("inspect", "net.so", "--json").out)["variants"][0]["inputs"]
+    (spec,) = cli("inspect", "net.so", "--json").json["variants"][0]["inputs"]
     assert spec["picture"] == {"layout": "nhwc", "colours": "bgr", "fit": "letterbox"}
     assert f"{name}" in cli("run", "net.so").out
 
 
 @pytest.fixture
-def asked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Any:
+def asked(cli, monkeypatch):
     """Return the arguments of `neocpu.compile` or `compile_calibrated` for some options."""
 
-    def ask(*words: str) -> dict[str, Any]:
+    def ask(*words):
         calls = []
 
-        def record(*_: Any, **named: Any) -> None:
+        def record(*_, **named):
             calls.append(named)
             raise UsageError("stop")
 
@@ -49,7 +46,7 @@ def asked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Any:
     return ask
 
 
-def test_options_arrive(asked: Any) -> None:
+def test_options_arrive(asked):
     given = asked(*PICTURES, "--mean", "0.5", "--bgr", "--output", "y=top5", "--nms", "yolo:0.1:1")
     assert given["processing"] == Processing.parse(
         input=PICTURES[1],
@@ -63,7 +60,7 @@ def test_options_arrive(asked: Any) -> None:
     assert not asked()["processing"]
 
 
-def test_pictures_for_calibration_keep_their_own_options(asked: Any) -> None:
+def test_pictures_for_calibration_keep_their_own_options(asked):
     given = asked("--calibrate", "photos", "--mean", "0.5", "--bgr")
     assert not given["processing"]
     assert given["how"].pictures.mean == (0.5,)
@@ -86,11 +83,7 @@ def test_pictures_for_calibration_keep_their_own_options(asked: Any) -> None:
         (("--nms", "yolo:0.25:0.45"), "no output is a YOLO's head"),
     ],
 )
-def test_mistakes_take_one_line(
-    cli: Cli, onnx_file: Path, words: tuple[str, ...], message: str
-) -> None:
-    outcome = cli("compile", onnx_file, "-o", "net.so", *words, "--quiet")
-    assert outcome.code == 2
-    assert message in outcome.error
+def test_mistakes_take_one_line(cli, onnx_file, words, message):
+    outcome = cli("compile", onnx_file, "-o", "net.so", *words, "--quiet").fails(2, message)
     assert outcome.error.count("\n") <= 1
     assert not Path("net.so").exists()

@@ -1,13 +1,12 @@
 """``neocpu completion``: shells complete commands by the script that it prints."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Cli, environment
+from command_line import environment
 
 from neocpu.cli.commands import COMMANDS
 from neocpu.cli.completion import SHELLS
@@ -16,10 +15,10 @@ Complete = Callable[[str], list[str]]
 
 
 @pytest.fixture
-def complete(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Complete:
+def complete(cli, monkeypatch):
     """Return completions of a line's last word, which may be empty, as bash asks for them."""
 
-    def ask(line: str) -> list[str]:
+    def ask(line):
         monkeypatch.setenv("_NEOCPU_COMPLETE", "bash_complete")
         monkeypatch.setenv("COMP_WORDS", line)
         monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
@@ -59,16 +58,16 @@ def complete(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Complete:
         ("neocpu completion ", [f"plain,{shell}" for shell in SHELLS]),
     ],
 )
-def test_completes(complete: Complete, line: str, found: list[str]) -> None:
+def test_completes(complete, line, found):
     assert complete(line) == found
 
 
-def test_a_file_comes_before_a_network(complete: Complete) -> None:
+def test_a_file_comes_before_a_network(complete):
     Path("resnet50.onnx").touch()
     assert complete("neocpu compile resnet5") == ["file,resnet5"]
 
 
-def test_completing_commands_imports_none() -> None:
+def test_completing_commands_imports_none():
     script = (
         "import sys; from neocpu.cli.main import main; assert main([]) == 0; "
         "print([m for m in sys.modules if m.startswith('neocpu.')], file=sys.stderr)"
@@ -84,16 +83,16 @@ def test_completing_commands_imports_none() -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_prints_what_the_shell_reads(cli: Cli, shell: str) -> None:
+def test_prints_what_the_shell_reads(cli, shell):
     outcome = cli("completion", shell)
     assert (outcome.code, outcome.err) == (0, "")
     assert f"_NEOCPU_COMPLETE={shell}_complete" in outcome.out
-    document = json.loads(cli("completion", shell, "--json").out)
+    document = cli("completion", shell, "--json").json
     assert document == {"shell": shell, "script": document["script"]}
     assert outcome.out.split() == document["script"].split()
 
 
-def test_bash_reads_it(cli: Cli) -> None:
+def test_bash_reads_it(cli):
     Path("completion").write_text(cli("completion", "bash").out)
     done = subprocess.run(
         ["bash", "--norc", "-c", ". ./completion; complete -p neocpu"],
@@ -104,7 +103,5 @@ def test_bash_reads_it(cli: Cli) -> None:
     assert done.stdout == "complete -o nosort -F _neocpu_completion neocpu\n"
 
 
-def test_another_shell(cli: Cli) -> None:
-    outcome = cli("completion", "bsh")
-    assert outcome.code == 2
-    assert "'bsh' is not one of bash, zsh, fish; did you mean 'bash'?" in outcome.error
+def test_another_shell(cli):
+    cli("completion", "bsh").fails(2, "'bsh' is not one of bash, zsh, fish; did you mean 'bash'?")

@@ -8,10 +8,8 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from command_line import Cli
 from conv_workloads import conv_workload
 
 from neocpu.cli import db
@@ -19,7 +17,7 @@ from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.group_schemes import DepthwiseScheme
 from neocpu.schedules.vocabulary.scheme import DirectScheme
 from neocpu.schedules.vocabulary.target_parsing import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 from neocpu.tuning_db import store as store_module
 from neocpu.tuning_db.packed import pack
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey
@@ -31,14 +29,7 @@ TARGET = TargetKey.of(parse_target("llvm -mcpu=znver4"), 2)
 VERSION = registry.template_version("conv2d_direct")
 
 
-def record(
-    reg_n: int = 7,
-    *seconds: float,
-    error: str | None = None,
-    version: int = VERSION,
-    workload: Conv2dWorkload = WORKLOAD,
-    threads: int = 2,
-) -> Record:
+def record(reg_n=7, *seconds, error=None, version=VERSION, workload=WORKLOAD, threads=2):
     return Record(
         workload=workload,
         target=dataclasses.replace(TARGET, threads=threads),
@@ -53,10 +44,10 @@ Write = Callable[..., Path]
 
 
 @pytest.fixture
-def write() -> Write:
+def write():
     """Write records to a file of the current folder."""
 
-    def write(name: str, *records: Record, tail: str = "") -> Path:
+    def write(name, *records, tail=""):
         path = Path(name)
         path.write_text("".join(made.to_line() for made in records) + tail)
         return path
@@ -65,7 +56,7 @@ def write() -> Write:
 
 
 @pytest.fixture(autouse=True)
-def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shipped(tmp_path, monkeypatch):
     """One shipped file, of one record."""
     path = tmp_path / "shipped.records"
     path.write_bytes(pack([record(1)]))
@@ -73,18 +64,17 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def lines(text: str) -> list[str]:
+def lines(text):
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def test_stats(cli: Cli, write: Write, shipped: Path) -> None:
+def test_stats(cli, write, shipped):
     write("a.jsonl", record(7, 9e-3), record(), record(2, error="timeout"), tail="torn")
     write("b.jsonl", record(3, version=VERSION - 1), record(4, threads=1))
     user = store_module.default_database()
     user.parent.mkdir(parents=True)
     user.write_text(record(5).to_line())
-    outcome = cli("db", "stats")
-    assert outcome.code == 0
+    outcome = cli("db", "stats").succeeds()
     size = {name: Path(name).stat().st_size for name in ("a.jsonl", "b.jsonl")}
     assert lines(outcome.out) == [
         "layer size records superseded skipped file",
@@ -105,7 +95,7 @@ def test_stats(cli: Cli, write: Write, shipped: Path) -> None:
         "named znver4 conv2d_direct 1 1 1 0 0",
         "named znver4 conv2d_direct 2 1 1 0 1",
     ]
-    (document,) = json.loads(cli("db", "stats", "a.jsonl", "--json").out)["files"]
+    (document,) = cli("db", "stats", "a.jsonl", "--json").json["files"]
     assert document == {
         "layer": "named",
         "path": "a.jsonl",
@@ -127,7 +117,7 @@ def test_stats(cli: Cli, write: Write, shipped: Path) -> None:
     }
 
 
-def bad_file(write: Write) -> Path:
+def bad_file(write):
     version = registry.template_version("conv2d_depthwise")
     depthwise = dataclasses.replace(record(version=version), scheme=DepthwiseScheme(16, 4, False))
     return write(
@@ -140,7 +130,7 @@ def bad_file(write: Write) -> Path:
     )
 
 
-def test_check(cli: Cli, write: Write, shipped: Path) -> None:
+def test_check(cli, write, shipped):
     good = cli("db", "check")
     assert (good.code, good.out) == (0, f"{shipped}: 1 record, all good\n")
     path = bad_file(write)
@@ -167,12 +157,12 @@ def test_check(cli: Cli, write: Write, shipped: Path) -> None:
     )
     as_json = cli("db", "check", shipped, path, "--json")
     assert as_json.code == 7
-    document = json.loads(as_json.out)
+    document = as_json.json
     assert document["files"][0]["bad"] == []
     assert [bad["line"] for bad in document["files"][1]["bad"]] == [2, 3, 4, 5]
 
 
-def test_absurd_numbers_are_named_and_left_out(cli: Cli, write: Write) -> None:
+def test_absurd_numbers_are_named_and_left_out(cli, write):
     """Such numbers would end every compilation that reads the database."""
     text, huge = record().to_line(), "1" + "0" * 400
     names = ("ic_bn", "oc_bn", "reg_n", "reg_oh", "threads")
@@ -188,7 +178,7 @@ def test_absurd_numbers_are_named_and_left_out(cli: Cli, write: Write) -> None:
         assert reason in check_lines(cli, path)[0]["reason"]
 
 
-def test_prune_drops_what_check_found(cli: Cli, write: Write) -> None:
+def test_prune_drops_what_check_found(cli, write):
     path = bad_file(write)
     before = path.read_bytes()
     planned = cli("db", "prune", path, "--dry-run")
@@ -198,11 +188,10 @@ def test_prune_drops_what_check_found(cli: Cli, write: Write) -> None:
         f"bad.jsonl: would drop 2 torn, 1 unfit; would keep 1 record and 1 line of other versions "
         f"of neocpu; {sizes}"
     )
-    outcome = cli("db", "prune", path)
-    assert outcome.code == 0
+    outcome = cli("db", "prune", path).succeeds()
     assert outcome.out == planned.out.replace("would drop", "dropped").replace("would keep", "kept")
     assert [line["reason"] for line in check_lines(cli, path)] == ["record version 9, expected 1"]
-    again = json.loads(cli("db", "prune", path, "--json").out)
+    again = cli("db", "prune", path, "--json").json
     assert again == {
         "path": "bad.jsonl",
         "kept": 1,
@@ -214,11 +203,11 @@ def test_prune_drops_what_check_found(cli: Cli, write: Write) -> None:
     }
 
 
-def check_lines(cli: Cli, path: Path) -> list[dict[str, Any]]:
-    return json.loads(cli("db", "check", path, "--json").out)["files"][0]["bad"]
+def check_lines(cli, path):
+    return cli("db", "check", path, "--json").json["files"][0]["bad"]
 
 
-def test_prune_keeps_the_best_and_failures_if_asked(cli: Cli, write: Write, shipped: Path) -> None:
+def test_prune_keeps_the_best_and_failures_if_asked(cli, write, shipped):
     every = [record(n) for n in (3, 1, 2)] + [record(4, error="timeout")]
     path = write("a.jsonl", *every)
     cli("db", "prune", path, "--keep-best", 2)
@@ -232,28 +221,25 @@ def test_prune_keeps_the_best_and_failures_if_asked(cli: Cli, write: Write, ship
     )
 
 
-def test_prune_is_of_the_users_own_database(cli: Cli) -> None:
+def test_prune_is_of_the_users_own_database(cli):
     user = store_module.default_database()
-    missing = cli("db", "prune")
-    assert missing.code == 7
-    assert f"cannot read tuning database {user}: No such file" in missing.error
+    cli("db", "prune").fails(7, f"cannot read tuning database {user}: No such file")
     user.parent.mkdir(parents=True)
     user.write_text(record(5).to_line() * 2)
     assert cli("db", "prune").out.startswith(f"{user}: dropped 1 superseded; kept 1 record; ")
 
 
-def test_merge(cli: Cli, write: Write) -> None:
+def test_merge(cli, write):
     one = write("one.jsonl", record(1), record(2), tail="torn\n")
     two = write("two.jsonl", record(2, 1.0, 2.0), record(3))
-    outcome = cli("db", "merge", "all.jsonl", one, two)
-    assert outcome.code == 0
+    outcome = cli("db", "merge", "all.jsonl", one, two).succeeds()
     assert outcome.out.splitlines() == [
         "one.jsonl: took 1 new and 0 better of 2 records, left 1 known, 1 line skipped",
         "two.jsonl: took 2 new and 0 better of 2 records, left 0 known",
         "merged into all.jsonl",
     ]
     assert "one.jsonl:3: skipped: " in outcome.err
-    document = json.loads(cli("db", "merge", "all.jsonl", one, two, "--json").out)
+    document = cli("db", "merge", "all.jsonl", one, two, "--json").json
     assert document["destination"] == "all.jsonl"
     assert document["files"][1] == {
         "path": "two.jsonl",
@@ -262,7 +248,7 @@ def test_merge(cli: Cli, write: Write) -> None:
         "improved": 0,
         "skipped": 0,
     }
-    exported = json.loads(cli("db", "export", "--db", "all.jsonl", "--json").out)["records"]
+    exported = cli("db", "export", "--db", "all.jsonl", "--json").json["records"]
     assert {(r["scheme"]["reg_n"], len(r["result"]["seconds"])) for r in exported} == {
         (1, 1),
         (2, 2),
@@ -270,11 +256,12 @@ def test_merge(cli: Cli, write: Write) -> None:
     }
 
 
-def test_export(cli: Cli, write: Write, onnx_file: Path) -> None:
+def test_export(cli, write, onnx_file):
     a = write("a.jsonl", record(3), record(2), record(2, workload=SMALL), record(4, threads=1))
     b = write("b.jsonl", record(2, 9e-3), record(5, error="timeout"), record(6, version=0))
-    outcome = cli("db", "export", "--db", a, "--db", b, "--threads", 2, "--cpu", "znver4")
-    assert outcome.code == 0
+    outcome = cli(
+        "db", "export", "--db", a, "--db", b, "--threads", 2, "--cpu", "znver4"
+    ).succeeds()
     found = [json.loads(line) for line in outcome.out.splitlines()]
     counted = [(r["workload"]["height"], r["scheme"]["reg_n"], r["result"]["error"]) for r in found]
     expected = {(16, 2, None), (56, 1, None), (56, 2, None), (56, 3, None), (56, 5, "timeout")}
@@ -285,12 +272,12 @@ def test_export(cli: Cli, write: Write, onnx_file: Path) -> None:
     # The last file counts for a scheme that both files have.
     assert Path("out.jsonl").read_text() == outcome.out.replace("[0.009]", "[0.002]")
     best = cli("db", "export", "--db", a, "--best", 1, "--json", "--threads", 2)
-    assert len(json.loads(best.out)["records"]) == 2
+    assert len(best.json["records"]) == 2
     of_model = cli("db", "export", "--db", a, "--model", onnx_file)
     assert [json.loads(line)["workload"]["height"] for line in of_model.out.splitlines()] == [16]
 
 
-def test_export_overwrites_none_of_its_sources(cli: Cli, write: Write, shipped: Path) -> None:
+def test_export_overwrites_none_of_its_sources(cli, write, shipped):
     path = write("a.jsonl", record(3), tail='{"v":9}\n')
     for output in (path, shipped, Path("link.jsonl")):
         if output.name == "link.jsonl":
@@ -303,15 +290,13 @@ def test_export_overwrites_none_of_its_sources(cli: Cli, write: Write, shipped: 
         assert output.read_bytes() == before
 
 
-def test_export_to_something_other_than_a_file_is_refused(cli: Cli) -> None:
+def test_export_to_something_other_than_a_file_is_refused(cli):
     os.mkfifo("pipe")
-    outcome = cli("db", "export", "-o", "pipe")
-    assert outcome.code == 7
-    assert "pipe: it is a pipe, not a file" in outcome.error
+    cli("db", "export", "-o", "pipe").fails(7, "pipe: it is a pipe, not a file")
     assert Path("pipe").is_fifo()
 
 
-def test_check_names_a_file_of_another_kind(cli: Cli, tmp_path: Path) -> None:
+def test_check_names_a_file_of_another_kind(cli, tmp_path):
     path = tmp_path / "net.so"
     path.write_bytes(b"\x7fELF\xa0\n\xc8\n")
     outcome = cli("db", "check", path)
@@ -322,7 +307,7 @@ def test_check_names_a_file_of_another_kind(cli: Cli, tmp_path: Path) -> None:
     assert outcome.out == ""
 
 
-def test_a_foreign_file_does_not_print_all_of_itself(cli: Cli, write: Write) -> None:
+def test_a_foreign_file_does_not_print_all_of_itself(cli, write):
     path = write("a.jsonl", tail="x\n" * (db.MAX_NOTES + 5))
     for arguments in (("merge", "all.jsonl", path), ("export", "--db", path)):
         err = cli("db", *arguments).err.splitlines()
@@ -330,10 +315,10 @@ def test_a_foreign_file_does_not_print_all_of_itself(cli: Cli, write: Write) -> 
         assert err[-1] == "neocpu: 5 more lines skipped; 'neocpu db check FILE' names them"
 
 
-def test_mistakes(cli: Cli) -> None:
-    missing = cli("db", "stats", "nowhere.jsonl")
-    assert missing.code == 7
-    assert "cannot read tuning database nowhere.jsonl: No such file" in missing.error
+def test_mistakes(cli):
+    cli("db", "stats", "nowhere.jsonl").fails(
+        7, "cannot read tuning database nowhere.jsonl: No such file"
+    )
     for how in (["check", "."], ["prune", "."], ["merge", "all.jsonl", "."], ["export", "-o", "."]):
         assert "--db" not in cli("db", *how).error
     assert cli("db", "check", ".").error.endswith("it is a folder, not a file; name another file")
@@ -344,14 +329,7 @@ def test_mistakes(cli: Cli) -> None:
     assert not Path("all.jsonl").exists()
 
 
-@pytest.mark.parametrize("name", ["stats", "check", "merge", "prune", "export"])
-def test_help_has_an_example(cli: Cli, name: str) -> None:
-    assert f"Example:  neocpu db {name}" in cli("db", name, "--help").out
-
-
-def test_progress_is_shown_when_it_takes_long(
-    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_is_shown_when_it_takes_long(cli, write, monkeypatch):
     path = write("long.jsonl", *[record()] * 1500)
     assert "read" not in cli("db", "stats", path).err
     monkeypatch.setattr(db, "PROGRESS_AFTER", -1.0)

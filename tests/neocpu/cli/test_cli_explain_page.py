@@ -9,16 +9,14 @@ from typing import Any
 import browser
 import needs
 import pytest
-from command_line import Cli
 
 from neocpu.bench.limits import roofline
 from neocpu.bench.limits.roofline import Limits
 from neocpu.bench.profile import network_profiles
 from neocpu.building.link import write_artifact
 from neocpu.plan.pages.arena_picture import arena_blocks
-from neocpu.plan.pages.page import ASSETS, SCRIPTS, page_data, page_text
+from neocpu.plan.pages.page import ASSETS, SCRIPTS, WORDS, page_data, page_text
 from neocpu.plan.pages.program_graph import Edge, program_graph
-from neocpu.plan.pages.scheme_words import WORDS
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header_parts import Placement, Repeat
 from neocpu.schedules.vocabulary.scheme_table import SCHEMES
@@ -56,7 +54,7 @@ PLAN: dict[str, Any] = {
 }
 
 
-def data_in(page: Path) -> dict[str, Any]:
+def data_in(page):
     (found,) = re.findall(
         r'<script type="application/json" id="data">(.*?)</script>', page.read_text()
     )
@@ -64,7 +62,7 @@ def data_in(page: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def _known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def _known_limits(monkeypatch):
     """Replace the limits of this machine, whose measuring takes seconds."""
     monkeypatch.setattr(
         roofline,
@@ -74,7 +72,7 @@ def _known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def header(linear: Any) -> Any:
+def header(linear):
     """x goes through a, and by a transform into b and c; c reads both, twice."""
     first = 1 + len(linear.header.weights)
     a, moved, b, c = range(first, first + 4)
@@ -91,7 +89,7 @@ def header(linear: Any) -> Any:
     )
 
 
-def test_the_graph(header: Any) -> None:
+def test_the_graph(header):
     graph = program_graph(header)
     assert [node.kind for node in graph.nodes] == ["a", "transform", "b", "c", "input", "output"]
     assert [node.predicted_us for node in graph.nodes[:4]] == [4.0, 4.0, 12.0, 12.0]
@@ -100,7 +98,7 @@ def test_the_graph(header: Any) -> None:
     assert len(graph.edges) == len(found)
 
 
-def test_tensors_that_are_joined_where_they_lie(header: Any) -> None:
+def test_tensors_that_are_joined_where_they_lie(header):
     first = 1 + len(header.weights)
     a, b, both, half, out = range(first, first + 5)
     shapes = [(0, (16,)), (64, (16,)), (0, (32,)), (64, (16,)), (128, (16,))]
@@ -115,17 +113,17 @@ def test_tensors_that_are_joined_where_they_lie(header: Any) -> None:
     assert found == {(2, 0), (0, 1), (1, 3)}
 
 
-def test_arena_blocks_say_where_and_when_tensors_live(header: Any) -> None:
+def test_arena_blocks_say_where_and_when_tensors_live(header):
     # Inputs of the loop are needed until its last iteration ends.
     blocks = [(each.offset, each.first, each.last) for each in arena_blocks(header)]
     assert blocks == [(0, 0, 1), (64, 1, 3), (128, 2, 3), (0, 3, 3)]
 
 
-def test_every_figure_on_the_page_agrees_with_json(cli: Cli, artifact: Path) -> None:
+def test_every_figure_on_the_page_agrees_with_json(cli, artifact):
     outcome = cli("explain", artifact, "--html", "page.html")
     assert (outcome.code, outcome.out) == (0, "")
     assert "wrote page.html" in outcome.err
-    plan = json.loads(cli("explain", artifact, "--json", "--html", "page.html").out)
+    plan = cli("explain", artifact, "--json", "--html", "page.html").json
     data = data_in(Path("page.html"))
     assert data["plan"] == plan == read_header(artifact).stored_plan
     for node in data["nodes"]:
@@ -138,7 +136,7 @@ def test_every_figure_on_the_page_agrees_with_json(cli: Cli, artifact: Path) -> 
     assert {" ".join(" ".join(fact).split()) for fact in data["facts"]} <= set(lines)
 
 
-def test_the_page_loads_nothing_and_is_small(cli: Cli, artifact: Path) -> None:
+def test_the_page_loads_nothing_and_is_small(cli, artifact):
     assert cli("explain", artifact, "--html", "page.html").code == 0
     text = Path("page.html").read_text()
     assert len(text) < 300_000
@@ -150,26 +148,26 @@ def test_the_page_loads_nothing_and_is_small(cli: Cli, artifact: Path) -> None:
     assert re.findall(r"https?://[^\s'\"]*", text) == ["https://github.com/leeoniya/uPlot"]
 
 
-def test_names_are_text_and_no_markup(header: Any) -> None:
+def test_names_are_text_and_no_markup(header):
     name = "</script><script>alert(1)</script><!--"
     text = page_text(page_data(replace(header, name=name), [("<b>", name)]))
     assert name not in text
     assert "<b>" not in text
 
 
-def test_libraries_are_pinned_and_have_their_licences() -> None:
+def test_libraries_are_pinned_and_have_their_licences():
     kept = {name for library in LIBRARIES for name in library.files.values()}
     assert {path.name for path in FOLDER.iterdir()} == kept
     assert {f"{each}.LICENSE" for each in ("dagre", "uPlot")} <= kept
 
 
-def test_every_parameter_of_every_scheme_is_explained() -> None:
+def test_every_parameter_of_every_scheme_is_explained():
     parameters = {field.name for scheme in SCHEMES.values() for field in fields(scheme)}
     assert parameters == set(WORDS)
     assert all("words" in vars(scheme) for scheme in SCHEMES.values())
 
 
-def test_measured_beside_predicted(cli: Cli, artifact: Path) -> None:
+def test_measured_beside_predicted(cli, artifact):
     assert cli("explain", artifact, "--html", "page.html", "--profile").code == 0
     data = data_in(Path("page.html"))
     calls = [node for node in data["nodes"] if node["kernel"] is not None]
@@ -182,22 +180,20 @@ def test_measured_beside_predicted(cli: Cli, artifact: Path) -> None:
         assert 0 <= held["huge"] <= held["resident"] <= held["mapped"]
 
 
-def test_what_was_measured_elsewhere(
-    cli: Cli, artifact: Path, linear: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_measured_elsewhere(cli, artifact, linear, monkeypatch):
     monkeypatch.setattr(
         network_profiles,
         "measure_limits",
         lambda threads, _: Limits(threads=threads, flops=1e11, dram=1e10),
     )
-    saved = json.loads(cli("bench", "profile", artifact, "--json").out)
+    saved = cli("bench", "profile", artifact, "--json").json
     saved["machine"]["cpu"] = "Abacus 3"
     del saved["results"][0]["profile"]["classes"]  # what follows from the rest
     Path("p.json").write_text(json.dumps(saved))
     given = ("--html", "page.html", "--measured", "p.json")
     outcome = cli("explain", artifact, *given, "--json")
     assert "p.json was measured on another machine: Abacus 3; this is" in outcome.err
-    measured, profile = json.loads(outcome.out)["profile"], saved["results"][0]["profile"]
+    measured, profile = outcome.json["profile"], saved["results"][0]["profile"]
     for one, other in zip(measured["operators"], profile["operators"], strict=True):
         assert {**one, "sequence": other["sequence"]} == other
     assert measured["limits"]["flops"] == 1e11
@@ -221,10 +217,10 @@ def test_what_was_measured_elsewhere(
     assert not Path("page.html").exists()
 
 
-def test_a_run_in_time(cli: Cli, artifact: Path, linear: Any) -> None:
+def test_a_run_in_time(cli, artifact, linear):
     assert cli("run", artifact, "--repeat", "3", "--trace", "t.json").code == 0
     given = ("--html", "page.html", "--profile", "--trace", "t.json", "--json")
-    found = json.loads(cli("explain", artifact, *given).out)
+    found = cli("explain", artifact, *given).json
     data = data_in(Path("page.html"))
     # Facts that the plan lacks are shown beside it.
     assert {key: found.pop(key) for key in ("profile", "trace")} == {
@@ -233,26 +229,24 @@ def test_a_run_in_time(cli: Cli, artifact: Path, linear: Any) -> None:
     assert found == data["plan"]
     assert data["trace"]["runs"] == 3
     assert "add --html FILE" in cli("explain", artifact, "--trace", "t.json").error
-    outcome = cli("explain", linear.path, "--html", "other.html", "--trace", "t.json")
-    assert outcome.code == 2
-    assert "of another artifact" in outcome.error
+    cli("explain", linear.path, "--html", "other.html", "--trace", "t.json").fails(
+        2, "of another artifact"
+    )
     assert not Path("other.html").exists()
 
 
 @needs.programs("objdump")
-def test_hot_loops(cli: Cli, artifact: Path) -> None:
+def test_hot_loops(cli, artifact):
     assert cli("explain", artifact, "--html", "page.html").code == 0
     data = data_in(Path("page.html"))
     convolutions = [node for node in data["nodes"] if node["kind"] == "conv2d"]
     assert all(data["loops"][node["kernel"]]["multiply_adds"] for node in convolutions)
 
 
-def test_errors(cli: Cli, artifact: Path, linear: Any) -> None:
+def test_errors(cli, artifact, linear):
     assert "add --html FILE" in cli("explain", artifact, "--profile").error
     Path("foreign.so").write_bytes(b"\x7fELF and nothing else")
-    outcome = cli("explain", "foreign.so", "--html", "page.html")
-    assert outcome.code == 8
-    assert "foreign.so" in outcome.error
+    outcome = cli("explain", "foreign.so", "--html", "page.html").fails(8, "foreign.so")
     for wrong in (
         {"transforms": [5]},
         {"kernels": [{"kernel": "a", "calls": 0, "cost_us": 1.0}]},
@@ -260,9 +254,7 @@ def test_errors(cli: Cli, artifact: Path, linear: Any) -> None:
     ):
         broken = replace(linear.header, stored_plan={**PLAN, **wrong})
         write_artifact(linear.built, linear.weights, broken, "broken.so")
-        outcome = cli("explain", "broken.so", "--html", "page.html")
-        assert outcome.code == 8
-        assert "compile the model again" in outcome.error
+        cli("explain", "broken.so", "--html", "page.html").fails(8, "compile the model again")
     assert "written over" in cli("explain", artifact, "--html", artifact).error
     assert artifact.read_bytes().startswith(b"\x7fELF")
     assert cli("run", artifact, "--trace", "t.json").code == 0
@@ -278,10 +270,10 @@ def test_errors(cli: Cli, artifact: Path, linear: Any) -> None:
 
 
 @browser.NEEDED
-def test_in_a_browser(cli: Cli, artifact: Path) -> None:
+def test_in_a_browser(cli, artifact):
     assert cli("run", artifact, "--repeat", "3", "--trace", "t.json").code == 0
     assert cli("explain", artifact, "--html", "page.html", "--trace", "t.json").code == 0
-    operator = json.loads(cli("explain", artifact, "--json").out)["ops"][0]
+    operator = cli("explain", artifact, "--json").json["ops"][0]
     with browser.browser() as page:
         for width, dark in ((1400, False), (390, True)):
             page.open(Path("page.html"), width, dark=dark)

@@ -1,16 +1,12 @@
 """``neocpu inspect``."""
 
-import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from command_line import Cli, environment
+from command_line import imported
 
 from neocpu.building.elf import read_elf
 from neocpu.building.fat_file import combine
@@ -22,13 +18,12 @@ from neocpu.runtime.header import WEIGHTS_SECTION
 HOST = os.uname().machine
 
 
-def words(text: str) -> list[str]:
+def words(text):
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def test_text(cli: Cli, artifact: Path) -> None:
-    outcome = cli("inspect", artifact)
-    assert outcome.code == 0
+def test_text(cli, artifact):
+    outcome = cli("inspect", artifact).succeeds()
     first, *fields = words(outcome.out)
     assert first.startswith(f"{artifact}: neocpu artifact, ")
     header = read_header(artifact)
@@ -45,8 +40,8 @@ def test_text(cli: Cli, artifact: Path) -> None:
         assert line in fields
 
 
-def test_json(cli: Cli, artifact: Path) -> None:
-    document = json.loads(cli("inspect", artifact, "--json", "--verify").out)
+def test_json(cli, artifact):
+    document = cli("inspect", artifact, "--json", "--verify").json
     header = read_header(artifact)
     assert document["bytes"] == artifact.stat().st_size
     assert document["fat"] is False
@@ -61,18 +56,17 @@ def test_json(cli: Cli, artifact: Path) -> None:
     assert 0 < parts < only["bytes"]
 
 
-def test_of_another_machine(cli: Cli, linear: Any) -> None:
+def test_of_another_machine(cli, linear):
     header = replace(linear.header, isa_features=("avx99",))
     write_artifact(linear.built, linear.weights, header, "far.so")
-    outcome = cli("inspect", "far.so")
-    assert outcome.code == 0
+    outcome = cli("inspect", "far.so").succeeds()
     assert "runs here no, this host lacks avx99" in words(outcome.out)
-    document = json.loads(cli("inspect", "far.so", "--json").out)
+    document = cli("inspect", "far.so", "--json").json
     assert document["loaded_here"] is None
     assert document["variants"][0]["obstacle"] == "this host lacks avx99"
 
 
-def test_any_tvm_may_have_compiled_it(cli: Cli, linear: Any) -> None:
+def test_any_tvm_may_have_compiled_it(cli, linear):
     header = replace(linear.header, tvm_version="0.1", ffi_version="0.2")
     write_artifact(linear.built, linear.weights, header, "old.so")
     outcome = words(cli("inspect", "old.so").out)
@@ -80,12 +74,11 @@ def test_any_tvm_may_have_compiled_it(cli: Cli, linear: Any) -> None:
     assert any("apache-tvm 0.1, apache-tvm-ffi 0.2" in line for line in outcome)
 
 
-def test_fat_file(cli: Cli, linear: Any) -> None:
+def test_fat_file(cli, linear):
     header = replace(linear.header, isa_features=("avx99",))
     write_artifact(linear.built, linear.weights, header, "far.so")
     combine({"far": "far.so", "near": linear.path}, "fat.so")
-    outcome = cli("inspect", "fat.so", "--verify")
-    assert outcome.code == 0
+    outcome = cli("inspect", "fat.so", "--verify").succeeds()
     lines = words(outcome.out)
     assert lines[0].startswith("fat.so: neocpu fat file of 2 variants, ")
     assert lines[2].startswith(f"far {HOST} llvm ")
@@ -93,71 +86,55 @@ def test_fat_file(cli: Cli, linear: Any) -> None:
     assert lines[3].startswith("near ")
     assert lines[3].endswith("loaded")
     assert lines[5] == "near:"
-    document = json.loads(cli("inspect", "fat.so", "--json").out)
+    document = cli("inspect", "fat.so", "--json").json
     assert document["loaded_here"] == "near"
     assert [each["name"] for each in document["variants"]] == ["far", "near"]
 
 
-def test_damage(cli: Cli, linear: Any) -> None:
+def test_damage(cli, linear):
     data = bytearray(linear.path.read_bytes())
     section = read_elf(memoryview(data)).find(WEIGHTS_SECTION)
     assert section is not None
     data[section.offset + 5] ^= 1
     Path("weights.so").write_bytes(data)
     assert cli("inspect", "weights.so").code == 0
-    outcome = cli("inspect", "weights.so", "--verify")
-    assert outcome.code == 8
-    assert "the weights are damaged" in outcome.error
+    cli("inspect", "weights.so", "--verify").fails(8, "the weights are damaged")
     Path("short.so").write_bytes(data[:-100])
     outcome = cli("inspect", "short.so", "--json")
     assert outcome.code == 8
-    assert json.loads(outcome.out)["error"]["kind"] == "artifact"
+    assert outcome.json["error"]["kind"] == "artifact"
 
 
 @pytest.mark.parametrize("name", [".", "none.so", np._core._multiarray_umath.__file__])
-def test_files_that_are_no_artifacts_are_refused(cli: Cli, name: str) -> None:
-    outcome = cli("inspect", name)
-    assert outcome.code == 8
-    assert name in outcome.error
+def test_files_that_are_no_artifacts_are_refused(cli, name):
+    cli("inspect", name).fails(8, name)
 
 
-def test_long_verification_reports_its_progress(
-    cli: Cli, artifact: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_verification_reports_its_progress(cli, artifact, monkeypatch):
     assert "verify" not in cli("inspect", artifact, "--verify").err
     monkeypatch.setattr(inspect_module, "PROGRESS_AFTER", -1)
     assert "neocpu: verify" in cli("inspect", artifact, "--verify").err
 
 
-def test_nothing_heavy_is_imported(artifact: Path) -> None:
-    code = (
-        "import sys; from neocpu.cli.main import main; "
-        f"main(['inspect', {str(artifact)!r}, '--json']); "
-        "print(sorted({'tvm', 'tvm_ffi', 'onnx', 'scipy'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
+def test_nothing_heavy_is_imported(artifact):
+    found = imported(f"from neocpu.cli.main import main; main(['inspect', {str(artifact)!r}])")
+    assert not found & {"tvm", "tvm_ffi", "onnx", "scipy"}
 
 
-def test_plan_that_says_nothing_of_schemes(cli: Cli, linear: Any) -> None:
+def test_plan_that_says_nothing_of_schemes(cli, linear):
     plans = ({}, {"ops": 3}, {"ops": [3, {"scheme": 4}]}, {"ops": None}, {"call_seconds": "few"})
     for number, plan in enumerate(plans):
         write_artifact(
             linear.built, linear.weights, replace(linear.header, stored_plan=plan), f"{number}.so"
         )
         assert "schemes none" in words(cli("inspect", f"{number}.so").out)
-        outcome = cli("explain", f"{number}.so")
-        assert outcome.code == 8
-        assert "has a plan that cannot be shown" in outcome.error
+        cli("explain", f"{number}.so").fails(8, "has a plan that cannot be shown")
 
 
-def test_names_cannot_command_the_terminal(cli: Cli, linear: Any) -> None:
+def test_names_cannot_command_the_terminal(cli, linear):
     path = linear.path.parent / "coloured.so"
     header = replace(linear.header, name="\x1b[31mred\nline é")
     write_artifact(linear.built, linear.weights, header, path)
-    outcome = cli("inspect", path)
-    assert outcome.code == 0
+    outcome = cli("inspect", path).succeeds()
     assert r"model \x1b[31mred\nline é" in words(outcome.out)
-    assert json.loads(cli("inspect", path, "--json").out)["variants"][0]["model"] == header.name
+    assert cli("inspect", path, "--json").json["variants"][0]["model"] == header.name

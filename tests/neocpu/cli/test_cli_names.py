@@ -5,11 +5,10 @@ import logging
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import onnx
 import pytest
-from command_line import Cli, conv_model
+from command_line import conv_model
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from small_plans import small_operator, small_plan, small_transform
@@ -36,12 +35,12 @@ each = settings(
 )
 
 
-def assert_plain(text: str) -> None:
+def assert_plain(text):
     """Check that a text has only lines of printable characters."""
     assert all(line.isprintable() for line in text.split("\n")), ascii(text)
 
 
-def renamed(toy: Any, name: str, path: Path) -> Path:
+def renamed(toy, name, path):
     """Write a compiled model again under hostile names, with valid hashes."""
     header = toy.header
     operator = small_operator(
@@ -77,11 +76,10 @@ def renamed(toy: Any, name: str, path: Path) -> Path:
 @each
 @given(names.map(lambda name: name.replace("\0", "")))
 @example(NASTY)
-def test_in_an_artifact(cli: Cli, linear: Any, name: str) -> None:
+def test_in_an_artifact(cli, linear, name):
     path = renamed(linear, name, Path("net.so"))
     for command in (["run", path], ["inspect", path], ["explain", path]):
-        outcome = cli(*command)
-        assert outcome.code == 0, outcome.err
+        outcome = cli(*command).succeeds()
         assert_plain(outcome.out + outcome.err)
         # JSON is exact, and in ASCII.
         document = cli(*command, "--json")
@@ -93,7 +91,7 @@ def test_in_an_artifact(cli: Cli, linear: Any, name: str) -> None:
     assert_plain(failed.out + failed.err)
 
 
-def hostile_models(name: str) -> list[onnx.ModelProto]:
+def hostile_models(name):
     """Return models that fail for different reasons, each with ``name`` wherever one goes."""
     unknown, dynamic, twice, invalid = (conv_model() for _ in range(4))
     for model in (unknown, dynamic, twice, invalid):
@@ -112,7 +110,7 @@ def hostile_models(name: str) -> list[onnx.ModelProto]:
 @each
 @given(names)
 @example(NASTY)
-def test_in_a_model_that_is_refused(cli: Cli, name: str) -> None:
+def test_in_a_model_that_is_refused(cli, name):
     for model, option in zip(hostile_models(name), ("-q", "--json", "--debug", "-v"), strict=True):
         onnx.save(model, "net.onnx")
         outcome = cli("compile", "net.onnx", "--only-db", option)
@@ -124,14 +122,13 @@ def test_in_a_model_that_is_refused(cli: Cli, name: str) -> None:
 @given(names.map(lambda name: name.replace("/", "").replace("\0", "")))
 @example(NASTY.replace("/", ""))
 @example(os.fsdecode(b"n\xff\x1b[m"))
-def test_in_a_file_name(cli: Cli, artifact: Path, name: str) -> None:
+def test_in_a_file_name(cli, artifact, name):
     path = Path(name)
     path.write_bytes(artifact.read_bytes())
     for command in ("run", "inspect", "explain"):
-        outcome = cli(command, path)
-        assert outcome.code == 0, outcome.err
+        outcome = cli(command, path).succeeds()
         assert_plain(outcome.out + outcome.err)
-        json.loads(cli(command, path, "--json").out)
+        assert cli(command, path, "--json").json
     for command in (
         ("compile", path, "--only-db"),
         ("run", path / "x"),
@@ -143,7 +140,7 @@ def test_in_a_file_name(cli: Cli, artifact: Path, name: str) -> None:
     path.unlink()
 
 
-def test_in_a_model_that_compiles(cli: Cli) -> None:
+def test_in_a_model_that_compiles(cli):
     model = conv_model()
     names = {name: f"{NASTY}{name}" for name in ("image", "weights", "sums", "features")}
     for node in model.graph.node:
@@ -162,23 +159,17 @@ def test_in_a_model_that_compiles(cli: Cli) -> None:
         ["tune", file, "--strategy", "analytic", "--db", "d"],
         ["bundle", "out.so", "-o", "folder"],
     ):
-        outcome = cli(*command)
-        assert outcome.code == 0, outcome.err
+        outcome = cli(*command).succeeds()
         assert_plain(outcome.out + outcome.err)
 
 
 class TestSinks:
-    def test_log(self) -> None:
+    def test_log(self):
         record = logging.makeLogRecord({"msg": "of %s", "args": (NASTY,), "levelname": "WARNING"})
         assert_plain(PlainFormatter("neocpu: %(message)s").format(record))
 
     @pytest.mark.parametrize("terminal", [True, False])
-    def test_progress(
-        self,
-        capfd: pytest.CaptureFixture[str],
-        terminal: bool,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+    def test_progress(self, capfd, terminal, monkeypatch):
         import sys
 
         monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
@@ -190,13 +181,13 @@ class TestSinks:
         for hostile in ("\x1b[2J", "\x1b]0", "\x9b", "\u202e", "\nneocpu: error"):
             assert hostile not in shown
 
-    def test_plain_progress(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_plain_progress(self, capsys):
         import sys
 
         PlainProgress(sys.stdout)(Progress(NASTY, detail=NASTY))
         assert_plain(capsys.readouterr().out)
 
-    def test_table_note_and_error(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_table_note_and_error(self, capsys):
         print_table((NASTY,), [(NASTY,)])
         Terminal().note(NASTY)
         Terminal(json=True).fail(NASTY, 2)

@@ -1,15 +1,15 @@
 """The small parts of the command line: values of options, units, progress."""
 
+from __future__ import annotations
+
 import io
 from dataclasses import replace
-from typing import Any
 
-import click
 import pytest
-from small_plans import small_operator, small_plan, verified
+from small_plans import small_kernel, small_operator, small_plan, verified
 from waiting import wait_until
 
-from neocpu.cli.options import Duration, Names, Shape
+from neocpu.cli.options import NAMES, SHAPE
 from neocpu.foundation.console.progress_line import (
     PLAIN_INTERVAL,
     PlainProgress,
@@ -19,44 +19,26 @@ from neocpu.foundation.console.progress_line import (
 from neocpu.foundation.console.terminal import print_table
 from neocpu.foundation.progress import Progress
 from neocpu.foundation.units import duration, parse_size, plural, size
-from neocpu.plan.outcome import (
-    BrokenPromise,
-    CalibratedLayer,
-    Calibration,
-    Promise,
-    WeightSizes,
-)
-from neocpu.plan.text.plan_text import error_text, missed_text, scheme_text
+from neocpu.plan.kernels import KernelShortcoming
+from neocpu.plan.outcome import BrokenPromise, CalibratedLayer, Calibration, Promise, WeightSizes
+from neocpu.plan.text.plan_screen import show_lacks
+from neocpu.plan.text.plan_text import error_text, missed_text
 from neocpu.plan.text.tuning_summary import weights_hint
 from neocpu.runtime.header_text import kept_bound
-from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT, Accuracy
+from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT
 from neocpu.verification.reference.comparison import FLOAT32_FACTOR
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("0", 0), ("90", 90), ("60s", 60), ("10m", 600), ("2min", 120), ("1.5h", 5400), ("1M", 60)],
-)
-def test_durations(text: str, seconds: float) -> None:
-    assert Duration().convert(text, None, None) == seconds
+def test_shapes_may_have_colons_in_the_name():
+    assert SHAPE.convert("x:1,3,224,224", None, None) == ("x", (1, 3, 224, 224))
+    assert SHAPE.convert("import/x:0:7", None, None) == ("import/x:0", (7,))
 
 
-@pytest.mark.parametrize("text", ["", "s", "-1", "1d", "1 s", "1e3", "nan", "inf"])
-def test_not_durations(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        Duration().convert(text, None, None)
+def test_names():
+    assert NAMES.convert("direct, depthwise", None, None) == ("direct", "depthwise")
 
 
-def test_shapes_may_have_colons_in_the_name() -> None:
-    assert Shape().convert("x:1,3,224,224", None, None) == ("x", (1, 3, 224, 224))
-    assert Shape().convert("import/x:0:7", None, None) == ("import/x:0", (7,))
-
-
-def test_names() -> None:
-    assert Names().convert("direct, depthwise", None, None) == ("direct", "depthwise")
-
-
-def test_units() -> None:
+def test_units():
     assert [duration(s) for s in (3.24e-6, 0.018, 2.44, 365.2)] == [
         "3.2 µs",
         "18.00 ms",
@@ -67,15 +49,8 @@ def test_units() -> None:
     assert [plural(n, "line") for n in (0, 1, 2)] == ["0 lines", "1 line", "2 lines"]
 
 
-def test_schemes_show_flags_by_name() -> None:
-    scheme = {"template": "conv2d_direct", "ic_bn": 16, "unroll_ker": True, "reg_oh": 1}
-    assert scheme_text(scheme) == "direct ic_bn=16 unroll_ker reg_oh=1"
-    assert scheme_text({**scheme, "unroll_ker": False}) == "direct ic_bn=16 reg_oh=1"
-    assert scheme_text(None) == "-"
-
-
 class TestPlainProgress:
-    def test_prints_phases_at_once_and_steps_now_and_then(self) -> None:
+    def test_prints_phases_at_once_and_steps_now_and_then(self):
         stream, now = io.StringIO(), 0.0
         report = PlainProgress(stream, clock=lambda: now)
         report(Progress("import"))
@@ -91,45 +66,33 @@ class TestPlainProgress:
             "neocpu: build llvm",
         ]
 
-    def test_the_first_step_is_reported_at_once(self) -> None:
+    def test_the_first_step_is_reported_at_once(self):
         stream = io.StringIO()
         report = PlainProgress(stream, clock=lambda: 0.0)
         for detail in ("", "", "estimating", "choosing"):
             report(Progress("tune", detail=detail))
         assert stream.getvalue() == "neocpu: tune\nneocpu: tune estimating\n"
 
-    def test_is_for_streams_that_are_no_terminals(self) -> None:
-        stream = io.StringIO()
-        with show_progress(stream, quiet=False) as report:
-            report(Progress("build"))
-        assert stream.getvalue() == "neocpu: build\n"
-
-    def test_is_for_terminals_that_cannot_redraw_a_line(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    @pytest.mark.parametrize(
+        ("is_terminal", "quiet", "shown"),
+        [(False, False, "neocpu: build\n"), (True, False, "neocpu: build\n"), (False, True, "")],
+    )
+    def test_is_for_what_cannot_redraw_a_line(self, monkeypatch, is_terminal, quiet, shown):
         monkeypatch.setenv("TERM", "dumb")
         stream = io.StringIO()
-        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
-        with show_progress(stream, quiet=False) as report:
+        monkeypatch.setattr(stream, "isatty", lambda: is_terminal, raising=False)
+        with show_progress(stream, quiet=quiet) as report:
             report(Progress("build"))
-        assert stream.getvalue() == "neocpu: build\n"
-
-    def test_quiet_says_nothing(self) -> None:
-        stream = io.StringIO()
-        with show_progress(stream, quiet=True) as report:
-            report(Progress("build"))
-        assert stream.getvalue() == ""
+        assert stream.getvalue() == shown
 
 
-def said(capsys: pytest.CaptureFixture[str], before: list[str]) -> str:
+def said(capsys, before):
     """Return all that was written to the standard error so far."""
     before.append(capsys.readouterr().err)
     return "".join(before)
 
 
-def test_live_progress_takes_brackets_for_what_they_are(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_live_progress_takes_brackets_for_what_they_are(monkeypatch, capsys):
     for name, value in {"FORCE_COLOR": "1", "COLUMNS": "120", "TERM": "xterm-256color"}.items():
         monkeypatch.setenv(name, value)
     shown = []
@@ -190,9 +153,7 @@ def test_errors_name_rows_that_moved_or_have_no_partner():
         ),
     ],
 )
-def test_errors_are_reported_with_their_bound(
-    accuracy: Accuracy, errors: tuple[float | None, float | None], kept: str
-) -> None:
+def test_errors_are_reported_with_their_bound(accuracy, errors, kept):
     norm_error, float32_error = errors
     plan = small_plan(
         accuracy=Promise(name=accuracy.name, bound=accuracy.bound),
@@ -201,7 +162,7 @@ def test_errors_are_reported_with_their_bound(
     assert error_text(plan).startswith(kept)
 
 
-def test_the_factor_in_words_is_that_of_verdicts() -> None:
+def test_the_factor_in_words_is_that_of_verdicts():
     kept = kept_bound(Promise(name="default", bound=1e-4), verified(1.0))
     assert f"within {FLOAT32_FACTOR:g} times" in kept
 
@@ -223,9 +184,7 @@ def test_plans_that_broke_their_promise_are_listed_with_their_errors():
     assert missed_text(small_plan()) == ""
 
 
-def test_a_narrow_terminal_cuts_no_cell_short(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_narrow_terminal_cuts_no_cell_short(monkeypatch, capsys):
     monkeypatch.setattr("neocpu.foundation.console.terminal.PLAIN_WIDTH", 12)
     print_table(("model", "milliseconds"), [("squeezenet1_0", "840.00")], right=("milliseconds",))
     printed = capsys.readouterr().out
@@ -240,7 +199,7 @@ class TestWeightsHint:
         ops=tuple(map(small_operator, "abc", ("conv2d_winograd", "conv2d_direct", ""))),
     )
 
-    def test_where_winograd_tripled_them(self) -> None:
+    def test_where_winograd_tripled_them(self):
         text = weights_hint(self.PLAN)
         assert text is not None
         assert text.startswith("weights are 3.0 times the model's, because Winograd stores")
@@ -256,19 +215,46 @@ class TestWeightsHint:
         ],
         ids=["no Winograd", "a limit", "small"],
     )
-    def test_not_elsewhere(self, change: Any) -> None:
+    def test_not_elsewhere(self, change):
         assert weights_hint(replace(self.PLAN, **change)) is None
 
 
-def test_live_progress_has_lines_below(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_live_progress_has_lines_below(monkeypatch, capsys):
     for name, value in {"FORCE_COLOR": "1", "COLUMNS": "120", "TERM": "xterm-256color"}.items():
         monkeypatch.setenv(name, value)
     with live_progress() as report:
         report(Progress("tune", 3, 9, "30 s left", ("now us  layer", "  12.0  [b]conv\x1b[2J")))
         wait_until(lambda: "30 s left" in capsys.readouterr().err)
         report(Progress("tune", 3, 9, "building"))
-        shown: list[str] = []
+        shown = []
         wait_until(lambda: "building" in said(capsys, shown))
     assert "  12.0  [b]conv\\x1b[2J" in said(capsys, shown)
+
+
+def plan(*lacks):
+    return small_plan(kernels=(small_kernel("relu_0", lacks=lacks), small_kernel("conv2d_0")))
+
+
+def lack(cost, kind="gather", reason=""):
+    return KernelShortcoming(kind=kind, detail="neighbours lie apart", reason=reason, cost_us=cost)
+
+
+def test_costly_shortcomings_are_listed_and_the_rest_counted(capsys):
+    show_lacks(plan(lack(40.0), lack(3.0), lack(1.0), lack(50.0, "scalar", "so it is")))
+    lines = capsys.readouterr().out.splitlines()
+    first, second, rest = lines[-3:]
+    assert first.split("  ")[0] == "relu_0"
+    assert "scalar: neighbours lie apart" in first
+    assert first.endswith("so it is")
+    assert "4.0%" in second
+    assert second.endswith("no reason is known: please report this model")
+    assert rest == "2 shortcomings of kernels below 0.5% of the run each, 4.0 µs in total."
+
+
+def test_small_shortcomings_alone_are_one_line(capsys):
+    show_lacks(plan())
+    assert not capsys.readouterr().out
+    show_lacks(plan(lack(2.0)))
+    assert capsys.readouterr().out == (
+        "\n1 shortcoming of kernels below 0.5% of the run each, 2.0 µs in total.\n"
+    )

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import needs
 import pytest
@@ -23,19 +22,19 @@ def compiling(onnx_file, tmp_path):
     scratch.mkdir()
     command = [sys.executable, "-m", "neocpu", "compile", onnx_file, "-o", "out.so", "--quiet"]
 
-    def start() -> tuple[subprocess.Popen[str], Path]:
+    def start():
         settings = slow_environment(scratch)
         return subprocess.Popen(command, env=settings, stderr=subprocess.PIPE, text=True), scratch
 
     return start
 
 
-def left(scratch: Path) -> list[str]:
+def left(scratch):
     """Return the files in the temporary folder, and those beside the output."""
     return [*os.listdir(scratch), *(name for name in os.listdir() if name != "out.so")]
 
 
-def wait_for_work(process: subprocess.Popen[str], scratch: Path) -> None:
+def wait_for_work(process, scratch):
     """Wait for the compiler's own folder; Python's test file comes before it."""
     wait_until(lambda: list(scratch.glob("neocpu-*")) or process.poll() is not None)
 

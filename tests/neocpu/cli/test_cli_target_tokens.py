@@ -28,7 +28,7 @@ OPTIONS = "-mtriple=x86_64-linux-gnu -mcpu=skylake-avx512 -mattr=+avx2"
         """'{"mtriple": "x86_64-linux-gnu", "mcpu": "skylake-avx512", "mattr": ["+avx2"]}'""",
     ],
 )
-def test_every_spelling_is_the_same_target(line: str) -> None:
+def test_every_spelling_is_the_same_target(line):
     folded = fold_target(shlex.split(line))
     (target,) = (token for token in folded if token.startswith("--target="))
     assert sorted(set(folded) - {target}) == ["compile", "net.onnx"]
@@ -51,5 +51,5 @@ def test_every_spelling_is_the_same_target(line: str) -> None:
         ("--target llvm '-mattr=+a b'", ["--target=llvm '-mattr=+a b'"]),
     ],
 )
-def test_takes_only_what_belongs_to_the_target(line: str, folded: list[str]) -> None:
+def test_takes_only_what_belongs_to_the_target(line, folded):
     assert fold_target(shlex.split(line)) == folded

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -39,17 +38,17 @@ COMMANDS = (
 BEFORE = "import contextlib, runpy, sys, neocpu; print(*sys.modules)"
 
 
-def program() -> Path:
+def program():
     path = Path(sys.executable).with_name("neocpu")
     needs.skip(needs.file(path))
     return path
 
 
-def environment() -> dict[str, str]:
+def environment():
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def fill(folder: Path, left_out: Collection[str] = ()) -> None:
+def fill(folder, left_out=()):
     """Make a file of each name that can be imported, a folder where it is not installed."""
     names = {*sys.stdlib_module_names, *packages_distributions(), *sys.modules, *OPTIONAL}
     for name in {name.partition(".")[0] for name in names} - {*left_out}:
@@ -62,7 +61,7 @@ def fill(folder: Path, left_out: Collection[str] = ()) -> None:
 
 
 @pytest.fixture
-def decoys(tmp_path: Path, onnx_file: Path, artifact: Path) -> Path:
+def decoys(tmp_path, onnx_file, artifact):
     """A folder of them, with a model."""
     folder = tmp_path / "decoys"
     folder.mkdir()
@@ -73,7 +72,7 @@ def decoys(tmp_path: Path, onnx_file: Path, artifact: Path) -> Path:
     return folder
 
 
-def witnessed(folder: Path) -> str:
+def witnessed(folder):
     path = folder / WITNESS
     return path.read_text() if path.exists() else ""
 
@@ -82,7 +81,7 @@ def witnessed(folder: Path) -> str:
 @needs.engine("onnxruntime")
 @needs.engine("openvino")
 @pytest.mark.parametrize("line", COMMANDS)
-def test_no_command_and_no_child_imports_from_there(decoys: Path, line: str) -> None:
+def test_no_command_and_no_child_imports_from_there(decoys, line):
     command = [str(program()), *line.split()]
     done = subprocess.run(command, cwd=decoys, env=environment(), capture_output=True, text=True)
     assert witnessed(decoys) == ""
@@ -92,7 +91,7 @@ def test_no_command_and_no_child_imports_from_there(decoys: Path, line: str) -> 
     assert "has no attribute" not in done.stdout + done.stderr
 
 
-def test_a_server_imports_nothing_from_there(decoys: Path) -> None:
+def test_a_server_imports_nothing_from_there(decoys):
     command = [program(), "serve", "small.so", "--port", "0", "--json"]
     with subprocess.Popen(
         command, cwd=decoys, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -107,7 +106,7 @@ def test_a_server_imports_nothing_from_there(decoys: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["-P"], ["-I"]])
-def test_python_m_forgets_the_folder_first(tmp_path: Path, options: list[str]) -> None:
+def test_python_m_forgets_the_folder_first(tmp_path, options):
     """Python itself imports a few modules before."""
     settings = {"cwd": "/", "env": environment(), "capture_output": True, "text": True}
     before = subprocess.run([sys.executable, "-c", BEFORE], check=True, **settings)
@@ -119,7 +118,7 @@ def test_python_m_forgets_the_folder_first(tmp_path: Path, options: list[str]) -
     assert witnessed(tmp_path) == ""
 
 
-def test_neocpu_in_the_current_folder_itself_is_run(tmp_path: Path) -> None:
+def test_neocpu_in_the_current_folder_itself_is_run(tmp_path):
     """`pip install --target` puts it there."""
     (tmp_path / "neocpu").symlink_to(Path(importlib.util.find_spec("neocpu").origin).parent)
     (tmp_path / "click.py").write_text(DECOY.format(path=str(tmp_path / WITNESS)))

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import needs
 import onnx
@@ -26,21 +25,21 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", name="network")
-def _network(tmp_path_factory) -> Path:
+def _network(tmp_path_factory):
     path = tmp_path_factory.mktemp("network") / "net.onnx"
     onnx.save(models.build("squeezenet1_0", image=(64, 64)), path)
     return path
 
 
 @pytest.fixture(name="place")
-def _place(tmp_path) -> Path:
+def _place(tmp_path):
     """A folder that is empty before a compilation."""
     folder = tmp_path / "place"
     folder.mkdir()
     return folder
 
 
-def start(network: Path, folder: Path, *options: str) -> subprocess.Popen[str]:
+def start(network, folder, *options):
     """Start a compilation whose temporary files lie under ``folder``."""
     (folder / "temporary").mkdir(exist_ok=True)
     (folder / "out.so").write_text("the last good one")
@@ -55,7 +54,7 @@ def start(network: Path, folder: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def await_phase(process: subprocess.Popen[str], phase: str) -> None:
+def await_phase(process, phase):
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith(f"neocpu: {phase}"):
@@ -63,7 +62,7 @@ def await_phase(process: subprocess.Popen[str], phase: str) -> None:
     pytest.fail(f"ended before phase {phase}")
 
 
-def assert_interrupted(process: subprocess.Popen[str], folder: Path) -> None:
+def assert_interrupted(process, folder):
     try:
         out, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 130, err
@@ -162,7 +161,7 @@ def test_a_killed_compilation_takes_its_children_with_it(network, place):
     )
 
 
-def _group(pid: int) -> int | None:
+def _group(pid):
     try:
         return os.getpgid(pid)
     except ProcessLookupError:

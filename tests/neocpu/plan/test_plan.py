@@ -6,7 +6,6 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from small_plans import small_kernel, small_operator, small_plan, small_transform, verified
@@ -105,11 +104,11 @@ WHOLE = small_plan(
 
 
 @pytest.mark.parametrize("plan", [small_plan(), WHOLE], ids=["small", "whole"])
-def test_a_written_plan_is_read_back(plan: Plan) -> None:
+def test_a_written_plan_is_read_back(plan):
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
-def test_plans_of_artifacts_are_written_as_they_were_read() -> None:
+def test_plans_of_artifacts_are_written_as_they_were_read():
     pattern = r'<script type="application/json" id="data">(.*?)</script>'
     (data,) = re.findall(pattern, (PAGES / "resnet50.html").read_text())
     stored = json.loads(data)["plan"]
@@ -123,7 +122,7 @@ def test_plans_of_artifacts_are_written_as_they_were_read() -> None:
         assert one.items() >= other.items()
 
 
-def test_members_that_say_nothing_are_left_out() -> None:
+def test_members_that_say_nothing_are_left_out():
     found = small_plan(ops=(small_operator("pool_0"),)).to_json()
     assert not found.keys() & {"version", "call_seconds", "launches"}
     left_out = {"weight_bytes", "numerics", "proof", "cost_day", "layer"}
@@ -143,14 +142,14 @@ def test_members_that_say_nothing_are_left_out() -> None:
         ({"weights": {"given_bytes": 1.5}}, "weights.given_bytes"),
     ],
 )
-def test_json_that_is_no_plan_is_refused_with_the_place(change: dict[str, Any], place: str) -> None:
+def test_json_that_is_no_plan_is_refused_with_the_place(change, place):
     with pytest.raises(JsonFormError, match=f"^{place}"):
         Plan.from_json({**small_plan().to_json(), **change})
     with pytest.raises(JsonFormError):
         Plan.from_json([])
 
 
-def test_convolutions_are_counted_by_their_numbers() -> None:
+def test_convolutions_are_counted_by_their_numbers():
     names = ("fp32", "int8", "int8")
     ops = [small_operator(f"conv2d_{i}", precision=name) for i, name in enumerate(names)]
     plan = small_plan(ops=(*ops, small_operator("pool_3")))
@@ -158,7 +157,7 @@ def test_convolutions_are_counted_by_their_numbers() -> None:
     assert [op.name for op in plan.convolutions] == ["conv2d_0", "conv2d_1", "conv2d_2"]
 
 
-def test_schemes_show_flags_by_name() -> None:
+def test_schemes_show_flags_by_name():
     assert str(SCHEME) == "direct ic_bn=16 unroll_ker"
     assert str(replace(SCHEME, parameters={"unroll_ker": False})) == "direct"
     assert SCHEME.algorithm == "direct"

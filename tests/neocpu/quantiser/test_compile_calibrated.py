@@ -19,7 +19,7 @@ from neocpu.compilation.compile_options import CompileOptions
 from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.frontend.load import load_model
 from neocpu.frontend.quantised.quantised_operators import is_quantised
-from neocpu.plan.reports.calibration_report import IntegerLayer
+from neocpu.plan.reports.decisions import IntegerLayer
 from neocpu.plan.text.plan_text import calibration_fields
 from neocpu.quantiser import compile_calibrated as module
 from neocpu.quantiser.calibrated import calibrate

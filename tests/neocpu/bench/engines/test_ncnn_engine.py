@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.bench.engines import ncnn_engine
 from neocpu.bench.engines.contenders import Contender, ContenderError, ContenderProcess, converted
-from neocpu.bench.engines.inputs_file import save_inputs
+from neocpu.bench.engines.engine_session import save_inputs
 from neocpu.bench.engines.ncnn_engine import ConversionError, Signature, convert, load
 from neocpu.foundation.peers import install_hint, installed
 from neocpu.foundation.tensor_spec import random_inputs

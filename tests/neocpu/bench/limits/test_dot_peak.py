@@ -24,7 +24,7 @@ from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.target_parsing import host_target, parse_target
 
 
-def sequence(int16_sums: int = 0, groups: int = 1, data: str = "uint8") -> DotSequence:
+def sequence(int16_sums=0, groups=1, data="uint8"):
     return DotSequence(
         Numerics(data=data, weights="int8", sum="int32", output="int32", int16_sums=int16_sums),
         groups,

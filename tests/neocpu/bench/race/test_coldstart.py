@@ -5,12 +5,7 @@ import json
 import pytest
 
 from neocpu.bench.engines.contenders import Contender
-from neocpu.bench.race.coldstart import (
-    ColdStartReport,
-    ColdStartResult,
-    Start,
-    measure_cold_start,
-)
+from neocpu.bench.race.coldstart import ColdStartReport, ColdStartResult, Start, measure_cold_start
 from neocpu.foundation.peers import PEERS, installed
 
 
@@ -35,10 +30,7 @@ def test_every_engine_starts(linear, linear_onnx, linear_inputs):
 def test_a_failing_engine_is_dropped_and_the_others_continue(linear, linear_inputs, tmp_path):
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"nothing")
-    contenders = [
-        Contender("broken", "neocpu", broken),
-        Contender("neocpu", "neocpu", linear.path),
-    ]
+    contenders = [Contender("broken", "neocpu", broken), Contender("neocpu", "neocpu", linear.path)]
     report = measure_cold_start(contenders, linear_inputs, 1, rounds=1)
     assert [result.label for result in report.results] == ["neocpu"]
     (failure,) = report.failures

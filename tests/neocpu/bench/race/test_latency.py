@@ -1,4 +1,4 @@
-"""Interleaved measurement, with contenders whose speed is known."""
+"""Interleaved measurement, with contenders whose speed is known, and latency over threads."""
 
 import json
 import math
@@ -18,8 +18,14 @@ from neocpu.bench.engines.contenders import (
     Failure,
     Usage,
 )
-from neocpu.bench.race.latency import LatencyOptions, measure_latency
-from neocpu.bench.race.latency_report import LatencyReport
+from neocpu.bench.race import latency as scaling
+from neocpu.bench.race.latency import (
+    LatencyOptions,
+    ScalingReport,
+    measure_latency,
+    measure_scaling,
+)
+from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.foundation.machine.machine_info import CpuTime, own_cpu_seconds
 from neocpu.foundation.peers import installed
 
@@ -74,13 +80,7 @@ def _measure(contenders, options=QUICK, reference=None, cpu_time=_idle):
 
     entries = [Contender(label, "fake", Path("model")) for label in contenders]
     report = measure_latency(
-        entries,
-        {"x": np.zeros(1)},
-        2,
-        options,
-        reference=reference,
-        start=start,
-        cpu_time=cpu_time,
+        entries, {"x": np.zeros(1)}, 2, options, reference=reference, start=start, cpu_time=cpu_time
     )
     return report, log, processes
 
@@ -304,3 +304,92 @@ def test_engines_keep_their_defaults_on_request():
         report = measure_latency(entries, {}, 2, options, start=start, cpu_time=_idle)
         assert report.defaults == report.to_json()["defaults"] == defaults
     assert seen == [2, None]
+
+
+def _steady(label, milliseconds, rounds=4):
+    return LatencyResult(
+        label=label,
+        version="1",
+        rounds=((milliseconds / 1e3,) * 3,) * rounds,
+        load_seconds=0.1,
+        error=0.0,
+    )
+
+
+def _of_threads(threads, **milliseconds):
+    results = tuple(_steady(label, ms, 3 + threads) for label, ms in milliseconds.items())
+    return LatencyReport(threads=threads, results=results, failures=(), reference=results[0].label)
+
+
+REPORT = ScalingReport(
+    {
+        1: _of_threads(1, neocpu=40),
+        2: _of_threads(2, neocpu=20, late=30),
+        4: _of_threads(4, neocpu=16, late=10),
+    }
+)
+
+
+def test_speedups_are_over_the_smallest_number_of_threads():
+    speedups = REPORT.speedups("neocpu")
+    assert {n: ratio.value for n, ratio in speedups.items()} == pytest.approx({1: 1, 2: 2, 4: 2.5})
+    assert speedups[4].low == pytest.approx(2.5)
+
+
+def test_one_that_failed_at_first_is_relative_to_where_it_ran():
+    assert {n: r.value for n, r in REPORT.speedups("late").items()} == pytest.approx({2: 1, 4: 3})
+    assert REPORT.speedups("never") == {}
+    assert REPORT.labels == ("neocpu", "late")
+    assert REPORT.threads == (1, 2, 4)
+
+
+def test_json_of_scaling():
+    document = json.loads(json.dumps(REPORT.to_json()))
+    assert [report["threads"] for report in document["reports"]] == [1, 2, 4]
+    assert document["speedups"]["neocpu"]["4"]["value"] == pytest.approx(2.5)
+
+
+def test_each_number_of_threads_is_measured_once_with_its_own_contenders(monkeypatch):
+    asked, said = [], []
+
+    def measure(contenders, inputs, threads, options, *, reference, workspace, on_progress):
+        asked.append((contenders, threads, reference, workspace))
+        return _of_threads(threads, neocpu=10)
+
+    monkeypatch.setattr(scaling, "measure_latency", measure)
+    contenders = {n: [Contender("neocpu", "neocpu", f"{n}.so")] for n in (1, 2)}
+    report = measure_scaling(
+        contenders.__getitem__,
+        {},
+        [2, 1, 2],
+        LatencyOptions(),
+        said.append,
+        reference="onnxruntime",
+    )
+    assert report.threads == (1, 2)
+    assert [one[:3] for one in asked] == [(contenders[n], n, "onnxruntime") for n in (1, 2)]
+    # Models converted for one number of threads are found again for the next.
+    assert asked[0][3] == asked[1][3]
+    assert [(one.phase, one.done, one.detail) for one in said] == [
+        ("scaling", 0, "1 thread"),
+        ("scaling", 1, "2 threads"),
+    ]
+
+
+def test_a_single_number_of_threads_is_no_scaling(monkeypatch):
+    monkeypatch.setattr(scaling, "measure_latency", lambda *_, **__: _of_threads(2, neocpu=10))
+    said = []
+    measure_scaling(lambda _: [], {}, [2], LatencyOptions(), said.append)
+    assert said == []
+
+
+def test_real_contenders_at_two_thread_counts(linear, linear_inputs):
+    contenders = [Contender("neocpu", "neocpu", linear.path)]
+    report = measure_scaling(
+        lambda _: contenders,
+        linear_inputs,
+        [1, 2],
+        LatencyOptions(rounds=2, round_seconds=0.01, warmup_seconds=0.0),
+    )
+    assert [one.threads for one in report.reports.values()] == [1, 2]
+    assert report.speedups("neocpu")[2].value > 0

@@ -9,8 +9,8 @@ from synthetic import latency, roofline
 
 from neocpu.bench.engines.contenders import Failure
 from neocpu.bench.race import suite
+from neocpu.bench.race.latency_report import ScalingReport
 from neocpu.bench.race.report import ModelReport
-from neocpu.bench.race.scaling import ScalingReport
 from neocpu.bench.race.suite import Request, measure_models
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.foundation.errors import UnsupportedError

@@ -11,7 +11,7 @@ from synthetic import MACHINE, PEERS, model, result, scaling, suite
 from neocpu.bench.race.presentation import present
 from neocpu.bench.race.report import SuiteReport
 from neocpu.bench.results import chart
-from neocpu.bench.results.document import Run
+from neocpu.bench.results.presentation import Run
 from neocpu.foundation.errors import UsageError
 
 pytest.importorskip("matplotlib")
@@ -61,22 +61,6 @@ def test_scaling_beside_speed(tmp_path):
     assert "Test CPU, threads: 1, 2, float32, 2026-01-02" in texts
 
 
-def test_scaling_alone_takes_the_name(tmp_path):
-    drawn = _draw(tmp_path / "c.png", [model("net", 10, scaling=scaling())], (1, 2))
-    assert drawn == [tmp_path / "c.png"]
-    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_pdf(tmp_path):
-    _draw(tmp_path / "c.pdf", suite().models, (2,))
-    assert (tmp_path / "c.pdf").read_bytes().startswith(b"%PDF")
-
-
-def test_nothing_to_draw(tmp_path):
-    assert _draw(tmp_path / "c.svg", [model("net", 10)], (2,)) == []
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_wrong_engine_has_no_bar(tmp_path):
     one = model("net", 10, 20)
     results = (*one.latency.results, result("openvino", 0.01, error=0.5))
@@ -84,6 +68,14 @@ def test_a_wrong_engine_has_no_bar(tmp_path):
     _draw(tmp_path / "c.svg", [wrong], (2,))
     # A bar a thousand times as fast would have stretched the axis.
     assert not any(text.replace(",", "").endswith("000") for text in _texts(tmp_path / "c.svg"))
+
+
+@pytest.mark.parametrize(("name", "magic"), [("c.png", b"\x89PNG"), ("c.pdf", b"%PDF")])
+def test_scaling_alone_takes_the_name(tmp_path, name, magic):
+    path = tmp_path / name
+    assert _draw(path, [model("net", 10, scaling=scaling())], (1, 2)) == [path]
+    assert path.read_bytes().startswith(magic)
+    assert _draw(path, [model("net", 10)], (2,)) == []
 
 
 @pytest.mark.parametrize("name", ["c.jpeg", "c", "c.svgz"])

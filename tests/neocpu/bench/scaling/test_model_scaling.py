@@ -12,6 +12,7 @@ import neocpu
 from neocpu.bench.limits.roofline import Limits
 from neocpu.bench.results import chart
 from neocpu.bench.results.failure import ModelFailure
+from neocpu.bench.results.presentation import Run
 from neocpu.bench.scaling import model_scaling, presentation
 from neocpu.bench.scaling.loop_times import MeasuredRun, kernel_loops, measure_run
 from neocpu.bench.scaling.model_scaling import ScalingRequest, predict_models
@@ -29,6 +30,7 @@ LIMITS = {
     1: Limits(threads=1, flops=MACHINE.flops, dram=30e9),
     2: Limits(threads=2, flops=2 * MACHINE.flops, dram=45e9),
 }
+RUN = Run(command="", machine=HERE, peers=(), threads=(2, 4), rounds=0)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +137,7 @@ def test_for_another_cpu_models_are_compiled_but_not_measured(compiled, monkeypa
 
 def test_tables_distinguish_measured_from_predicted_and_name_the_limit(compiled):
     found = _predicted()
-    scaling, limits = presentation.tables([found])
+    scaling, limits = presentation.present([found], RUN).tables
     assert [row[:3] for row in scaling.rows] == [("2", "0.60", "0.70"), ("4", "", "0.40")]
     assert "predictions are off by +17.0% with 2 threads" in scaling.notes[0]
     assert [row[:4] for row in limits.rows] == [
@@ -151,7 +153,7 @@ def test_tables_distinguish_measured_from_predicted_and_name_the_limit(compiled)
 def test_several_models_have_a_summary(compiled):
     found = _predicted()
     other = replace(found, name="other")
-    summary, first, *_ = presentation.tables([found, other])
+    summary, first, *_ = presentation.present([found, other], RUN).tables
     assert (summary.header, first.title) == (
         ("model", "2 threads", "4 threads"),
         "Scaling of net on znver4",

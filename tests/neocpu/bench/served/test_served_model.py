@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import socket
 import threading
 from dataclasses import replace
@@ -14,6 +15,7 @@ from neocpu.bench.results.failure import ModelFailure
 from neocpu.bench.served import served_load
 from neocpu.bench.served.fastest_calls import CallMode, fastest_calls
 from neocpu.bench.served.presentation import present, served_table
+from neocpu.bench.served.served_load import Request, counted
 from neocpu.bench.served.served_model import (
     ROUNDS,
     ServedReport,
@@ -65,52 +67,53 @@ def test_calls_are_tried_on_streams(linear, tmp_path):
     assert mode.streams * mode.threads_each == mode.threads == 2
 
 
-def test_the_fastest_modes_are_tried_again_in_turns(linear, tmp_path, monkeypatch):
+@pytest.fixture
+def fake_calls(monkeypatch):
+    """Replace processes by ones whose time per row is a function of their streams and rows."""
+
+    def replace_by(seconds):
+        class Process(contextlib.nullcontext):
+            def __init__(self, contender, threads, archive):
+                super().__init__(self)
+                self.mode = (contender.streams, int(archive.stem.rpartition("-")[2]))
+
+            def run(self, untimed, count):
+                return (self.mode[1] * seconds(*self.mode),)
+
+        monkeypatch.setattr(served.fastest_calls, "ContenderProcess", Process)
+
+    return replace_by
+
+
+def test_the_fastest_modes_are_tried_again_in_turns(linear, tmp_path, fake_calls):
     """The mode that was fastest at first loses in the end; distant ones are not tried again."""
-    seconds = {
-        1: [1.0, *5 * [1.01]],
-        2: [1.1, 0.9, 3, 1, 1, 1],
-        3: 6 * [1.2],
-        4: 6 * [1.3],
+    times = {
+        **{1: [1.0, *5 * [1.01]], 2: [1.1, 0.9, 3, 1, 1, 1], 3: 6 * [1.2], 4: 6 * [1.3]},
         8: [1.4],
     }
     turns = []
-
-    class Process(contextlib.nullcontext):
-        def __init__(self, contender, threads, archive):
-            super().__init__(self)
-            self.rows = int(archive.stem.rpartition("-")[2])
-
-        def run(self, untimed, count):
-            turns.append(self.rows)
-            return (self.rows * seconds[self.rows].pop(0),)
-
-    monkeypatch.setattr(served.fastest_calls, "ContenderProcess", Process)
+    fake_calls(lambda streams, rows: turns.append(rows) or times[rows].pop(0))
     (one,) = linear.header.inputs
-    plans = {rows: (one.with_rows(rows),) for rows in seconds}
+    plans = {rows: (one.with_rows(rows),) for rows in times}
     mode, instances = fastest_calls(linear.path, plans, 1, tmp_path)
     assert (mode.rows, mode.streams, instances) == (2, 1, 1)
     assert turns == [1, 2, 3, 4, 8, *5 * [1, 2, 3, 4]]
 
 
-def test_the_fastest_mode_of_each_number_of_streams_is_tried_again(linear, tmp_path, monkeypatch):
+def test_the_fastest_mode_of_each_number_of_streams_is_tried_again(
+    linear, tmp_path, monkeypatch, fake_calls
+):
     """Otherwise one try would decide the number of instances; distant modes are not tried."""
     first = {(1, 1): 1.0, (1, 2): 1.1, (2, 1): 1.3, (2, 2): 1.2, (4, 1): 1.4, (4, 2): 1.3}
     again = []
 
-    class Process(contextlib.nullcontext):
-        def __init__(self, contender, threads, archive):
-            super().__init__(self)
-            self.rows = int(archive.stem.rpartition("-")[2])
-            self.mode = (contender.streams, self.rows)
+    def seconds(*mode):
+        if mode in first:
+            return first.pop(mode)
+        again.append(mode)
+        return 1.0 / mode[0]
 
-        def run(self, untimed, count):
-            if self.mode in first:
-                return (self.rows * first.pop(self.mode),)
-            again.append(self.mode)
-            return (self.rows * 1.0 / self.mode[0],)
-
-    monkeypatch.setattr(served.fastest_calls, "ContenderProcess", Process)
+    fake_calls(seconds)
     monkeypatch.setattr(served.fastest_calls, "FINALISTS", 1)
     (one,) = linear.header.inputs
     plans = {rows: (one.with_rows(rows),) for rows in (1, 2)}
@@ -121,17 +124,9 @@ def test_the_fastest_mode_of_each_number_of_streams_is_tried_again(linear, tmp_p
 
 @pytest.mark.parametrize(("two", "instances"), [(1.04, 2), (1.06, 1)])
 def test_a_server_has_the_instances_of_a_mode_that_is_about_as_fast(
-    linear, tmp_path, monkeypatch, two, instances
+    linear, tmp_path, fake_calls, two, instances
 ):
-    class Process(contextlib.nullcontext):
-        def __init__(self, contender, threads, archive):
-            super().__init__(self)
-            self.seconds = two if contender.streams == 2 else 1.0
-
-        def run(self, untimed, count):
-            return (4 * self.seconds,)
-
-    monkeypatch.setattr(served.fastest_calls, "ContenderProcess", Process)
+    fake_calls(lambda streams, rows: two if streams == 2 else 1.0)
     mode, found = fastest_calls(linear.path, {4: linear.header.inputs}, 2, tmp_path)
     assert (mode.streams, found) == (1, instances)
 
@@ -275,10 +270,7 @@ def test_requests_and_answers():
     length = int(head.split(b"Inference-Header-Content-Length: ")[1])
     from neocpu.serving.request import parse_request, values_at_most
 
-    signature = Signature(
-        (TensorSpec("x", "float32", (2, 3)),),
-        (TensorSpec("y", "bool", ()),),
-    )
+    signature = Signature((TensorSpec("x", "float32", (2, 3)),), (TensorSpec("y", "bool", ()),))
     parsed = parse_request(memoryview(body), length, [signature], values_at_most([signature]))
     np.testing.assert_array_equal(parsed.inputs["x"], x)
     assert parsed.outputs[0].binary
@@ -291,3 +283,55 @@ def test_requests_and_answers():
     assert same_outputs(answer, both, 1e-3)
     assert not same_outputs(answer, both[::-1], 1e-3)
     assert not same_outputs(b"{}", both, 1e-3)
+
+
+def answered_in_batches(clients, rows, took, stop, *, lanes=1, begin=0.0):
+    """The requests of clients until ``stop``; each worker answers ``rows`` at a time."""
+    asked = [begin] * clients
+    found = [[] for _ in range(clients)]
+    waiting = [*range(clients)]
+    free = [begin + took * lane / lanes for lane in range(lanes)]
+    while waiting:
+        lane = free.index(min(free))
+        batch, waiting = waiting[:rows], waiting[rows:]
+        free[lane] = done = max(free[lane], max(asked[one] for one in batch)) + took
+        for one in batch:
+            found[one].append(Request(asked[one], done))
+            asked[one] = done
+        waiting += [one for one in batch if done < stop]
+    return found
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("rows", [1, 5, 8])
+def test_neither_the_first_wave_nor_the_last_counts(lanes, rows):
+    clients = answered_in_batches(32, rows, 0.1, 9.0, lanes=lanes, begin=0.03)
+    found = counted(clients, 9.0)
+    assert found.per_answer == pytest.approx(0.1 / rows / lanes, rel=0.02)
+    everything = [each for one in clients for each in one]
+    first = max(one[0].answered for one in clients)
+    assert sorted(found.seconds) == sorted(s.seconds for s in everything if s.sent >= first)
+
+
+def test_one_client():
+    requests = [Request(0.1 * index, 0.1 * index + 0.1) for index in range(7)]
+    found = counted([requests], 0.65)
+    assert found.per_answer == pytest.approx(0.1)
+    assert len(found.seconds) == 6
+
+
+def test_all_requests_count_if_a_client_had_only_one_answer():
+    clients = [[Request(0.0, 0.25), Request(0.25, 0.5)], [Request(0.0, 0.5)]]
+    found = counted(clients, 0.4)
+    assert found.per_answer == pytest.approx(0.5 / 3)
+    assert sorted(found.seconds) == [0.25, 0.25, 0.5]
+
+
+def test_all_requests_count_if_the_next_was_sent_as_time_ended():
+    found = counted([[Request(0.0, 0.5), Request(0.51, 0.7)]], 0.505)
+    assert found == ((0.5, pytest.approx(0.19)), pytest.approx(0.35))
+
+
+def test_no_requests_give_no_counts():
+    assert counted([[], []], 1.0) == ((), math.inf)
+    assert counted([[], [Request(0.0, 0.5)]], 1.0).per_answer == pytest.approx(0.5)

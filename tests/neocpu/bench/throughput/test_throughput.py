@@ -8,16 +8,13 @@ import pytest
 from page_sections import parts_in
 from synthetic import MACHINE, result
 
-from neocpu.bench.engines.measured_model import MeasuredModel
-from neocpu.bench.engines.timed_compilation import Compilation
+from neocpu.bench.engines.measured_model import Compilation, MeasuredModel
 from neocpu.bench.race.latency_report import LatencyReport
 from neocpu.bench.results import chart
-from neocpu.bench.results.document import Run
-from neocpu.bench.results.presentation import document
+from neocpu.bench.results.presentation import Run, document
 from neocpu.bench.throughput import concurrent_calls
 from neocpu.bench.throughput.concurrent_calls import ThroughputRequest
-from neocpu.bench.throughput.held_memory import ProcessMemory
-from neocpu.bench.throughput.modes import Mode, default_counts, modes_of
+from neocpu.bench.throughput.modes import ProcessMemory, default_counts, modes_of
 from neocpu.bench.throughput.presentation import present, summary_table
 from neocpu.bench.throughput.throughput_report import ModeResult, Summary, ThroughputReport
 from neocpu.cli.main import main
@@ -68,7 +65,7 @@ def report(name, milliseconds, errors=(), images=1):
     return ThroughputReport(name, race, tuple(modes))
 
 
-def _memory(mode: Mode) -> ProcessMemory:
+def _memory(mode):
     streams = mode.streams or 2
     return ProcessMemory(streams, 100_000_000 + 10_000_000 * streams, 90_000_000)
 

@@ -2,15 +2,13 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from small_plans import small_plan
 
 from neocpu.foundation.errors import UsageError
-from neocpu.plan.changes.matching import bare, pair_up
 from neocpu.plan.changes.plan_change import Side, changed, compare_plans
-from neocpu.plan.changes.steps import Step, steps_of
+from neocpu.plan.changes.steps import Step, bare, pair_up, steps_of
 from neocpu.plan.operators import PlannedScheme
 from neocpu.plan.result_pages.plan_change_page import plan_change_sections
 
@@ -22,7 +20,7 @@ OTHER_TILE = {"ic_bn": 16, "oc_bn": 32, "unroll_ker": False}
 RUNTIME_STEP = Step(name="runtime", kind="runtime", predicted_us=2.0)
 
 
-def conv(name: str, us: float, *values: str, **more: Any) -> Step:
+def conv(name, us, *values, **more):
     workload = more.pop("workload", "1x64x56x56 -> 64, 3x3 +bias_add +relu")
     settings = {"scheme": DIRECT, "layouts": ("NCHW16c", "NCHW16c"), "precision": "fp32", **more}
     shapes = tuple((value, (64, 56, 56)) for value in values)
@@ -31,7 +29,7 @@ def conv(name: str, us: float, *values: str, **more: Any) -> Step:
     )
 
 
-def move(us: float, times: int = 1, to: str = "NCHW32c") -> Step:
+def move(us, times=1, to="NCHW32c"):
     layouts = ("NCHW16c", to)
     return Step(
         name=" → ".join(layouts),
@@ -43,19 +41,19 @@ def move(us: float, times: int = 1, to: str = "NCHW32c") -> Step:
     )
 
 
-def side(*steps: Step, label: str = "a.so") -> Side:
-    header: Any = SimpleNamespace(
+def side(*steps, label="a.so"):
+    header = SimpleNamespace(
         name="net", target="llvm", threads=2, plan=small_plan(), calls=(), arena_bytes=4
     )
     return Side(label, header, steps)
 
 
-def names(before: list[Step], after: list[Step]) -> list[tuple[str | None, str | None, str]]:
+def names(before, after):
     pairs = pair_up(before, after)
     return [(p.before and p.before.name, p.after and p.after.name, p.by) for p in pairs]
 
 
-def test_changes_list_tensors_first_then_operators_in_order() -> None:
+def test_changes_list_tensors_first_then_operators_in_order():
     # Numbers of operators shift after an additional one; tensors identify them.
     before = [conv("conv_0", 1, "x"), conv("conv_1", 1, "y"), conv("conv_2", 1), conv("conv_3", 1)]
     after = [conv("conv_0", 1, "y"), conv("conv_1", 1, "x"), conv("conv_2", 1), conv("conv_3", 1)]
@@ -65,17 +63,17 @@ def test_changes_list_tensors_first_then_operators_in_order() -> None:
     ]
 
 
-def test_a_tensor_of_that_name_and_another_shape_is_another() -> None:
+def test_a_tensor_of_that_name_and_another_shape_is_another():
     other = replace(conv("b", 1), workload="1x8 -> 9", values=(("x", (9,)),))
     assert names([conv("a", 1, "x")], [other]) == [("a", None, ""), (None, "b", "")]
 
 
-def test_the_same_operator_with_other_things_fused() -> None:
+def test_the_same_operator_with_other_things_fused():
     fused = conv("b", 1, workload="relu+ 1x64x56x56 -> 64, 3x3 +bias_add +add, int8")
     assert names([conv("a", 1)], [fused]) == [("a", "b", "operator")]
 
 
-def test_removed_operators_are_listed_in_their_old_place() -> None:
+def test_removed_operators_are_listed_in_their_old_place():
     before = [conv("a", 1, "x"), conv("b", 1, workload="gone"), conv("c", 1, "z")]
     after = [conv("a", 1, "x"), conv("d", 1, workload="new"), conv("c", 1, "z")]
     assert [pair[:2] for pair in names(before, after)] == [
@@ -83,7 +81,7 @@ def test_removed_operators_are_listed_in_their_old_place() -> None:
     ]
 
 
-def test_a_transform_that_holds_an_operators_tensor_is_no_counterpart() -> None:
+def test_a_transform_that_holds_an_operators_tensor_is_no_counterpart():
     held = replace(move(1), values=(("x", (64, 56, 56)),))
     assert names([conv("a", 1, "x")], [held]) == [("a", None, ""), (None, held.name, "")]
 
@@ -97,11 +95,11 @@ def test_a_transform_that_holds_an_operators_tensor_is_no_counterpart() -> None:
         ("", ""),
     ],
 )
-def test_workloads_are_shown_without_fused_steps(workload: str, computed: str) -> None:
+def test_workloads_are_shown_without_fused_steps(workload, computed):
     assert bare(workload) == computed
 
 
-def test_changes_give_their_reason_and_their_gain() -> None:
+def test_changes_give_their_reason_and_their_gain():
     before = side(
         conv("same", 10, "s"),
         conv("scheme", 10, "a"),
@@ -152,12 +150,12 @@ def test_changes_give_their_reason_and_their_gain() -> None:
     assert document["steps"][1]["before"]["scheme"] == DIRECT.to_json()
 
 
-def test_measured_times_count_where_there_are_any() -> None:
+def test_measured_times_count_where_there_are_any():
     before, after = side(conv("a", 10, "x", measured_us=7.0)), side(conv("a", 10, "x"))
     assert compare_plans(before, after).bought_us == -3
 
 
-def test_convolutions_that_change_places_compute_in_as_many_numbers() -> None:
+def test_convolutions_that_change_places_compute_in_as_many_numbers():
     steps = [conv("a", 1, "x"), conv("b", 1, "y"), conv("c", 1, "z", precision="int8")]
     before, after = side(*steps), side(*reversed(steps), label="b.so")
     texts = [str(part) for part in plan_change_sections(compare_plans(before, after), ())[0].parts]
@@ -165,7 +163,7 @@ def test_convolutions_that_change_places_compute_in_as_many_numbers() -> None:
     assert list(after.convolutions_in.items()) == [("fp32", 2), ("int8", 1)]
 
 
-def test_different_models() -> None:
+def test_different_models():
     other = [conv(f"c{i}", 1, f"v{i}", workload=f"1x{i} -> 3") for i in range(4)]
     mine = [conv("a", 1, "x"), *(conv(f"b{i}", 1, workload=f"2x{i} -> 3") for i in range(4))]
     with pytest.raises(UsageError, match="of 4 operators they have 0 in common"):
@@ -176,7 +174,7 @@ def test_different_models() -> None:
     assert compare_plans(side(), side()).bought_us == 0
 
 
-def test_steps_of_an_artifact_add_up(small: Any) -> None:
+def test_steps_of_an_artifact_add_up(small):
     header = small.header
     steps = steps_of(header)
     assert sum(step.us for step in steps) == pytest.approx(header.plan.predicted_us)

@@ -2,7 +2,6 @@
 
 import math
 import re
-from pathlib import Path
 
 import browser
 import pytest
@@ -10,6 +9,8 @@ from page_sections import parts_in, sections_in
 
 from neocpu.plan.pages import frame
 from neocpu.plan.result_pages.parts import (
+    ASSETS,
+    SCRIPTS,
     Bars,
     Chart,
     Column,
@@ -21,14 +22,14 @@ from neocpu.plan.result_pages.parts import (
     Tile,
     Tiles,
     chosen,
+    result_page,
     table_of,
 )
-from neocpu.plan.result_pages.result_page import ASSETS, SCRIPTS, result_page
 
 HOSTILE = "</script><script>alert(1)</script><!--<b>"
 
 
-def curve(title: str, *, log: bool = False) -> Chart:
+def curve(title, *, log=False):
     values = (3.0, None, 1.0, 2.0)
     lines = (
         Line("tried", values, "dots", values, (4.0, None, 1.5, 2.0)),
@@ -71,7 +72,7 @@ PARTS: tuple[Part, ...] = (
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Path:
+def page(tmp_path):
     path = tmp_path / "page.html"
     sections = [
         Section(f"Part {i}", f"Heading {i}", (part,), "How\n\nWhy") for i, part in enumerate(PARTS)
@@ -80,7 +81,7 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_page_loads_nothing_and_is_small(page: Path) -> None:
+def test_the_page_loads_nothing_and_is_small(page):
     text = page.read_text()
     assert len(text) < 100_000
     assert "default-src 'none'" in text
@@ -93,19 +94,19 @@ def test_the_page_loads_nothing_and_is_small(page: Path) -> None:
     assert "{{" not in frame.asset(ASSETS / "results.js")
 
 
-def test_numbers_that_json_lacks_become_empty(tmp_path: Path) -> None:
+def test_numbers_that_json_lacks_become_empty(tmp_path):
     path = tmp_path / "page.html"
     rows = (("a", math.inf, "", math.nan),)
     path.write_text(result_page("t", [Section("A", "A", (Table(columns=COLUMNS, rows=rows),))]))
     assert parts_in(path, "table")[0]["rows"] == [["a", None, "", None]]
 
 
-def test_one_chart_needs_no_choice() -> None:
+def test_one_chart_needs_no_choice():
     assert chosen([curve("one")], "model") == (curve("one"),)
     assert chosen([], "model") == ()
 
 
-def test_tables_of_text() -> None:
+def test_tables_of_text():
     table = table_of("T", ("model", "ms"), [("a", "1.50")], ["note"])
     assert [column.unit for column in table.columns] == ["name", "figure"]
     assert (table.rows, table.notes) == ((("a", "1.50"),), ("note",))
@@ -115,7 +116,7 @@ def test_tables_of_text() -> None:
 
 
 @browser.NEEDED
-def test_in_a_browser(page: Path) -> None:
+def test_in_a_browser(page):
     assert sections_in(page)[0]["title"] == "Heading 0"
     with browser.browser() as shown:
         for width, dark in ((1400, False), (390, True)):

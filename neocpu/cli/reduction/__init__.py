@@ -1,1 +1,0 @@
-"""The output of `neocpu reduce`."""
