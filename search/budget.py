@@ -26,12 +26,8 @@ class Budget:
 
 
 class Pace:
-    """Says how large the next batch may be, from how long those before it took.
-
-    Parameters
-    ----------
-    clock : callable
-        Monotonic seconds; starts to count now.
+    """Says how large the next batch may be, from how long those before it took. It starts to count
+    now.
     """
 
     def __init__(self, budget: Budget, clock: Callable[[], float]) -> None:

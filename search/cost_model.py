@@ -57,16 +57,9 @@ class _Table:
 
 
 class LearnedCostModel:
-    """Predicts the seconds of schemes on one target and thread count.
-
-    Parameters
-    ----------
-    estimate : callable
-        Analytic seconds of a scheme, on any target.
-    history : iterable of Record
-        Whatever was measured before, of any workload on any CPU.
-    seed : int
-        Equal seeds and records give equal predictions.
+    """Predicts the seconds of schemes on one target and thread count. `estimate` returns analytic
+    seconds on any target. `history` has whatever was measured before, of any workload on any CPU.
+    Equal seeds and records give equal predictions.
     """
 
     def __init__(

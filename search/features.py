@@ -28,13 +28,7 @@ PARAMETERS = sorted({field.name for scheme in SCHEMES.values() for field in fiel
 def feature_rows(
     workload: Conv2dWorkload, estimates: Mapping[Scheme, float], target: CpuTarget, threads: int
 ) -> NDArray[np.float32]:
-    """Return a row of features for each scheme of ``estimates``, on ``threads`` threads.
-
-    Parameters
-    ----------
-    estimates : mapping of Scheme to float
-        The templates' analytic seconds.
-    """
+    """Return a row of features for each scheme of ``estimates``, on ``threads`` threads."""
     common = [*_workload(workload), *_machine(workload, target, threads)]
     rows = [
         [*common, math.log2(workload.flops / estimate), *_scheme(workload, scheme, target, threads)]

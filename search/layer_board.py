@@ -12,24 +12,14 @@ from neocpu.tuning_db.record import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerProgress:
-    """One workload of a run.
-
-    Attributes
-    ----------
-    count : int
-        The number of times that all networks run it.
-    before : float
-        Seconds of the scheme that a compilation would have chosen before; see `seconds_before`.
-    now : float or None
-        Seconds of the fastest scheme that was measured; None if none has worked.
-    tried, left : int
-        Schemes that are measured, and those that are not.
-    """
+    """One workload of a run."""
 
     workload: Workload
-    count: int
+    count: int  # the number of times that all networks run it
+    # Seconds of the scheme that a compilation would have chosen before; see `seconds_before`.
     before: float
-    now: float | None
+    now: float | None  # seconds of the fastest scheme that was measured; None if none has worked
+    # `tried`, `left`: schemes that are measured, and those that are not.
     tried: int
     left: int
 

@@ -34,52 +34,32 @@ class TuningTask:
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """The tuner's view of the templates.
+    """The tuner's view of the templates."""
 
-    Attributes
-    ----------
-    schemes : callable
-        Returns a workload's legal schemes.
-    estimate : callable
-        Returns the analytic seconds of a workload and scheme, at the thread count of the run.
-    template_version : callable
-        Returns a template's version by its name, for the records.
-    borrowed : callable
-        Returns the scheme that a relative of the CPU has found to be the fastest of a workload, for
-        as long as none is measured here; None if there is none.
-    """
-
-    schemes: Callable[[Workload], Sequence[Scheme]]
+    schemes: Callable[[Workload], Sequence[Scheme]]  # returns a workload's legal schemes
+    # Returns the analytic seconds of a workload and scheme, at the thread count of the run.
     estimate: Callable[[Workload, Scheme], float]
+    # Returns a template's version by its name, for the records.
     template_version: Callable[[str], int]
+    # Returns the scheme that a relative of the CPU has found to be the fastest of a workload, for
+    # as long as none is measured here; None if there is none.
     borrowed: Callable[[Workload], Scheme | None] = lambda workload: None
 
 
 @dataclass(slots=True, kw_only=True)
 class TaskState:
-    """A workload being tuned.
-
-    Attributes
-    ----------
-    estimates : dict
-        Analytic seconds of every legal scheme, best first.
-    waiting : dict
-        Legal schemes not measured yet, best estimate first.
-    records : dict
-        Legal schemes that were measured, failed ones too.
-    first : Scheme or None
-        A compilation's choice before this run; None if there is no legal scheme.
-    fresh, checked : set of Scheme
-        Schemes measured in this run, and those whose answer was compared with the reference.
-    """
+    """A workload being tuned."""
 
     task: TuningTask
-    estimates: dict[Scheme, float]
-    waiting: dict[Scheme, None]
-    records: dict[Scheme, Record]
+    estimates: dict[Scheme, float]  # analytic seconds of every legal scheme, best first
+    waiting: dict[Scheme, None]  # legal schemes not measured yet, best estimate first
+    records: dict[Scheme, Record]  # legal schemes that were measured, failed ones too
     reused: int
+    # A compilation's choice before this run; None if there is no legal scheme.
     first: Scheme | None = None
     failed: int = 0
+    # `fresh`, `checked`: schemes measured in this run, and those whose answer was compared with the
+    # reference.
     fresh: set[Scheme] = field(default_factory=set)
     checked: set[Scheme] = field(default_factory=set)
 
@@ -107,16 +87,8 @@ class TaskState:
 
 
 class TuningState:
-    """All workloads of a run, whose measurements become records.
-
-    Parameters
-    ----------
-    tasks : sequence of TuningTask
-        No two of one workload.
-    store : Store
-        Opened for writing.
-    now : callable
-        The time for the records; nothing else depends on it.
+    """All workloads of a run, whose measurements become records. No two tasks have one workload.
+    Nothing but the records' time depends on `now`.
     """
 
     def __init__(

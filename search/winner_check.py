@@ -49,13 +49,8 @@ def confirm(
     """Compare and check the winners of workloads measured in this run, the costly ones' first.
 
     Yields what was done, ``compare`` or ``check``, and with which workload, after each measurement.
-
-    Parameters
-    ----------
-    left : callable
-        Seconds left; nothing is begun once they are spent.
-    before_checks : float
-        Seconds of them that comparing must leave for checking.
+    Nothing is begun once the seconds ``left`` are spent. Comparing leaves ``before_checks`` of them
+    for checking.
     """
     for turn in range(TURNS):
         each = (_contenders(task, with_earlier=turn == 0) for task in _by_stake(state))
@@ -101,12 +96,8 @@ def _unchecked(state: TuningState) -> list[Request]:
 
 
 def _contenders(task: TaskState, *, with_earlier: bool) -> list[Request]:
-    """Return what to time again: the winner and those that may be faster, if there are any.
-
-    Parameters
-    ----------
-    with_earlier : bool
-        Whether the best that an earlier run found is one of them, if a new one takes its place.
+    """Return what to time again: the winner and those that may be faster, if there are any. The
+    best that an earlier run found is one of them ``with_earlier``, if a new one takes its place.
     """
     usable = (record for record in task.records.values() if record.result.error is None)
     every = sorted(usable, key=lambda record: record.result.best)

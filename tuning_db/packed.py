@@ -119,22 +119,8 @@ def _file(tables: _Tables, columns: dict[str, bytes]) -> bytes:
 
 
 class PackedRecords:
-    """The records of one packed file, decoded where they are asked for.
-
-    Parameters
-    ----------
-    data : bytes
-        The file.
-
-    Attributes
-    ----------
-    targets : tuple of TargetKey
-        Everything that the records were measured on.
-
-    Raises
-    ------
-    ValueError
-        The file is damaged, not packed, or of another version.
+    """The records of one packed file, decoded where they are asked for. Raises ValueError if the
+    file is damaged, not packed, or of another version.
     """
 
     def __init__(self, data: bytes) -> None:

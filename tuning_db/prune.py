@@ -29,48 +29,28 @@ from neocpu.tuning_db.store import refuse_shipped
 
 @dataclass(frozen=True, slots=True)
 class PruneRules:
-    """The lines that `prune` drops besides torn and superseded ones.
+    """The lines that `prune` drops besides torn and superseded ones."""
 
-    Attributes
-    ----------
-    template_version : callable
-        Template name to its current version. Records of an earlier one are dropped; those of a
-        later one are another neocpu's.
-    fits : callable
-        Whether a record's scheme is one for its workload at all.
-    keep_best : int or None
-        Number of `fastest` schemes of each workload and target to keep; None keeps all.
-    failed : bool
-        Whether to drop failures; they are then measured again.
-    """
-
+    # Template name to its current version. Records of an earlier one are dropped; those of a later
+    # one are another neocpu's.
     template_version: Callable[[str], int]
-    fits: Callable[[Record], bool]
+    fits: Callable[[Record], bool]  # whether a record's scheme is one for its workload at all
+    # Number of `fastest` schemes of each workload and target to keep; None keeps all.
     keep_best: int | None = None
-    failed: bool = False
+    failed: bool = False  # whether to drop failures; they are then measured again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneReport:
-    """The work that `prune` did or would do.
-
-    Attributes
-    ----------
-    kept : int
-        Records kept.
-    foreign : int
-        Lines kept that another version of neocpu may read.
-    dropped : Counter of str
-        Lines dropped, by reason: ``torn``, ``superseded``, ``stale`` (of an earlier template),
-        ``unfit``, ``failed`` or ``slower``.
-    bytes_before, bytes_after : int
-        Size of the file.
-    """
+    """The work that `prune` did or would do."""
 
     path: Path
     kept: int
-    foreign: int
+    foreign: int  # lines kept that another version of neocpu may read
+    # Lines dropped, by reason: ``torn``, ``superseded``, ``stale`` (of an earlier template),
+    # ``unfit``, ``failed`` or ``slower``.
     dropped: Counter[str]
+    # `bytes_before`, `bytes_after`: size of the file.
     bytes_before: int
     bytes_after: int
 
@@ -79,13 +59,8 @@ def prune(
     path: Path, rules: PruneRules, *, dry_run: bool = False, on_read: OnRead = silent
 ) -> PruneReport:
     """Drop what ``rules`` say from ``path``; the lines that stay keep their order and their bytes.
-
-    Raises
-    ------
-    UsageError
-        ``path`` is a shipped database.
-    DatabaseError
-        It cannot be read or written; it is then as it was.
+    Raises UsageError if ``path`` is a shipped database. Raises DatabaseError if it cannot be read
+    or written; it is then as it was.
     """
     refuse_shipped(path)
     contents = read_records(path, on_read)

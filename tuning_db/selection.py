@@ -11,23 +11,12 @@ from neocpu.tuning_db.record import Record, TargetKey, Workload
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The records to export; an empty collection admits all.
+    """The records to export; an empty collection admits all."""
 
-    Attributes
-    ----------
-    cpus : collection of str
-        LLVM's names.
-    threads : collection of int
-    workloads : collection or None
-        None admits all.
-    best : int or None
-        The `fastest` schemes of each workload and target alone; None for all.
-    """
-
-    cpus: Collection[str] = ()
+    cpus: Collection[str] = ()  # LLVM's names
     threads: Collection[int] = ()
-    workloads: Collection[Workload] | None = None
-    best: int | None = None
+    workloads: Collection[Workload] | None = None  # None admits all
+    best: int | None = None  # `fastest` schemes of each workload and target alone; None for all
 
     def admits(self, record: Record) -> bool:
         """Whether ``record`` is of the CPUs, thread counts and workloads chosen."""

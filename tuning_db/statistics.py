@@ -10,25 +10,17 @@ from neocpu.tuning_db.record_file import Contents, RecordLine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatistics:
-    """The records of one CPU, thread count and template in one file.
-
-    Attributes
-    ----------
-    workloads, records : int
-        Distinct workloads, and the records of their schemes, superseded ones left out.
-    failed : int
-        Records of schemes that did not work.
-    stale : int
-        Records of another version of the template, which are not used.
-    """
+    """The records of one CPU, thread count and template in one file."""
 
     mcpu: str
     threads: int
     template: str
+    # `workloads`, `records`: distinct workloads, and the records of their schemes, superseded ones
+    # left out.
     workloads: int
     records: int
-    failed: int
-    stale: int
+    failed: int  # records of schemes that did not work
+    stale: int  # records of another version of the template, which are not used
 
 
 @dataclass(frozen=True, slots=True)

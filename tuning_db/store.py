@@ -46,13 +46,7 @@ def shipped_databases() -> tuple[Path, ...]:
 
 
 def refuse_shipped(path: Path) -> None:
-    """Make sure that ``path`` is not a shipped file.
-
-    Raises
-    ------
-    UsageError
-        It is one.
-    """
+    """Make sure that ``path`` is not a shipped file. Raises UsageError if it is one."""
     if os.path.realpath(path) in set(map(os.path.realpath, shipped_databases())):
         raise UsageError(f"{path} comes with neocpu and is never changed: name another file")
 
@@ -67,14 +61,8 @@ class Borrowed:
 
 
 class Store:
-    """Records of several files, found by workload, target and thread count.
-
-    Attributes
-    ----------
-    skipped : tuple of SkippedLine
-        Lines of the files that are not records.
-    writable : Path or None
-        The file that `append` writes.
+    """Records of several files, found by workload, target and thread count. `skipped` has the lines
+    of the files that are not records. `append` writes to `writable`.
     """
 
     def __init__(
@@ -105,27 +93,12 @@ class Store:
     ) -> Store:
         """Read ``paths`` and then ``writable``; of two records of a scheme the later one counts.
 
-        Later is a matter of places, never of clocks, which may run backwards.
-
-        Parameters
-        ----------
-        paths : sequence of Path
-            Files to read only.
-        writable : Path or None
-            File that `append` writes; need not exist yet. It is only read here, so a read-only
-            database can be opened; see `ensure_writable`.
-        template_version : callable
-            Template name to its current version. Records of another version are left out: the code
-            they measured is no longer what would run.
-        on_read : callable
-            Function that is called with the progress of the reading.
-        shipped : sequence of Path
-            Packed files, which count as older than all others.
-
-        Raises
-        ------
-        DatabaseError
-            A file is missing (``writable`` may be), unreadable, or no file.
+        Later is a matter of places, never of clocks, which may run backwards. `writable` need not
+        exist yet. It is only read here, so a read-only database can be opened; see
+        `ensure_writable`. Records of other versions than `template_version` returns are left out:
+        the code they measured is no longer what would run. `shipped` are packed files, which count
+        as older than all others. Raises DatabaseError if a file is missing (``writable`` may be),
+        unreadable, or no file.
         """
         store = cls(writable, template_version, shipped)
         files = list(paths)
@@ -190,26 +163,16 @@ class Store:
                 yield Borrowed(lender, key, found)
 
     def ensure_writable(self) -> None:
-        """Make sure `append` will work, creating the file and its folder if need be.
-
-        Raises
-        ------
-        UsageError
-            The file is a shipped database.
-        DatabaseError
-            It will not.
+        """Make sure `append` will work, creating the file and its folder if need be. Raises
+        UsageError if the file is a shipped database.
         """
         refuse_shipped(self._destination())
         append_lines(self._destination(), [])
 
     def append(self, records: Sequence[Record]) -> None:
         """Add records, on disk before this returns; several at once are cheaper than one by one.
-
-        Raises
-        ------
-        DatabaseError
-            The file cannot be written. Its former content stays, and so do those ``records`` that
-            were written.
+        Raises DatabaseError if the file cannot be written. Its former content stays, and so do
+        those ``records`` that were written.
         """
         if not records:
             return

@@ -74,23 +74,10 @@ def with_sections(
     """Describe sections that will be appended to an ELF file.
 
     The dynamic loader does not load the sections (no ``SHF_ALLOC``), so no program header and no
-    address changes: a new section header table and a new name table suffice.
-
-    Parameters
-    ----------
-    elf : bytes
-        The linked file.
-    sections : sequence of Section
-        Ranges of the final file, whose contents the caller writes.
-    table_offset : int
-        The offset at which the caller will write the returned tables; a multiple of eight.
-
-    Returns
-    -------
-    patched : bytes
-        ``elf`` with its ELF header pointing to the new table. Same length.
-    tables : bytes
-        Section names followed by the section header table, to be written at ``table_offset``.
+    address changes: a new section header table and a new name table suffice. `sections` are ranges
+    of the final file, whose contents the caller writes. Returns ``elf`` with a header that points
+    to the new table, and the tables, which the caller writes at ``table_offset``, a multiple of
+    eight.
     """
     assert table_offset % 8 == 0
     tables = _read_tables(memoryview(elf))
@@ -116,17 +103,8 @@ def with_sections(
 
 
 def with_symbols_renamed(data: bytes, old: str, new: str) -> bytes:
-    """Rename a function of an object file, and the symbols that its compiler derived from it.
-
-    Parameters
-    ----------
-    data : bytes
-        The object file.
-    old : str
-        The function's name. Other symbols that begin with it, or with ``__tvm_ffi_`` and it,
-        are renamed likewise.
-    new : str
-        The new name or prefix.
+    """Rename a function of an object file, and the symbols that its compiler derived from it. Other
+    symbols that begin with its name ``old``, or with ``__tvm_ffi_`` and it, are renamed likewise.
     """
     tables = _read_tables(memoryview(data))
     (table,) = (header for header in tables.headers if header[1] == _SHT_SYMTAB)

@@ -73,12 +73,8 @@ def combine(
 def combine_each(
     artifacts: Iterable[tuple[str, str | os.PathLike[str]]], path: str | os.PathLike[str]
 ) -> tuple[Variant, ...]:
-    """Write the file of `combine`, each artifact as soon as it is ready, while the next is made.
-
-    Parameters
-    ----------
-    artifacts : iterable of (str, path)
-        Names and files; a file may be deleted once the next is asked for.
+    """Write the file of `combine`, each artifact as soon as it is ready, while the next is made. A
+    file may be deleted once the next is asked for.
     """
     with replacing(Path(path)) as file:
         opened: Iterable[tuple[Variant, ArtifactFile]] = _opened(artifacts)

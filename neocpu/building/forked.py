@@ -47,22 +47,10 @@ class Limits:
 class ForkedJobs:
     """Numbered jobs, done by children while this process does something else.
 
-    `start` forks children, and `outcomes` does if all of them were lost. In between, a thread
-    hands out the jobs and forks nothing: a lost child is not replaced, so the remaining jobs take
-    longer.
-
-    Parameters
-    ----------
-    work : callable
-        The function that does a job; it leaves its results in files.
-    count : int
-        Number of jobs.
-    workers : int
-        Children at a time.
-    limits : Limits
-        The limits of each job; a child that exceeds one is killed.
-    folder : Path
-        An existing folder for what the children print.
+    `start` forks children, and `outcomes` does if all of them were lost. In between, a thread hands
+    out the jobs and forks nothing: a lost child is not replaced, so the remaining jobs take longer.
+    `work` leaves its results in files. A child that exceeds one of the `limits` of a job is killed.
+    What the children print goes to `folder`, which exists.
     """
 
     def __init__(
@@ -82,13 +70,7 @@ class ForkedJobs:
         self._error: BaseException | None = None
 
     def start(self) -> None:
-        """Start children, as many as there is work for, and the thread that hands it out.
-
-        Raises
-        ------
-        NeoCPUError
-            The system refuses another process.
-        """
+        """Start children, as many as there is work for, and the thread that hands it out."""
         self._start_children()
         # Stored before it runs, so that `close` waits for it wherever this is interrupted.
         self._server = threading.Thread(target=self._hand_out, name="neocpu-jobs", daemon=True)
@@ -104,17 +86,8 @@ class ForkedJobs:
             raise self._error
 
     def outcomes(self) -> list[str | None]:
-        """Wait for all jobs, and return what became of each.
-
-        Returns
-        -------
-        list of str or None
-            None for a job that is done, else its error, or how its child ended.
-
-        Raises
-        ------
-        NeoCPUError
-            The system refuses another process.
+        """Wait for all jobs, and return what became of each. None stands for a job that is done;
+        else it is the error, or how the child ended.
         """
         self.wait()
         while self._waiting:

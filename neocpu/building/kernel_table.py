@@ -22,31 +22,17 @@ each function that it calls."""
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """A kernel with its machine code.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    launches : tuple of int
-        The iterations of its parallel loops, in turn, or the number of tasks to cut them into
-        where that is smaller; 0 for unknown ones.
-    code : bytes
-        An object file, in which the kernel has the name common to all generated functions.
-    """
+    """A kernel with its machine code."""
 
     kernel: Kernel
+    # The iterations of its parallel loops, in turn, or the number of tasks to cut them into where
+    # that is smaller; 0 for unknown ones.
     launches: tuple[int, ...]
-    code: bytes
+    code: bytes  # object file, in which the kernel has the name common to all generated functions
 
 
 def table_source(compiled: Sequence[CompiledKernel]) -> str:
-    """Return the source, for C and C++ compilers that have included ``kernel_table.h``.
-
-    Parameters
-    ----------
-    compiled : sequence of CompiledKernel
-        The kernels, in the order of their names.
-    """
+    """Return the source, for C and C++ compilers that have included ``kernel_table.h``."""
     kernels = [each.kernel for each in compiled]
     lines = ["#ifdef __cplusplus", 'extern "C" {', "#endif"]
     lines += [f"extern void *__TVMBackend{hook} __attribute__((weak));" for hook in _HOOKS]

@@ -58,36 +58,13 @@ def write_artifact(
 ) -> ArtifactHeader:
     """Write an artifact file; either all of it appears at ``path`` or nothing does.
 
-    The file is temporary and not synced; it is copied to its lasting place after verification.
-
-    Parameters
-    ----------
-    built : Built
-        The code and its plan. The header takes ``activations``, ``arena_bytes``, ``calls``,
-        ``repeats``, ``launches`` and ``returns`` from the plan.
-    weights : sequence of array
-        The weights in parameter order, packed as the code reads them. The header's ``weights``
-        describe them, and then the constants of ``built``.
-    header : ArtifactHeader
-        The remaining fields of the header.
-    path : path
-        The file to write; an existing one is replaced.
-    cxx : str, optional
-        The C++ compiler that links, with or without options; see `find_linker`.
-
-    Returns
-    -------
-    ArtifactHeader
-        The header as written.
-
-    Raises
-    ------
-    UsageError
-        The folder is missing or not writable, or there is no C++ compiler.
-    UnsupportedError
-        A tensor is of a dtype that a header cannot name.
-    ArtifactError
-        Linking fails or the disk is full.
+    The file is temporary and not synced; it is copied to its lasting place after verification. The
+    header takes ``activations``, ``arena_bytes``, ``calls``, ``repeats``, ``launches`` and
+    ``returns`` from the plan. The ``weights`` are in parameter order, packed as the code reads
+    them; the header's ``weights`` describe them, and then the constants of ``built``. `cxx` is the
+    C++ compiler that links, with or without options; see `find_linker`. Raises UsageError if the
+    folder is not writable or there is no C++ compiler, UnsupportedError for a dtype that a header
+    cannot name, and ArtifactError if linking fails or the disk is full.
     """
     path = Path(path)
     planned = built.planned
@@ -116,22 +93,7 @@ def link_artifact(
     path: Path,
     cxx: str | None = None,
 ) -> None:
-    """Write a file from its finished parts; see `write_artifact`.
-
-    Parameters
-    ----------
-    kernels : sequence of CompiledKernel
-        The kernels, in the order of their names.
-    specs, weights : sequence of Placement, sequence of array
-        The arrays of the weights section, one after the other, and their places.
-    header : ArtifactHeader
-        The complete header.
-
-    Raises
-    ------
-    UsageError, ArtifactError
-        See `write_artifact`.
-    """
+    """Write a file from its finished parts; see `write_artifact`."""
     command = find_linker(header.machine, cxx)
     try:
         with TemporaryFolder("link") as folder:
@@ -147,15 +109,9 @@ def link_artifact(
 
 
 def replace_header(path: str | os.PathLike[str], header: ArtifactHeader) -> ArtifactHeader:
-    """Replace an artifact's header in place, to add facts that are known only after a run.
-
-    Parameters
-    ----------
-    path : path
-        An artifact of this process, not exported yet: a crash during the write damages it.
-    header : ArtifactHeader
-        The new header: at most `HEADER_ROOM` bytes a signature longer than the old one, and of
-        the same weights.
+    """Replace an artifact's header in place, to add facts that are known only after a run. It must
+    not be exported yet: a crash during the write damages it. The new header is at most
+    `HEADER_ROOM` bytes a signature longer than the old one, and of the same weights.
     """
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as data:
         elf = read_elf(memoryview(data))

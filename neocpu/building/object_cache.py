@@ -67,29 +67,14 @@ _FORM: Final = "3"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCode:
-    """The machine code of one function.
+    """The machine code of one function."""
 
-    Attributes
-    ----------
-    code : bytes
-        An object file, in which the function is called `SYMBOL`.
-    launches : tuple of int
-        The iterations of its parallel loops, in turn; 0 for unknown ones.
-    parameters : tuple of (str, tuple of int, str)
-        The name, shape and element type of each parameter.
-    attributes : dict of str to int or str
-        The other attributes of the function.
-    work : tuple of LoopWork
-        The arithmetic and memory accesses of its loops.
-    lacks : tuple of Shortcoming
-        Its shortcomings.
-    """
-
-    code: bytes
-    launches: tuple[int, ...]
+    code: bytes  # object file, in which the function is called `SYMBOL`
+    launches: tuple[int, ...]  # iterations of its parallel loops, in turn; 0 for unknown ones
+    # The name, shape and element type of each parameter.
     parameters: tuple[tuple[str, tuple[int, ...], str], ...]
     attributes: dict[str, int | str]
-    work: KernelWork
+    work: KernelWork  # arithmetic and memory accesses of its loops
     lacks: tuple[Shortcoming, ...] = ()
 
     def encode(self) -> bytes:
@@ -211,12 +196,8 @@ def object_files() -> FileCache | None:
 
 
 def key_of(function: tirx.PrimFunc, target: CpuTarget) -> str:
-    """Return a key that distinguishes a function's code from all other code of this version.
-
-    Parameters
-    ----------
-    function : tvm.tirx.PrimFunc
-        A function from `anonymous`; its recipe is the key if it has one, else a digest of it.
+    """Return a key that distinguishes a function's code from all other code of this version. The
+    key of a function from `anonymous` is its recipe if it has one, else a digest of it.
     """
     attrs = function.attrs or {}
     if RECIPE in attrs:

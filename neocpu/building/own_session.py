@@ -15,18 +15,7 @@ from neocpu.building.interrupts import interrupts_wait
 
 @contextmanager
 def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Start a command in a session of its own, and end what is left of it after the block.
-
-    Parameters
-    ----------
-    options
-        Options of `subprocess.Popen`.
-
-    Raises
-    ------
-    OSError
-        The command cannot be started.
-    """
+    """Start a command in a session of its own, and end what is left of it after the block."""
     with contextlib.ExitStack() as at_end:
         with interrupts_wait():  # else Ctrl-C could leave a process that nothing ends
             process = subprocess.Popen(command, start_new_session=True, **options)

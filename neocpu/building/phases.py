@@ -25,12 +25,8 @@ class PhaseClock:
 
     @contextmanager
     def phase(self, name: str, *, alone: bool = True) -> Iterator[None]:
-        """Add the time of the block to that of phase ``name``.
-
-        Parameters
-        ----------
-        alone : bool
-            Whether no other thread may build at the same time.
+        """Add the time of the block to that of phase ``name``. `alone` says whether no other thread
+        may build at the same time.
         """
         if name != self._last:  # a phase may be resumed
             self._last = name

@@ -47,12 +47,8 @@ DUMP_VARIABLE = "NEOCPU_DUMP_DIR"
 
 
 class Dump:
-    """Writes the result of each phase to ``$NEOCPU_DUMP_DIR``, numbered, if that is set.
-
-    Parameters
-    ----------
-    *parts : str
-        Nested folders that distinguish several compilations.
+    """Writes the result of each phase to ``$NEOCPU_DUMP_DIR``, numbered, if that is set. `parts`
+    are nested folders that distinguish several compilations.
     """
 
     def __init__(self, *parts: str) -> None:
@@ -61,13 +57,7 @@ class Dump:
         self._count = 0
 
     def __call__(self, phase: str, text: Callable[[], str], suffix: str = "txt") -> None:
-        """Write ``text()`` as the next numbered file.
-
-        Raises
-        ------
-        UsageError, ArtifactError
-            The file cannot be written.
-        """
+        """Write ``text()`` as the next numbered file."""
         if self._folder is None:
             return
         path, content = self._folder / f"{self._count:02d}-{phase}.{suffix}", text()
@@ -90,12 +80,8 @@ def lower(
 ) -> tvm.IRModule:
     """Turn the remaining Relax operators into functions, which get the generic schedule later.
 
-    Fusion does not look into template calls: they include their epilogues already.
-
-    Parameters
-    ----------
-    names : collection of str
-        Variables of ``main`` whose names survive where fusion leaves their values.
+    Fusion does not look into template calls: they include their epilogues already. `names` are
+    variables of ``main`` whose names survive where fusion leaves their values.
     """
     with target.to_tvm(), tvm.transform.PassContext(config={"relax.FuseOps.max_depth": MAX_FUSED}):
         # 1. Operators become functions made by TE, and chains of elementwise ones become one.
@@ -148,72 +134,34 @@ def _callee(value: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Planned:
-    """The calls of a model, and the memory they work in.
-
-    Attributes
-    ----------
-    program : Program
-        The calls of kernels.
-    constants : tuple of array
-        Weights that follow those of the model.
-    activations : tuple of Placement
-        The place in the arena of each tensor between two kernels.
-    arena_bytes : int
-        Size of the arena.
-    places : mapping of str to StoredPlace
-        The places of the requested variables that are left.
-    """
+    """The calls of a model, and the memory they work in."""
 
     program: Program
-    constants: tuple[NDArray[Any], ...]
-    activations: tuple[Placement, ...]
+    constants: tuple[NDArray[Any], ...]  # weights that follow those of the model
+    activations: tuple[Placement, ...]  # place in the arena of each tensor between two kernels
     arena_bytes: int
-    places: Mapping[str, StoredPlace]
+    places: Mapping[str, StoredPlace]  # places of the requested variables that are left
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Built:
-    """Code that is not linked yet, and its plan.
+    """Code that is not linked yet, and its plan."""
 
-    Attributes
-    ----------
-    kernels : tuple of CompiledKernel
-        The kernels, in the order of their names.
-    work : mapping of str to KernelWork
-        The work of each kernel's loops.
-    lacks : mapping of str to tuple of Shortcoming
-        The shortcomings of each kernel.
-    planned : Planned
-    target : CpuTarget
-        The CPU that the code is for.
-    """
-
-    kernels: tuple[CompiledKernel, ...]
+    kernels: tuple[CompiledKernel, ...]  # in the order of their names
     work: Mapping[str, KernelWork]
     lacks: Mapping[str, tuple[Shortcoming, ...]]
     planned: Planned
-    target: CpuTarget
+    target: CpuTarget  # CPU that the code is for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Unplaced:
-    """A module that calls kernels, before its memory is planned.
-
-    Attributes
-    ----------
-    mod : tvm.IRModule
-    constants : tuple of array
-        See `Planned`.
-    written : mapping of str to int
-        The number of tensors that each kernel writes.
-    names : collection of str
-        Variables whose places are requested.
-    """
+    """A module that calls kernels, before its memory is planned."""
 
     mod: tvm.IRModule
-    constants: tuple[NDArray[Any], ...]
-    written: Mapping[str, int]
-    names: Collection[str]
+    constants: tuple[NDArray[Any], ...]  # see `Planned`
+    written: Mapping[str, int]  # the number of tensors that each kernel writes
+    names: Collection[str]  # variables whose places are requested
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,36 +182,15 @@ def begin_build(
     workers: int = 1,
     names: Collection[str] = (),
 ) -> Building:
-    """Plan memory, and let children generate code on ``workers`` CPUs, as one of ``generations``.
-
-    Parameters
-    ----------
-    names : collection of str
-        Variables of ``main`` whose places are requested.
-
-    Raises
-    ------
-    NeoCPUError
-        The system refuses another process.
-    """
+    """Plan memory, and let ``workers`` children generate code, as one of ``generations``."""
     unplaced, kernels, planned = on_deep_stack(_plan, mod, target, dump, names)
     dump("assembly", lambda: on_deep_stack(assembly, kernels, target), "s")
     return Building(generations.start(kernels, target, workers), unplaced, planned, target)
 
 
 def finish_build(building: Building, threads: int = 1) -> Built:
-    """Wait for the kernels' code.
-
-    Parameters
-    ----------
-    threads : int
-        The number of threads to plan for. With many, a loop that more threads slow down
-        uses fewer, and calls too small for all threads are launched jointly.
-
-    Raises
-    ------
-    UnsupportedError, NeoCPUError
-        See `CodeGeneration.codes`.
+    """Wait for the kernels' code. A loop that more of the ``threads`` slow down uses fewer, and
+    calls too small for all threads are launched jointly.
     """
     with building.kernels as generation:
         codes = generation.codes()

@@ -28,49 +28,24 @@ _Guards: TypeAlias = Sequence[Sequence[tuple[Operand, bool]]]
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A function of the code.
+    """A function of the code."""
 
-    Attributes
-    ----------
-    name : str
-        The symbol without its prefix ``__tvm_ffi_``.
-    sizes : tuple of int
-        Bytes of each tensor argument.
-    types : tuple of str
-        The element type of each tensor argument.
-    results : int
-        The number of tensors that it writes, which are its last arguments.
-    """
-
-    name: str
-    sizes: tuple[int, ...]
-    types: tuple[str, ...]
-    results: int
+    name: str  # symbol without its prefix ``__tvm_ffi_``
+    sizes: tuple[int, ...]  # bytes of each tensor argument
+    types: tuple[str, ...]  # element type of each tensor argument
+    results: int  # the number of tensors that it writes, which are its last arguments
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Calls of kernels, in order.
+    """Calls of kernels, in order."""
 
-    Attributes
-    ----------
-    kernels : tuple of Kernel
-        The kernels, in the order of their names.
-    calls : tuple of (str, tuple of int)
-        The name of a kernel, and the numbers of its tensor arguments.
-    results : tuple of int
-        The numbers of the tensors that ``main`` returns.
-    repeats : tuple of Repeat
-        Calls that are made under a condition or repeatedly.
-    launches : tuple of Launch
-        Calls whose loops are launched jointly.
-    """
-
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Kernel, ...]  # in the order of their names
+    # The name of a kernel, and the numbers of its tensor arguments.
     calls: tuple[tuple[str, tuple[Operand, ...]], ...]
-    results: tuple[Operand, ...]
-    repeats: tuple[Repeat, ...]
-    launches: tuple[Launch, ...] = ()
+    results: tuple[Operand, ...]  # numbers of the tensors that ``main`` returns
+    repeats: tuple[Repeat, ...]  # calls that are made under a condition or repeatedly
+    launches: tuple[Launch, ...] = ()  # calls whose loops are launched jointly
 
     @property
     def times(self) -> tuple[int, ...]:
@@ -87,19 +62,9 @@ class Program:
 
 
 def program_of(placed: PlannedModule, written: Mapping[str, int]) -> Program:
-    """Read the program of a module whose memory is planned.
-
-    Parameters
-    ----------
-    placed : PlannedModule
-        Its ``main`` calls kernels on its parameters, and nothing else.
-    written : mapping of str to int
-        The number of tensors that a kernel writes; one for kernels without an entry.
-
-    Raises
-    ------
-    UnsupportedError
-        ``main`` does something else, such as making a tensor whose size only the run decides.
+    """Read the program of a module whose memory is planned. `written` has the number of tensors
+    that a kernel writes; one for kernels without an entry. Raises UnsupportedError if ``main`` does
+    something else, such as making a tensor whose size only the run decides.
     """
     main = placed.mod["main"]
     numbers: dict[Var, Operand] = {param: number for number, param in enumerate(main.params)}
@@ -152,14 +117,8 @@ def _repeats(
 ) -> Iterator[Repeat]:
     """Yield the loops among some calls, and the ranges of calls under one guard at ``depth``.
 
-    Each comes before those within it. A loop lies within a range, unless its guards differ.
-
-    Parameters
-    ----------
-    guards : sequence of sequence of (int, bool)
-        The guards of each call.
-    loops : mapping of int to Repeat
-        Loops by their first calls, without those around all of these calls.
+    Each comes before those within it. A loop lies within a range, unless its guards differ. `loops`
+    has them by their first calls, without those around all of these calls.
     """
     while first < end:
         loop, guard = loops.get(first), guards[first][depth : depth + 1]

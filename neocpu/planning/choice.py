@@ -29,30 +29,18 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One way to run an operator.
-
-    Attributes
-    ----------
-    scheme : Scheme or None
-        The scheme of a convolution; None for other operators.
-    source : str
-        `ESTIMATED`, or the `Measured.source` of the records that the seconds come from. Either
-        ends with ``and folded`` if the kernel is known between other layouts.
-    weight_bytes : int
-        The bytes of the packed weights and per-channel operands.
-    day : str
-        The day of the newest record, as ``2026-11-23``; empty if there are no records.
-    runner_up : Choice or None
-        The next best way to run a convolution between the same formats.
-    """
+    """One way to run an operator."""
 
     in_format: Format
     out_format: Format
     seconds: float
+    # `ESTIMATED`, or the `Measured.source` of the records that the seconds come from. Either ends
+    # with ``and folded`` if the kernel is known between other layouts.
     source: str = ESTIMATED
-    scheme: Scheme | None = None
-    weight_bytes: int = 0
-    day: str = ""
+    scheme: Scheme | None = None  # scheme of a convolution; None for other operators
+    weight_bytes: int = 0  # bytes of the packed weights and per-channel operands
+    day: str = ""  # day of the newest record, as ``2026-11-23``; empty if there are no records
+    # The next best way to run a convolution between the same formats.
     runner_up: Choice | None = None
 
     def __str__(self) -> str:

@@ -41,20 +41,10 @@ def match_epilogue(
     claimed: Container[Var],
     result: Container[Var],
 ) -> Epilogue:
-    """Follow the elementwise chain after a convolution or dense layer.
-
-    Parameters
-    ----------
-    start : Var
-        The operator's own result, of ``shape``.
-    vector_shape : tuple of int
-        The shape in which a constant per channel broadcasts with it.
-    readers, definitions : dict
-        The readers and the values of all variables of the function.
-    claimed : container of Var
-        Variables that belong to another convolution's epilogue.
-    result : container of Var
-        The variables that the function returns, which must exist.
+    """Follow the elementwise chain after a convolution or dense layer. `start` is the operator's
+    own result, of ``shape``; a constant per channel broadcasts with it in ``vector_shape``.
+    `claimed` belong to other epilogues. `result` has the variables that the function returns, which
+    must exist.
     """
     steps: list[Step] = []
     chain = [start]

@@ -51,14 +51,9 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 
 def extract(mod: tvm.IRModule, *, prologues: bool = True) -> Network:
-    """Find the layout operators of ``main`` and the feature maps that must exist in NCHW.
-
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        A result of `neocpu.graph.simplify.simplify`.
-    prologues : bool
-        Whether 1x1 convolutions may take the elementwise operators before them.
+    """Find the layout operators of ``main`` and the feature maps that must exist in NCHW. `mod` has
+    gone through `neocpu.graph.simplify.simplify`. `prologues` says whether 1x1 convolutions may
+    take the elementwise operators before them.
     """
     return _Extractor(mod["main"], prologues).run()
 

@@ -28,13 +28,8 @@ def with_folds(
     rows: Set[Format] = frozenset(),
 ) -> tuple[Choice, ...]:
     """Return the cheapest of ``choices`` and their folds for every pair of formats, fastest first.
-
-    Parameters
-    ----------
-    choices : sequence of Choice
-        The result of `CostModel.conv_choices` for ``workload``.
-    rows : set of Format
-        The formats of feature maps that are rows elsewhere: one block has all channels of a pixel.
+    `choices` is the result of `CostModel.conv_choices` for ``workload``. `rows` are the formats of
+    feature maps that are rows elsewhere: one block has all channels of a pixel.
     """
     best = BestChoices(costs, workload, choices)
     target, threads = costs.target, costs.threads

@@ -15,19 +15,11 @@ BORROWED = "borrowed"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The records of a workload.
+    """The records of a workload."""
 
-    Attributes
-    ----------
-    seconds : mapping
-        The best known seconds of each measured scheme; None for a scheme that failed.
-    source : str
-        ``measured``; ``measured on znver4 with 2 threads`` if the records are of a related CPU;
-        ``borrowed`` or ``borrowed, measured on ...`` if they are of a similar workload.
-    day : str
-        The day of the newest record, as ``2026-11-23``.
-    """
-
+    # The best known seconds of each measured scheme; None for a scheme that failed.
     seconds: Mapping[Scheme, float | None] = field(default_factory=dict)
+    # ``measured``; ``measured on znver4 with 2 threads`` if the records are of a related CPU;
+    # ``borrowed`` or ``borrowed, measured on ...`` if they are of a similar workload.
     source: str = MEASURED
-    day: str = ""
+    day: str = ""  # day of the newest record, as ``2026-11-23``

@@ -54,17 +54,11 @@ class _Curve:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCosts:
-    """The costs of operators bound by memory, for one target and thread count.
-
-    Attributes
-    ----------
-    measured : callable
-        A function that returns the records of a workload.
-    """
+    """The costs of operators bound by memory, for one target and thread count."""
 
     target: CpuTarget
     threads: int
-    measured: Callable[[Workload], Measured]
+    measured: Callable[[Workload], Measured]  # returns the records of a workload
     _curves: dict[tuple[MemoryClass, str], _Curve] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -78,13 +72,9 @@ class MemoryCosts:
         from_registers: bool = False,
     ) -> Cost:
         """Return the cost of bringing a feature map of NCHW ``shape`` from one format to another.
-
-        Parameters
-        ----------
-        from_registers : bool
-            Whether the feature map would stay in registers without the transform: see
-            `Network.in_registers`. Its producer must then write it and its reader must read it,
-            which the costs of neither contain.
+        `from_registers` says whether the feature map would stay in registers without the transform:
+        see `Network.in_registers`. Its producer must then write it and its reader must read it,
+        which the costs of neither contain.
         """
         if source == dest:
             return Cost(0.0)
@@ -122,18 +112,10 @@ class MemoryCosts:
         *,
         forks: bool,
     ) -> Cost:
-        """Return the cost of a kernel that is bound by the bytes it moves.
-
-        Parameters
-        ----------
-        kind : MemoryClass or None
-            The class whose measurements correct the estimate; None for the estimate alone.
-        moved : sequence of tuple of int
-            The NCHW shapes of the tensors that it reads and writes, all in ``form``.
-        elements : int
-            The number of elements of its result.
-        forks : bool
-            Whether it begins a parallel loop of its own.
+        """Return the cost of a kernel that is bound by the bytes it moves. Measurements of class
+        ``kind`` correct the estimate. `moved` has the NCHW shapes of the tensors that it reads and
+        writes, all in ``form``; `elements` counts those of its result. `forks` says whether it
+        begins a parallel loop of its own.
         """
         seconds = stream_seconds(sum(map(form.bytes, moved)), self.target, self.threads)
         if forks:

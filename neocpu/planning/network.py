@@ -27,30 +27,17 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Network:
-    """The operators of a function that have kernels of their own, and the reads that need NCHW.
-
-    Attributes
-    ----------
-    ops : tuple of LayoutOp
-    dense : tuple of DenseOp
-    nchw_reads : dict of Var to shape
-        Feature maps that layout-dependent operators or the function's result read.
-    inputs : frozenset of Var
-        The function's parameters.
-    grids : mapping of Var to Grid
-        Feature maps that may be stored as integers.
-    products : tuple of ProductOp
-        Attention, and products of activations.
-    tokens : mapping of Var to Tokens
-        Rows that are transposed feature maps, and feature maps that are transposed rows.
-    """
+    """The operators of a function that have kernels of their own, and the reads that need NCHW."""
 
     ops: tuple[LayoutOp, ...]
     dense: tuple[DenseOp, ...]
+    # Feature maps that layout-dependent operators or the function's result read.
     nchw_reads: dict[Var, Shape4]
     inputs: frozenset[Var] = frozenset()
+    # Feature maps that may be stored as integers.
     grids: Mapping[Var, Grid] = field(default_factory=dict)
-    products: tuple[ProductOp, ...] = ()
+    products: tuple[ProductOp, ...] = ()  # attention, and products of activations
+    # Rows that are transposed feature maps, and feature maps that are transposed rows.
     tokens: Mapping[Var, Tokens] = field(default_factory=dict)
 
     @property
@@ -71,14 +58,9 @@ class Network:
         narrow: Container[str] | None = None,
     ) -> Network:
         """Return the network with the ways to compute each operator that a plan may choose from.
-
-        Parameters
-        ----------
-        small : bool
-            Whether to keep only the narrow ways of an operator wherever ``precision`` has any.
-        narrow : container of str, optional
-            The names of the operators that may use ``precision``. Others compute in float32,
-            except operators such as concatenations and poolings: see `LayoutOp.takes_halves`.
+        `small` says whether to keep only the narrow ways of an operator wherever ``precision`` has
+        any. `narrow` names the operators that may use ``precision``. Others compute in float32,
+        except operators such as concatenations and poolings: see `LayoutOp.takes_halves`.
         """
 
         def own(name: str) -> Precision:

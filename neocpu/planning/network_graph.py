@@ -60,28 +60,16 @@ def build_graph(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FeatureMap:
-    """A tensor that operators write or read.
-
-    Attributes
-    ----------
-    producer : int or None
-        The index of the operator that makes it; None if it exists as ``plain``.
-    plain : Format
-        NCHW with the model's element type; for a feature map that is made of rows, their format.
-    kept : frozenset of Format
-        The formats in which it must exist in any case.
-    fused : bool
-        Whether it stays in registers unless it is transformed.
-    readers : dict of int to list of Read
-        The reads of each operator that reads it.
-    """
+    """A tensor that operators write or read."""
 
     name: str
     shape: Shape4
-    producer: int | None
+    producer: int | None  # index of the operator that makes it; None if it exists as ``plain``
+    # NCHW with the model's element type; for a feature map that is made of rows, their format.
     plain: Format
-    kept: Formats
-    fused: bool = False
+    kept: Formats  # formats in which it must exist in any case
+    fused: bool = False  # whether it stays in registers unless it is transformed
+    # The reads of each operator that reads it.
     readers: dict[int, list[Read]] = field(default_factory=dict)
 
 

@@ -39,24 +39,13 @@ class OptLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """The choices that a plan was selected from.
+    """The choices that a plan was selected from."""
 
-    Attributes
-    ----------
-    choices : sequence of tuple of Choice
-        The choices of each operator, parallel to those of its node.
-    graph : LayoutGraph
-        The costs of all combinations of choices.
-    byte_price : float
-        The price of `CostModel`.
-    packings : mapping of int to sequence of float
-        The additional price in seconds of each choice, for operators with weights that plans for
-        several shapes share: the price of a packing that no other operator and no other plan needs.
-    """
-
-    choices: Sequence[tuple[Choice, ...]]
-    graph: LayoutGraph
+    choices: Sequence[tuple[Choice, ...]]  # choices of each operator, parallel to those of its node
+    graph: LayoutGraph  # costs of all combinations of choices
     byte_price: float
+    # The additional price in seconds of each choice, for operators with weights that plans for
+    # several shapes share: the price of a packing that no other operator and no other plan needs.
     packings: Mapping[int, Sequence[float]] = field(default_factory=dict)
 
     def paid(self, node: int) -> Sequence[float]:
@@ -68,26 +57,15 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LayoutPlan:
-    """One choice per operator, and how good these choices are.
-
-    Attributes
-    ----------
-    choices : tuple of Choice
-        The choices, parallel to ``network.ops``.
-    search : Plan
-        The solver's result: cost, lower bound, gap, seconds.
-    via_nchw : bool
-        Whether every convolution's result goes back to NCHW (level ``conv-layout``).
-    offer : Offer or None
-        The choices that it was selected from.
-    """
+    """One choice per operator, and how good these choices are."""
 
     network: Network
-    choices: tuple[Choice, ...]
-    search: Plan
+    choices: tuple[Choice, ...]  # choices, parallel to ``network.ops``
+    search: Plan  # the solver's result: cost, lower bound, gap, seconds
     opt: OptLevel
+    # Whether every convolution's result goes back to NCHW (level ``conv-layout``).
     via_nchw: bool = False
-    offer: Offer | None = None
+    offer: Offer | None = None  # choices that it was selected from
 
     @property
     def weight_bytes(self) -> int:
@@ -146,12 +124,8 @@ def plan_among(
 def operator_choices(
     network: Network, costs: CostModel, *, fold: bool = True
 ) -> list[tuple[Choice, ...]]:
-    """Return all ways to run each operator of ``network``, in order.
-
-    Parameters
-    ----------
-    fold : bool
-        Whether convolutions may take layout transforms into their loads and stores.
+    """Return all ways to run each operator of ``network``, in order. `fold` says whether
+    convolutions may take layout transforms into their loads and stores.
     """
     convs: dict[_ConvKind, tuple[Choice, ...]] = {}
     rows = frozenset(network.rows.values() if fold else ())

@@ -39,16 +39,9 @@ def match_prologue(
     definitions: dict[Var, Expr],
     taken: Container[Var],
 ) -> Prologue:
-    """Follow the elementwise chain before a convolution; it may be empty.
-
-    Parameters
-    ----------
-    source : Expr
-        The data of the convolution.
-    readers, definitions : dict
-        The readers and the values of all variables of the function.
-    taken : container of Var
-        Variables that epilogues have taken, and the function's results, which must exist.
+    """Follow the elementwise chain before a convolution; it may be empty. `source` is the
+    convolution's data. `taken` has variables that epilogues have taken, and the function's results,
+    which must exist.
     """
     steps: list[EpilogueOp] = []
     operands: list[Any] = []

@@ -53,14 +53,8 @@ class _Corner:
 def plan_sparingly(bandwidth: float, solve: Callable[[float], LayoutPlan]) -> LayoutPlan:
     """Return the fastest plan whose weights save enough time for their bytes.
 
-    The plan's cost and its lower bound are seconds, without the price of its bytes.
-
-    Parameters
-    ----------
-    bandwidth : float
-        The bandwidth of memory in bytes per second.
-    solve : callable
-        The function that `plan_within` takes.
+    The plan's cost and its lower bound are seconds, without the price of its bytes. `bandwidth` is
+    memory's, in bytes per second. `solve` is that of `plan_within`.
     """
     price = price_kept(bandwidth)
     return in_seconds(solve(price), price)
@@ -84,11 +78,7 @@ def most_of_integers(plan: LayoutPlan, costs: CostModel, fixed: int) -> int | No
 
     The limit is `MOST_OF_FLOAT32` of the bytes that the weights would take in float32. If some
     convolutions stay in float32, it is at least all bytes of these, plus that share of the others.
-
-    Parameters
-    ----------
-    fixed : int
-        The bytes that no plan changes, which include those of dense layers.
+    `fixed` counts the bytes that no plan changes, those of dense layers too.
     """
     (*_, bandwidth) = costs.target.bandwidths
     priced = replace(costs, byte_price=price_kept(bandwidth))
@@ -112,22 +102,9 @@ def most_of_integers(plan: LayoutPlan, costs: CostModel, fixed: int) -> int | No
 
 
 def plan_within(limit: int, fixed: int, solve: Callable[[float], LayoutPlan]) -> LayoutPlan:
-    """Return the fastest plan on the hull that packs its weights into ``limit`` bytes.
-
-    Parameters
-    ----------
-    limit : int
-        The most bytes that all weights may take.
-    fixed : int
-        The bytes among these that no plan changes.
-    solve : callable
-        A function that returns the best plan at a price in seconds per byte. The plan's cost
-        contains the price of its bytes.
-
-    Raises
-    ------
-    UsageError
-        The weights of every plan are larger.
+    """Return the fastest plan on the hull that packs its weights into ``limit`` bytes. No plan
+    changes ``fixed`` of these. `solve` returns the best plan at a price in seconds per byte, which
+    its cost contains. Raises UsageError if the weights of every plan are larger.
     """
     spent = 0.0
 

@@ -37,18 +37,11 @@ Packing: TypeAlias = tuple[str, tuple[int, ...], str]
 
 @dataclass(frozen=True, slots=True)
 class WeightBytes:
-    """The weights of a network, whatever its plan.
+    """The weights of a network, whatever its plan."""
 
-    Attributes
-    ----------
-    original : int
-        The bytes of all weights in the simplified model.
-    fixed : int
-        The packed bytes of the weights that no plan changes: all weights except those of operators
-        that run in several layouts.
-    """
-
-    original: int
+    original: int  # bytes of all weights in the simplified model
+    # The packed bytes of the weights that no plan changes: all weights except those of operators
+    # that run in several layouts.
     fixed: int
 
     def sizes(self, packed: Iterable[NDArray[np.generic]], limit: int | None) -> WeightSizes:

@@ -27,26 +27,13 @@ _BIAS_LIMIT: Final = 2**29
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibrated:
-    """A model with all data that are needed to write it in 8 bits, whole or in part.
-
-    Attributes
-    ----------
-    graph : FloatGraph
-    seen : mapping of str to Distribution
-        Distributions of the graph's tensors.
-    methods : mapping of str to str
-        The method by which each tensor's range was found.
-    grids : mapping of str to TensorGrid
-        Grids of the graph's tensors.
-    layers : mapping of str to StoredLayer
-        Integers of the layers, by the names of the layers' results.
-    """
+    """A model with all data that are needed to write it in 8 bits, whole or in part."""
 
     graph: FloatGraph
-    seen: Mapping[str, Distribution]
-    methods: Mapping[str, str]
-    grids: Mapping[str, TensorGrid]
-    layers: Mapping[str, StoredLayer]
+    seen: Mapping[str, Distribution]  # distributions of the graph's tensors
+    methods: Mapping[str, str]  # method by which each tensor's range was found
+    grids: Mapping[str, TensorGrid]  # grids of the graph's tensors
+    layers: Mapping[str, StoredLayer]  # integers of the layers, by the names of the layers' results
 
     def written(self) -> onnx.ModelProto:
         """Return the model in 8 bits."""
@@ -81,17 +68,9 @@ def calibrate(
     threads: int | None,
     on_progress: ProgressCallback,
 ) -> Calibrated:
-    """Run a model on calibration data, and choose grids and integers.
-
-    Parameters
-    ----------
-    original : VisibleModel
-        The model, with ``graph.tensors`` visible.
-
-    Raises
-    ------
-    UsageError
-        A tensor to quantise to 16 bits does not exist, or data are not finite.
+    """Run a model on calibration data, and choose grids and integers. ``graph.tensors`` are visible
+    in ``original``. Raises UsageError if a tensor to quantise to 16 bits does not exist, or data
+    are not finite.
     """
     for name in how.wide:
         if name not in graph.tensors:

@@ -37,13 +37,8 @@ def read_samples(
     """Return at most ``limit`` samples, each with all inputs in their shapes.
 
     An array may have several samples along its first axis. A rest that does not fill the model's
-    batch is left out.
-
-    Raises
-    ------
-    UsageError
-        There are no samples; one does not fit the model's inputs, or is infinite or NaN; or the
-        user's function raises.
+    batch is left out. Raises UsageError if there are no samples; one does not fit the model's
+    inputs, or is infinite or NaN; or the user's function raises.
     """
     if isinstance(source, str | Path):
         samples = _of_path(str(source), specs, limit, pictures)

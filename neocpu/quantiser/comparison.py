@@ -15,22 +15,14 @@ from neocpu.quantiser.observation import Samples, VisibleModel, decibels
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The distance of a quantised model from the model that it was made of.
+    """The distance of a quantised model from the model that it was made of."""
 
-    Attributes
-    ----------
-    decibels : dict of str to float
-        Signal to noise of tensors, outputs included.
-    wanted_means, found_means : dict of str to array
-        Mean of each channel of inner tensors, in the float32 model and in the quantised one.
-    agreement : float or None
-        Share of rows whose largest score is the same; None for models without rows of scores.
-    outputs : tuple of str
-    """
-
-    decibels: dict[str, float]
+    decibels: dict[str, float]  # signal to noise of tensors, outputs included
+    # `wanted_means`, `found_means`: mean of each channel of inner tensors, in the float32 model and
+    # in the quantised one.
     wanted_means: dict[str, Array]
     found_means: dict[str, Array]
+    # Share of rows whose largest score is the same; None for models without rows of scores.
     agreement: float | None
     outputs: tuple[str, ...]
 
@@ -78,12 +70,8 @@ def compare_models(
     samples: Samples,
     on_progress: ProgressCallback,
 ) -> Comparison:
-    """Run a model and the one that was made of it on all samples, and compare them.
-
-    Parameters
-    ----------
-    tensors : sequence of str
-        Tensors to compare in addition to the outputs, with the same names in both.
+    """Run a model and the one that was made of it on all samples, and compare them. `tensors` are
+    compared in addition to the outputs; they have the same names in both.
     """
     names = tuple(dict.fromkeys((*outputs, *tensors)))
     runs = [

@@ -56,27 +56,14 @@ _WORTH: Final = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits on the outputs' difference from float32, on data that gave no ranges.
+    """Limits on the outputs' difference from float32, on data that gave no ranges."""
 
-    Attributes
-    ----------
-    max_error : float or None
-        Largest norm-wise relative error.
-    min_agreement : float or None
-        Least share of rows whose largest score stays the same.
-    """
-
-    max_error: float | None
-    min_agreement: float | None
+    max_error: float | None  # largest norm-wise relative error
+    min_agreement: float | None  # least share of rows whose largest score stays the same
 
     @classmethod
     def parse(cls, max_error: float | None, min_agreement: float | None) -> Budget:
-        """Check the limits; without any, the default limit on the error applies.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Check the limits; without any, the default limit on the error applies."""
         if max_error is not None and not 0 < max_error < math.inf:
             raise UsageError(f"max_error must be above 0, got {max_error!r}")
         if min_agreement is not None and not 0 <= min_agreement <= 1:
@@ -119,12 +106,7 @@ class CalibrationRequest:
         max_error: float | None = None,
         min_agreement: float | None = None,
     ) -> CalibrationRequest:
-        """Check the arguments of `compile_calibrated` about calibration.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Check the arguments of `compile_calibrated` about calibration."""
         return cls(calibration, how or QuantiseOptions(), Budget.parse(max_error, min_agreement))
 
 
@@ -183,16 +165,7 @@ def compile_each_calibrated(
     """Compile a float32 model for several CPUs, each with its own choice of layers in integers.
 
     The model is calibrated once for all CPUs. A member whose precision is neither ``int8`` nor
-    ``auto`` is compiled without integers.
-
-    Parameters
-    ----------
-    progress_of : callable
-        Function that returns the progress callback of a member by its number.
-
-    Raises
-    ------
-    AccuracyError, ModelError, UnsupportedError, TargetError, UsageError, DatabaseError
+    ``auto`` is compiled without integers. `progress_of` returns the progress callback of a member.
     """
     how, budget = _with_artifact_pictures(request.how, options.processing), request.budget
     if not any(_takes_integers(member) for member in members):
@@ -237,19 +210,15 @@ def _takes_integers(member: Member) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compiling:
-    """A calibrated model on its way to one CPU.
-
-    Attributes
-    ----------
-    choosing, checking : sequence of feeds
-        Samples that ranges and noise are taken from, and samples that limits are checked on.
-    """
+    """A calibrated model on its way to one CPU."""
 
     model: ModelLike
     options: CompileOptions
     budget: Budget
     calibrated: Calibrated
     original: VisibleModel
+    # `choosing`, `checking`: samples that ranges and noise are taken from, and samples that limits
+    # are checked on.
     choosing: Samples
     checking: Samples
     member: Member

@@ -27,14 +27,9 @@ _LEAST_RATIO, _MOST_RATIO = 0.9, 1.1
 def correct_by_weights(
     layer: Layer, weights: Array, numbers: StoredLayer, seen: Distribution
 ) -> StoredLayer:
-    """Return a layer whose bias makes up for the mean error of its rounded weights.
-
-    Parameters
-    ----------
-    weights : array
-        Weights in float32, output channels first.
-    seen : Distribution
-        The distribution of the values that the layer reads.
+    """Return a layer whose bias makes up for the mean error of its rounded weights. The float32
+    ``weights`` have the output channels first. `seen` is the distribution of the values that the
+    layer reads.
     """
     if layer.node.op_type == "MatMul" or seen.means is None:
         return numbers

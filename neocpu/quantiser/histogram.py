@@ -25,30 +25,20 @@ MOMENTUM: Final = 0.9
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Distribution:
-    """The distribution of a tensor's values.
-
-    Attributes
-    ----------
-    counts : array
-        Numbers of values in equal bins from ``-limit`` to ``limit``, without exact zeros.
-    zeros : int
-        Number of values that are exactly zero.
-    low, high : float
-        The least and the largest value.
-    average_low, average_high : float
-        Moving averages of the least and the largest value of each sample.
-    means : array or None
-        The mean of each channel; None if the tensor has no second axis.
-    """
+    """The distribution of a tensor's values."""
 
     limit: float
+    # Numbers of values in equal bins from ``-limit`` to ``limit``, without exact zeros.
     counts: Array
-    zeros: int
+    zeros: int  # number of values that are exactly zero
+    # `low`, `high`: the least and the largest value.
     low: float
     high: float
+    # `average_low`, `average_high`: moving averages of the least and the largest value of each
+    # sample.
     average_low: float
     average_high: float
-    means: Array | None = None
+    means: Array | None = None  # mean of each channel; None if the tensor has no second axis
 
     @property
     def centres(self) -> Array:

@@ -19,12 +19,8 @@ _BARS: Final = 128
 
 
 def check_drawing(path: Path) -> tuple[Any, str]:
-    """Return matplotlib's figure class, and the format of a file by its suffix.
-
-    Raises
-    ------
-    UsageError
-        Matplotlib is missing, or the name has another suffix.
+    """Return matplotlib's figure class, and the format of a file by its suffix. Raises UsageError
+    if Matplotlib is missing, or the name has another suffix.
     """
     kind = path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
@@ -39,13 +35,7 @@ def check_drawing(path: Path) -> tuple[Any, str]:
 
 
 def draw(report: QuantisationReport, path: Path) -> None:
-    """Write a chart with a panel for each tensor; its range is shaded, counts are logarithmic.
-
-    Raises
-    ------
-    UsageError
-        Errors of `check_drawing`.
-    """
+    """Write a chart with a panel for each tensor; its range is shaded, counts are logarithmic."""
     figure_class, kind = check_drawing(path)
     rows = max(1, math.ceil(len(report.tensors) / _COLUMNS))
     figure = figure_class(figsize=(3.2 * _COLUMNS, 1.9 * rows), layout="constrained")

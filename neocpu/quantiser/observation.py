@@ -72,12 +72,8 @@ def visible(
 def observe(
     model: VisibleModel, tensors: Sequence[str], samples: Samples, on_progress: ProgressCallback
 ) -> dict[str, Distribution]:
-    """Return the distribution of each tensor's values over all samples.
-
-    Raises
-    ------
-    UsageError
-        A value is infinite or NaN; the message names the sample.
+    """Return the distribution of each tensor's values over all samples. Raises UsageError if a
+    value is infinite or NaN; the message names the sample.
     """
     histograms = {name: Histogram() for name in tensors}
     for number, found in enumerate(model.on(samples, on_progress, "calibrate")):

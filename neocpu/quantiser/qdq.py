@@ -38,30 +38,18 @@ class TensorGrid:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredLayer:
-    """The stored weights and the bias of a layer.
-
-    Attributes
-    ----------
-    weights : Stored
-    bias : array or None
-        The bias in float32; the file has it as a multiple of the product of the operands' scales.
-    """
+    """The stored weights and the bias of a layer."""
 
     weights: Stored
+    # The bias in float32; the file has it as a multiple of the product of the operands' scales.
     bias: Array | None
 
 
 def write_qdq(
     graph: FloatGraph, grids: Mapping[str, TensorGrid], layers: Mapping[str, StoredLayer]
 ) -> onnx.ModelProto:
-    """Return the quantised model.
-
-    Parameters
-    ----------
-    grids : mapping
-        Grids of tensors, by name.
-    layers : mapping
-        Layers to write in integers, by the names of their results; others stay in float32.
+    """Return the quantised model. `layers` has those to write in integers, by the names of their
+    results; others stay in float32.
     """
     return _Writer(graph, grids).write(layers)
 

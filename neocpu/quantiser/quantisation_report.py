@@ -60,28 +60,13 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantisationReport:
-    """The report on a quantised model.
+    """The report on a quantised model."""
 
-    Attributes
-    ----------
-    samples : int
-        Number of calibration samples.
-    tensors : tuple of TensorReport
-    layers : tuple of LayerReport
-    outputs : mapping of str to float
-        Signal to noise of each output, in decibels.
-    agreement : float or None
-        Share of rows whose largest score is the same; None for models without rows of scores.
-    correction : str
-        The correction of biases.
-    notes : tuple of str
-        Remarks for the user.
-    """
-
-    samples: int
+    samples: int  # number of calibration samples
     tensors: tuple[TensorReport, ...]
     layers: tuple[LayerReport, ...]
-    outputs: Mapping[str, float]
+    outputs: Mapping[str, float]  # signal to noise of each output, in decibels
+    # Share of rows whose largest score is the same; None for models without rows of scores.
     agreement: float | None
     correction: str
     notes: tuple[str, ...] = ()

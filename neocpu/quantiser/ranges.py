@@ -52,20 +52,12 @@ def _scale(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """The integers that a range is chosen for.
+    """The integers that a range is chosen for."""
 
-    Attributes
-    ----------
-    levels : int
-        Number of steps between the least and the largest integer: 255 for 8 bits.
-    symmetric : bool
-        Whether zero is in the middle of the range of tensors that have both signs.
-    percentile : float
-        Share of values, in percent, that method ``percentile`` keeps within the range.
-    """
-
-    levels: int = 255
+    levels: int = 255  # number of steps between the least and the largest integer: 255 for 8 bits
+    # Whether zero is in the middle of the range of tensors that have both signs.
     symmetric: bool = False
+    # Share of values, in percent, that method ``percentile`` keeps within the range.
     percentile: float = 99.99
 
 

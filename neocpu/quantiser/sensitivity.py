@@ -37,15 +37,11 @@ _CONSTANTS: Final = {_LEAST: 0.0, _ONE: 1.0}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Laboratory:
-    """The compiled model, its samples, and its outputs for them without rounding.
-
-    Attributes
-    ----------
-    tensors, layers : tuple of str
-        Names of tensors that can be rounded, and results of layers whose weights can be rounded.
-    """
+    """The compiled model, its samples, and its outputs for them without rounding."""
 
     module: Module
+    # `tensors`, `layers`: names of tensors that can be rounded, and results of layers whose weights
+    # can be rounded.
     tensors: tuple[str, ...]
     layers: tuple[str, ...]
     samples: Samples
@@ -53,13 +49,7 @@ class Laboratory:
 
     def noise(self, grids: Mapping[str, TensorGrid], rounded: Sequence[str] = ()) -> float:
         """Return the outputs' noise, as a share of their power, with some tensors rounded.
-
-        Parameters
-        ----------
-        grids : mapping
-            Grids of the tensors to round.
-        rounded : sequence of str
-            Layers with rounded weights.
+        `rounded` names layers with rounded weights.
         """
         found = [self._run(feeds, grids, rounded) for feeds in self.samples]
         power = noise = 0.0

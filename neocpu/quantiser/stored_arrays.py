@@ -32,17 +32,8 @@ _UNREADABLE: Final = (OSError, ValueError, MemoryError, RuntimeError, *_DAMAGED)
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn all errors of reading a file into a message of one line.
-
-    Parameters
-    ----------
-    what : str
-        The name of the file, with which the message begins.
-
-    Raises
-    ------
-    UsageError
-        The file cannot be read.
+    """Turn all errors of reading a file into a message of one line. The message of the UsageError
+    begins with ``what``, the file's name.
     """
     try:
         yield
@@ -62,26 +53,12 @@ def _reason(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredArray:
-    """An array that is still in its file.
+    """An array that is still in its file."""
 
-    Attributes
-    ----------
-    what : str
-        The name that messages give it.
-    file : file
-        Open for reading bytes.
-    archive : ZipFile or None
-        The archive in the file; None if the file is the array itself.
-    member : str
-        Name of the array's file in the archive.
-    header : NpyHeader
-        The array's header.
-    """
-
-    what: str
-    file: BinaryIO
-    archive: zipfile.ZipFile | None
-    member: str
+    what: str  # name that messages give it
+    file: BinaryIO  # open for reading bytes
+    archive: zipfile.ZipFile | None  # archive in the file; None if the file is the array itself
+    member: str  # name of the array's file in the archive
     header: NpyHeader
 
     @property
@@ -100,12 +77,9 @@ class StoredArray:
         return self.header.dtype
 
     def read(self, rows: int | None) -> Array:
-        """Read the given number of rows along the first axis; None reads the whole array.
-
-        Raises
-        ------
-        UsageError
-            The file is cut short, or its order would need too much to be read for the rows.
+        """Read the given number of rows along the first axis; None reads the whole array. Raises
+        UsageError if the file is cut short, or its order would need too much to be read for the
+        rows.
         """
         header = self.header
         with reading(self.what), ExitStack() as opened:
@@ -124,15 +98,8 @@ class StoredArray:
 
 class StoredArrays(Mapping[str, StoredArray], Closing):
     """The arrays of an ``.npz`` file by name, or the array of an ``.npy`` file by an empty name.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    UsageError
-        The file is of another kind. Getting an array of the file that has no numbers raises, too.
+    Raises UsageError if the file is of another kind. Getting an array of the file that has no
+    numbers raises, too.
     """
 
     def __init__(self, path: Path) -> None:

@@ -87,13 +87,7 @@ class Turns:
 
     def take(self, calls: int, stride: int, places: int) -> int:
         """Return the number of the first of ``calls`` places, which no call has read for longest.
-
-        Parameters
-        ----------
-        stride : int
-            Bytes from one place of the pool to the next.
-        places : int
-            The number of places.
+        Neighbouring places are ``stride`` bytes from each other.
         """
         first = ceil_div(self._offset, stride)
         self._offset = (first + calls) % places * stride

@@ -31,11 +31,7 @@ class Lost:
 
 class Child:
     """One `neocpu.search.measuring.measuring_process` process, started again after it is lost.
-
-    Attributes
-    ----------
-    built : set of Request
-        The requests that it has built, or failed to build, and not been asked to forget.
+    `built` has the requests that it has built, or failed to build, and not been asked to forget.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -48,12 +44,8 @@ class Child:
         self.built: set[Request] = set()
 
     def start(self) -> None:
-        """Start the process if it is not running, without waiting until it is ready.
-
-        Raises
-        ------
-        NeoCPUError
-            The system has no process or memory to give.
+        """Start the process if it is not running, without waiting until it is ready. Raises
+        NeoCPUError if the system has no process or memory to give.
         """
         if self._process is not None:
             return
@@ -78,13 +70,7 @@ class Child:
         )
 
     def wait_ready(self) -> None:
-        """Start the process if it is not running, and wait until it takes jobs.
-
-        Raises
-        ------
-        NeoCPUError
-            The process cannot be started.
-        """
+        """Start the process if it is not running, and wait until it takes jobs."""
         self.start()
         if self._ready:
             return
@@ -99,11 +85,6 @@ class Child:
         """Send a job, starting the process first if need be; `receive` gets the answer.
 
         A process that still owes an answer nobody waits for any more is replaced.
-
-        Raises
-        ------
-        NeoCPUError
-            The process cannot be started.
         """
         if self._busy:
             self.kill()

@@ -10,28 +10,16 @@ from neocpu.search.measuring.rpc_tracker import Address
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Servers behind TVM's RPC tracker.
-
-    Attributes
-    ----------
-    key : str
-        The name that the servers are registered under.
-    parallel : int or None
-        Servers to use at once; None for all.
-    """
+    """Servers behind TVM's RPC tracker."""
 
     tracker: Address
-    key: str
-    parallel: int | None = None
+    key: str  # name that the servers are registered under
+    parallel: int | None = None  # servers to use at once; None for all
 
 
 def parse_fleet(tracker: str | None, key: str | None, parallel: int | None) -> Fleet | None:
-    """Return the fleet that options name, None if they name none.
-
-    Raises
-    ------
-    UsageError
-        An option is malformed, or another one needs an option that is missing.
+    """Return the fleet that options name, None if they name none. Raises UsageError if an option is
+    malformed, or another one needs an option that is missing.
     """
     if tracker is None:
         for name, value in (("--key", key), ("--parallel", parallel)):

@@ -41,26 +41,12 @@ LEAST_MEMORY, MEMORY_SHARE = 2 << 30, 0.8
 
 
 class LocalMeasurer(Closing):
-    """Measures candidates on the machine it runs on; a context manager.
-
-    Parameters
-    ----------
-    target : CpuTarget
-        The CPU of the code; this machine must be able to run it.
-    threads : int
-        Threads a kernel uses.
-    timeout : float
-        Seconds one candidate may take to run, and a child's share of a batch to build.
-    children : int or None
-        Processes that build, and time in turns with building; None to choose by the free cores.
-    builder : str
-        Import path of what makes the `neocpu.search.measuring.measuring_process.Builder` that the
-        children run.
-
-    Raises
-    ------
-    TargetError
-        This machine lacks an instruction set of ``target``.
+    """Measures candidates on the machine it runs on; a context manager. One candidate may take
+    `timeout` seconds to run, and so may a child's share of a batch to be built. The `children` are
+    processes that build, and time in turns with building; None to choose by the free cores.
+    `builder` is the import path of what makes the
+    `neocpu.search.measuring.measuring_process.Builder` that the children run. Raises TargetError if
+    this machine lacks an instruction set of ``target``.
     """
 
     def __init__(
@@ -107,11 +93,7 @@ class LocalMeasurer(Closing):
 
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
         """Build and time each distinct request; yield each measurement as soon as it is made.
-
-        Raises
-        ------
-        NeoCPUError
-            No child can be started.
+        Raises NeoCPUError if no child can be started.
         """
         for built in self._built(requests):
             if isinstance(built, Measurement):
@@ -125,13 +107,7 @@ class LocalMeasurer(Closing):
         self._pause()
 
     def compare(self, requests: Sequence[Request], rounds: int) -> Iterator[Measurement]:
-        """Time distinct requests in turns, one repeat of each per round, and yield the new seconds.
-
-        Raises
-        ------
-        NeoCPUError
-            No child can be started.
-        """
+        """Time distinct requests in turns, one repeat of each per round; yield the new seconds."""
         seconds: dict[tuple[Child, Request], tuple[float, ...]] = {}
         for owner in self._owned(requests):
             if isinstance(owner, Measurement):
@@ -151,13 +127,7 @@ class LocalMeasurer(Closing):
             yield Measurement.checked(request, times)
 
     def check(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Run each distinct request once and compare its answer with the numpy reference.
-
-        Raises
-        ------
-        NeoCPUError
-            No child can be started.
-        """
+        """Run each distinct request once and compare its answer with the numpy reference."""
         for owner in self._owned(requests):
             if isinstance(owner, Measurement):
                 yield owner

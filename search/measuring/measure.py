@@ -66,14 +66,9 @@ class Measurer(Protocol):
 
 
 class ReplayMeasurer:
-    """Gives recorded results again, so that searches can be compared without a clock.
-
-    Parameters
-    ----------
-    recorded : mapping of Request to Measurement
-        Must hold every candidate that is asked for.
-    wrong : mapping of Request to str
-        The error that checking gives, of those whose answer is wrong.
+    """Gives recorded results again, so that searches can be compared without a clock. `recorded`
+    must hold every candidate that is asked for. `wrong` has the errors of those whose answer is
+    wrong.
     """
 
     batch = 1

@@ -50,22 +50,13 @@ class Builder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """First message. The answer is None, or an error message.
+    """First message. The answer is None, or an error message."""
 
-    Attributes
-    ----------
-    builder : str
-        Import path of a builder's class or function, ``module:name``.
-    target, threads
-        The builder's arguments.
-    memory : int
-        Bytes that the process may allocate.
-    """
-
-    builder: str
+    builder: str  # import path of a builder's class or function, ``module:name``
+    # `target`, `threads`: the builder's arguments.
     target: CpuTarget
     threads: int
-    memory: int
+    memory: int  # bytes that the process may allocate
 
 
 @dataclass(frozen=True, slots=True)

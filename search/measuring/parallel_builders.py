@@ -15,16 +15,8 @@ MAX_BUILT = 1000
 
 
 class BuilderGroup:
-    """Children that build while no candidate, or one of another group, is timed.
-
-    Parameters
-    ----------
-    setup : Setup
-        The first message of every child.
-    size : int
-        The number of children.
-    timeout : float
-        Seconds that a child may take to build its share.
+    """Children that build while no candidate, or one of another group, is timed. Every child gets
+    `setup` first, and may take `timeout` seconds to build its share.
     """
 
     def __init__(self, setup: Setup, size: int, timeout: float) -> None:
@@ -33,13 +25,7 @@ class BuilderGroup:
         self._shares: dict[Child, tuple[Request, ...]] = {}
 
     def begin(self, requests: Sequence[Request]) -> None:
-        """Start building ``requests``; `finish` waits for it.
-
-        Raises
-        ------
-        NeoCPUError
-            No child can be started.
-        """
+        """Start building ``requests``; `finish` waits for it."""
         count = len(self.children)
         shares = {child: tuple(requests[i::count]) for i, child in enumerate(self.children)}
         self._shares = {child: share for child, share in shares.items() if share}

@@ -58,28 +58,10 @@ PROBE = Conv2dWorkload(
 
 
 class RpcMeasurer(Closing):
-    """Measures candidates on servers; a context manager, whose body may measure.
-
-    Parameters
-    ----------
-    target : CpuTarget
-        The servers' CPU.
-    threads : int
-        Threads a kernel uses there.
-    tracker : Address
-    key : str
-        The name that the servers are registered under.
-    parallel : int or None
-        Servers to use at once; None for all the tracker lists.
-    timeout : float
-        Seconds a kernel may take; the server measures them.
-    patience : float
-        Additional seconds for a server to connect, to receive the library, and to answer.
-
-    Raises
-    ------
-    UsageError
-        There is no tracker, no server or no C++ compiler for the servers' machine.
+    """Measures candidates on servers; a context manager, whose body may measure. `parallel` limits
+    the servers used at once. The server measures the `timeout` seconds that a kernel may take;
+    `patience` are more of them to connect, to receive the library, and to answer. Raises UsageError
+    if there is no tracker, no server or no C++ compiler for the servers' machine.
     """
 
     def __init__(
@@ -137,13 +119,8 @@ class RpcMeasurer(Closing):
 
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
         """Build and time each distinct request; yield each measurement as soon as it is made.
-
-        Raises
-        ------
-        TargetError
-            A server is of another architecture than the target, or none can run its code.
-        NeoCPUError
-            No server is left, or linking fails.
+        Raises TargetError if a server is of another architecture than the target, or none can run
+        its code. Raises NeoCPUError if no server is left, or linking fails.
         """
 
         def trial(request: Request) -> Trial:
@@ -164,13 +141,7 @@ class RpcMeasurer(Closing):
             yield measurement
 
     def compare(self, requests: Sequence[Request], rounds: int) -> Iterator[Measurement]:
-        """Time distinct requests in turns, those of a workload on one server.
-
-        Raises
-        ------
-        TargetError, NeoCPUError
-            See `measure`.
-        """
+        """Time distinct requests in turns, those of a workload on one server."""
         groups: dict[Workload, dict[Request, None]] = {}
         for request in requests:
             groups.setdefault(request.workload, {})[request] = None
@@ -189,13 +160,7 @@ class RpcMeasurer(Closing):
                 yield _timed(request, answer)
 
     def check(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Run each distinct request once and compare its answer with the numpy reference.
-
-        Raises
-        ------
-        TargetError, NeoCPUError
-            See `measure`.
-        """
+        """Run each distinct request once and compare its answer with the numpy reference."""
         trials = [
             Trial(requests=(request,), job=_check, run=None) for request in dict.fromkeys(requests)
         ]

@@ -10,17 +10,11 @@ from neocpu.search.measuring.measure import Request
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A request and the library it was built into.
-
-    Attributes
-    ----------
-    tasks : tuple of int
-        The tasks of its parallel loops; see `kernel_tasks`.
-    """
+    """A request and the library it was built into."""
 
     request: Request
     library: Path
-    tasks: tuple[int, ...]
+    tasks: tuple[int, ...]  # see `kernel_tasks`
 
 
 @dataclass(frozen=True, slots=True)

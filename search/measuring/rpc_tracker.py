@@ -39,13 +39,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Parse ``HOST:PORT``; an IPv6 number stands in brackets.
-
-        Raises
-        ------
-        UsageError
-            ``text`` is of another form.
-        """
+        """Parse ``HOST:PORT``; an IPv6 number stands in brackets."""
         match = re.fullmatch(r"(?:\[(?P<v6>[^]]+)\]|(?P<name>[^:\[\]\s]+)):(?P<port>\d{1,5})", text)
         if match is None or not 0 < int(match["port"]) < 1 << 16:
             raise UsageError(f"--tracker '{text}' is not HOST:PORT, as in 127.0.0.1:9190")
@@ -64,12 +58,8 @@ class Lease:
 
 
 class Tracker:
-    """A tracker, and the servers it lists under one key.
-
-    Raises
-    ------
-    UsageError
-        No tracker answers, or it has no server of that key.
+    """A tracker, and the servers it lists under one key. Raises UsageError if no tracker answers,
+    or it has no server of that key.
     """
 
     def __init__(self, address: Address, key: str) -> None:
@@ -78,13 +68,7 @@ class Tracker:
         self.servers = self._count()
 
     def ask(self) -> Waiting:
-        """Get into the line for a server.
-
-        Raises
-        ------
-        OSError
-            The tracker does not answer any more.
-        """
+        """Get into the line for a server. Raises OSError if the tracker is gone."""
         with ExitStack() as on_failure:
             connection = on_failure.enter_context(self._connect())
             _send(connection, [REQUEST, self.key, "", PRIORITY])

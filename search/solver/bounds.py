@@ -32,12 +32,8 @@ class Bound:
 
 
 def lower_bound(problem: Problem, expired: Callable[[], bool] = lambda: False) -> Bound:
-    """Return a lower bound on the cost of ``problem``, fixed cost included.
-
-    Parameters
-    ----------
-    expired : callable
-        Returns whether to stop raising the bound, which is valid at any time.
+    """Return a lower bound on the cost of ``problem``, fixed cost included. `expired` returns
+    whether to stop raising the bound, which is valid at any time.
     """
     return _Ascent(problem).run(expired)
 

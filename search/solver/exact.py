@@ -23,17 +23,11 @@ TOLERANCE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class ExactResult:
-    """The best plan found, a lower bound on all plans, and what it took.
-
-    Attributes
-    ----------
-    bounded : int
-        Subproblems that were bounded, being too large to solve at once.
-    """
+    """The best plan found, a lower bound on all plans, and what it took."""
 
     choices: tuple[int, ...]
     lower_bound: float
-    bounded: int
+    bounded: int  # subproblems that were bounded, being too large to solve at once
 
 
 # Nodes, each with the position of its choice among those it still had when it was decided.
@@ -53,14 +47,8 @@ class _Open:
 
 
 def solve_exactly(graph: LayoutGraph, max_bytes: int, expired: Callable[[], bool]) -> ExactResult:
-    """Find the cheapest plan, or once the time is up the best so far and a bound.
-
-    Parameters
-    ----------
-    max_bytes : int
-        Size limit of the elimination's tables.
-    expired : callable
-        Says whether the time is up.
+    """Find the cheapest plan, or once the time is up the best so far and a bound. `max_bytes`
+    limits the elimination's tables.
     """
     search = _Search(graph, max_bytes, expired)
     search.consider((), search.root.copy())

@@ -28,24 +28,13 @@ Cost = Callable[[tuple[int, ...]], float | None]
 
 @dataclass(frozen=True, slots=True)
 class CallNode:
-    """A call, for the search.
+    """A call, for the search."""
 
-    Attributes
-    ----------
-    needs : frozenset of int
-        Numbers of calls that must end before it begins, all smaller than its own.
-    follows : frozenset of int
-        Numbers of calls that must not come after it.
-    joins : bool
-        Whether it may be launched with others.
-    size : int
-        Bytes that it writes. They are in use until the calls that need it have ended.
-    """
-
+    # Numbers of calls that must end before it begins, all smaller than its own.
     needs: frozenset[int]
-    follows: frozenset[int] = frozenset()
-    joins: bool = True
-    size: int = 0
+    follows: frozenset[int] = frozenset()  # numbers of calls that must not come after it
+    joins: bool = True  # whether it may be launched with others
+    size: int = 0  # bytes that it writes. They are in use until the calls that need it have ended.
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +56,11 @@ class _Way:
 def plan_launches(
     nodes: Sequence[CallNode], cost: Cost, most: int, growth: float = 1.0
 ) -> list[list[tuple[int, ...]]]:
-    """Return the calls in an order, as steps of calls that share a launch.
-
-    Parameters
-    ----------
-    nodes : sequence of CallNode
-        The calls in their present order.
-    cost : callable
-        Returns the cost of a launch of one call or more, given in ascending order; None for
-        several that are not worth it.
-    most : int
-        The largest number of calls of a launch.
-    growth : float
-        Limit of the bytes in use, as a multiple of those that the calls use one by one.
-
-    Returns
-    -------
-    list of list of tuple of int
-        Stretches of neighbouring calls, in order, each in steps. A stretch without a shared launch
-        is unchanged.
+    """Return the calls in an order, as steps of calls that share a launch. `cost` returns the cost
+    of a launch of one call or more, given in ascending order; None for several that are not worth
+    it. A launch has ``most`` calls at most. `growth` limits the bytes in use, as a multiple of
+    those that the calls use one by one. The result has stretches of neighbouring calls, in order,
+    each in steps. A stretch without a shared launch is unchanged.
     """
     stretches: list[list[tuple[int, ...]]] = []
     places = [*_stretches(nodes)]

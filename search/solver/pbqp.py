@@ -12,14 +12,8 @@ from neocpu.search.solver.reductions import Problem
 
 
 def pbqp(graph: LayoutGraph) -> tuple[tuple[int, ...], bool]:
-    """Solve ``graph`` with the PBQP heuristic.
-
-    Returns
-    -------
-    choices : tuple of int
-        One choice index per node.
-    exact : bool
-        Whether R0, R1 and R2 sufficed, so that ``choices`` are optimal.
+    """Solve ``graph`` with the PBQP heuristic. Returns the choices, and whether R0, R1 and R2
+    sufficed, so that they are optimal.
     """
     problem = Problem(graph)
     return complete_greedily(problem)

@@ -22,36 +22,17 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A solved layout graph.
+    """A solved layout graph."""
 
-    Attributes
-    ----------
-    choices : tuple of int
-        One choice index per node.
-    cost : float
-        Cost of the plan; ``inf`` if every plan is forbidden.
-    lower_bound : float
-        A cost that no plan is below.
-    gap : float
-        ``(cost - lower_bound) / |cost|``: 0 (to rounding) for a plan proven optimal.
-    solver : str
-        The method that found the plan: ``exact``, ``branch-and-bound``, ``dp`` or ``pbqp``.
-    seconds : float
-        Time spent.
-    variables : int
-        Nodes with more than one choice.
-    relaxed : bool
-        Whether the plan keeps a limit that the lower bound is a relaxation of: the gap is then not
-        the solver's, and more time does not close it.
-    """
-
-    choices: tuple[int, ...]
-    cost: float
-    lower_bound: float
-    gap: float
-    solver: str
+    choices: tuple[int, ...]  # one choice index per node
+    cost: float  # cost of the plan; ``inf`` if every plan is forbidden
+    lower_bound: float  # cost that no plan is below
+    gap: float  # ``(cost - lower_bound) / |cost|``: 0 (to rounding) for a plan proven optimal
+    solver: str  # method that found the plan: ``exact``, ``branch-and-bound``, ``dp`` or ``pbqp``
     seconds: float
-    variables: int
+    variables: int  # nodes with more than one choice
+    # Whether the plan keeps a limit that the lower bound is a relaxation of: the gap is then not
+    # the solver's, and more time does not close it.
     relaxed: bool = False
 
     @property
@@ -78,18 +59,9 @@ def solve(
     limits: SearchLimits | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Plan:
-    """Choose one layout per node at least total cost.
-
-    Parameters
-    ----------
-    graph : LayoutGraph
-    solver : str
-        ``auto``: exact if it finishes within ``limits``, else the best plan found, with its gap.
-        ``exact``: however long it takes. ``dp``, ``pbqp``: the paper's methods, with their gap.
-    limits : SearchLimits, optional
-        ``pbqp`` needs none, but the bound that gives its gap keeps to them too.
-    clock : callable
-        Seconds; for the time limit and `Plan.seconds`.
+    """Choose one layout per node at least total cost. Solver ``auto`` is exact if it finishes
+    within ``limits``, else returns the best plan found, with its gap; ``exact`` takes however long;
+    ``dp`` and ``pbqp`` are the paper's methods, with their gap.
     """
     limits = limits or SearchLimits()
     start = clock()

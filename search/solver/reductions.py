@@ -26,25 +26,13 @@ PART = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One eliminated node.
-
-    Attributes
-    ----------
-    node : int
-    alive : array of int
-        The choices it still had.
-    neighbours : tuple of int
-        The nodes its choice depends on, all eliminated later.
-    neighbours_alive : tuple of array of int
-        Their choices at that time, ascending.
-    best : array of int, one axis per neighbour
-        Position in ``alive`` of the best choice for every combination of theirs.
-    """
+    """One eliminated node."""
 
     node: int
-    alive: NDArray[np.intp]
-    neighbours: tuple[int, ...]
-    neighbours_alive: tuple[NDArray[np.intp], ...]
+    alive: NDArray[np.intp]  # choices it still had
+    neighbours: tuple[int, ...]  # nodes its choice depends on, all eliminated later
+    neighbours_alive: tuple[NDArray[np.intp], ...]  # their choices at that time, ascending
+    # Position in ``alive`` of the best choice for every combination of theirs.
     best: NDArray[np.integer]
 
 
@@ -63,19 +51,10 @@ def back_propagate(trail: list[Step], size: int) -> tuple[int, ...]:
 
 class Problem:
     """A working copy of a layout graph. Arrays are replaced, never written, so copies share them.
-
-    Attributes
-    ----------
-    unary : dict of int to array
-        Cost of each remaining choice of each remaining node.
-    pairs : dict of int to dict of int to array
-        ``pairs[u][v]`` and its transpose ``pairs[v][u]``, for every remaining edge.
-    alive : dict of int to array of int
-        The original indices of each node's remaining choices, ascending.
-    offset : float
-        Cost that no remaining choice changes.
-    trail : list of Step
-        The reductions made so far, by which `back_propagate` finds the plan.
+    `unary` has the cost of each remaining choice of each remaining node. For every remaining edge,
+    ``pairs[v][u]`` is the transpose of ``pairs[u][v]``. `alive` has the original indices of each
+    node's remaining choices, ascending. No remaining choice changes the cost `offset`. `trail` has
+    the reductions so far, by which `back_propagate` finds the plan.
     """
 
     __slots__ = ("alive", "offset", "pairs", "size", "trail", "unary")
@@ -133,12 +112,8 @@ class Problem:
             queue.update(dict.fromkeys(neighbours))
 
     def reduce_fully(self, expired: Callable[[], bool] = lambda: False) -> None:
-        """Alternate `reduce` and the removal of dominated choices until neither helps.
-
-        Parameters
-        ----------
-        expired : callable
-            Says when to stop; what is done by then stands.
+        """Alternate `reduce` and the removal of dominated choices until neither helps. `expired`
+        says when to stop; what is done by then stands.
         """
         self.reduce()
         while any([not expired() and self._drop_dominated(u) for u in tuple(self.unary)]):

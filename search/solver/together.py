@@ -49,45 +49,23 @@ class Way(Generic[Need]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharingGraph(Generic[Need]):
-    """A graph with choices that can be made in several ways.
-
-    Attributes
-    ----------
-    graph : LayoutGraph
-    ways : mapping of int to tuple of tuple of Way
-        Ways of some nodes: at least one for each choice, in place of the node's costs.
-    weight : float
-        Factor of its cost, above 0.
-    """
+    """A graph with choices that can be made in several ways."""
 
     graph: LayoutGraph
+    # Ways of some nodes: at least one for each choice, in place of the node's costs.
     ways: Mapping[int, tuple[tuple[Way[Need], ...], ...]]
-    weight: float = 1.0
+    weight: float = 1.0  # factor of its cost, above 0
 
 
 @dataclass(frozen=True, slots=True)
 class JointPlan(Generic[Need]):
-    """Plans for all graphs.
+    """Plans for all graphs."""
 
-    Attributes
-    ----------
-    plans : tuple of Plan
-        One plan for each graph. Its cost is without prices.
-    ways : tuple of dict of int to Way
-        Each graph's ways, for its nodes that have some.
-    cost : float
-        Sum of all plans' costs by their weights, and of the prices of all needs.
-    lower_bound : float
-        A cost that no plans are below.
-    solved : int
-        The number of times that a graph was solved.
-    """
-
-    plans: tuple[Plan, ...]
-    ways: tuple[Mapping[int, Way[Need]], ...]
-    cost: float
-    lower_bound: float
-    solved: int
+    plans: tuple[Plan, ...]  # one plan for each graph. Its cost is without prices.
+    ways: tuple[Mapping[int, Way[Need]], ...]  # each graph's ways, for its nodes that have some
+    cost: float  # sum of all plans' costs by their weights, and of the prices of all needs
+    lower_bound: float  # cost that no plans are below
+    solved: int  # the number of times that a graph was solved
 
     @property
     def gap(self) -> float:
@@ -139,16 +117,8 @@ def solve_jointly(
     limits: SearchLimits | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> JointPlan[Need]:
-    """Choose ways for all graphs at least total cost, within limits of time and memory.
-
-    Parameters
-    ----------
-    prices : mapping of need to float
-        Price of each need of some way, 0 or more.
-    limits : SearchLimits, optional
-        Each graph is solved at least twice, however long that takes.
-    clock : callable
-        Seconds.
+    """Choose ways for all graphs at least total cost, within limits of time and memory. The
+    ``prices`` of needs are 0 or more. Each graph is solved at least twice, however long that takes.
     """
     limits = limits or SearchLimits()
     end = clock() + limits.seconds

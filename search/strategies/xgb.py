@@ -145,14 +145,8 @@ class XgbStrategy:
 
 
 def expected_improvement(predicted: float, error: float, best: float) -> float:
-    """Return the seconds by which a candidate is expected to beat the best.
-
-    Parameters
-    ----------
-    predicted, error : float
-        Mean and standard deviation of the logarithm of its seconds.
-    best : float
-        Logarithm of the best seconds.
+    """Return the seconds by which a candidate is expected to beat the best. All are logarithms of
+    seconds, `error` their standard deviation.
     """
     z = (best - predicted) / error
     mean = math.exp(predicted + error**2 / 2)

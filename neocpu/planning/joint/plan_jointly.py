@@ -53,21 +53,14 @@ class PackedWeights:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ways:
-    """A network's graph, in which a convolution has one choice for each pair of formats.
-
-    Attributes
-    ----------
-    graph : LayoutGraph
-    choices : tuple of tuple of Choice
-        The choices of each operator, parallel to those of its node.
-    packed : dict of int to list of dict of PackedWeights to Choice
-        The packings that each convolution can have, for each choice of its node.
-    """
+    """A network's graph, in which a convolution has one choice for each pair of formats."""
 
     network: Network
     costs: CostModel
     graph: LayoutGraph
+    # The choices of each operator, parallel to those of its node.
     choices: tuple[tuple[Choice, ...], ...]
+    # The packings that each convolution can have, for each choice of its node.
     packed: Mapping[int, Sequence[Mapping[PackedWeights, Choice]]]
 
     def sharing(self, weight: float) -> SharingGraph[PackedWeights]:
@@ -94,27 +87,11 @@ def plan_jointly(
     most_bytes: float = math.inf,
     packs_at_load: bool = False,
 ) -> tuple[LayoutPlan, ...]:
-    """Choose layouts and schemes for all shapes of a network.
-
-    Parameters
-    ----------
-    networks : sequence of Network
-        The network for each shape, with the ways that a plan may choose from. Convolutions share
-        packed weights if they have the same weights.
-    costs : CostModel
-        A cost model with a price of zero for bytes.
-    digests : sequence of ArrayDigests
-        The digests of each network's weights.
-    most_bytes : float
-        The limit on the packed weights of convolutions. The price of bytes rises until plans keep
-        it, but even plans with the fewest bytes may take more.
-    packs_at_load : bool
-        Whether weights are stored in one packing.
-
-    Returns
-    -------
-    tuple of LayoutPlan
-        A plan for each network. Each has the gap of the joint plan.
+    """Choose layouts and schemes for all shapes of a network. Convolutions share packed weights if
+    they have the same weights. The price of bytes, which is zero in ``costs``, rises until the
+    packed weights of convolutions keep to ``most_bytes``, but even plans with the fewest bytes may
+    take more. `packs_at_load` says whether weights are stored in one packing. Each plan has the gap
+    of the joint plan.
     """
     assert costs.byte_price == 0.0
     (*_, bandwidth) = costs.target.bandwidths

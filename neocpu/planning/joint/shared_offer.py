@@ -17,21 +17,11 @@ from neocpu.search.solver.together import Need, SharingGraph, Way
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedOffer(Generic[Need]):
-    """The packings that all plans need, and their prices.
+    """The packings that all plans need, and their prices."""
 
-    Attributes
-    ----------
-    needing : Counter
-        The number of operators in all plans that need each packing.
-    prices : mapping of need to float
-        The price of each packing in the minimised cost.
-    byte_price : float
-        The price of each byte that a plan reads, whoever else reads it.
-    """
-
-    needing: Counter[Need]
-    prices: Mapping[Need, float]
-    byte_price: float
+    needing: Counter[Need]  # the number of operators in all plans that need each packing
+    prices: Mapping[Need, float]  # price of each packing in the minimised cost
+    byte_price: float  # price of each byte that a plan reads, whoever else reads it
 
     def of(
         self,
@@ -43,18 +33,9 @@ class SharedOffer(Generic[Need]):
     ) -> tuple[Offer, tuple[int, ...]]:
         """Return the choices of one of the plans, and those that it selected.
 
-        A packing that others need anyway costs nothing more.
-
-        Parameters
-        ----------
-        choices : sequence of tuple of Choice
-            The choices of each operator, parallel to those of its node.
-        packed : mapping of int to sequence of dict of need to Choice
-            The packings of each node that has several, for each choice.
-        selected : sequence of int
-            The plan's choices.
-        needs : mapping of int to Way
-            The plan's packings.
+        A packing that others need anyway costs nothing more. `choices` are parallel to those of the
+        nodes. `packed` has the packings of each node that has several, for each choice. `selected`
+        and `needs` are the plan's choices and packings.
         """
         every, paid, found = [*choices], {}, [*selected]
         costs: dict[int, list[float]] = {}
@@ -82,14 +63,8 @@ def _spread(
     rows: Mapping[int, Sequence[int]],
     costs: Mapping[int, Sequence[float]],
 ) -> LayoutGraph:
-    """Return a graph in which some nodes have a choice for each packing.
-
-    Parameters
-    ----------
-    rows : mapping of int to sequence of int
-        The choice of the given graph that each new choice of a node comes from.
-    costs : mapping of int to sequence of float
-        The costs of the new choices.
+    """Return a graph in which some nodes have a choice for each packing. `rows` has the choice of
+    the given graph that each new choice comes from, and `costs` its cost.
     """
     nodes = tuple(
         replace(node, choices=tuple(map(str, choices[i])), costs=tuple(costs[i]))

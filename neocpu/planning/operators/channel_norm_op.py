@@ -22,17 +22,12 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ChannelNormOp(WorkloadOp):
-    """A layer normalisation of channels.
-
-    Attributes
-    ----------
-    gamma, beta : array
-        ``(C,)``.
-    """
+    """A layer normalisation of channels."""
 
     estimator: ClassVar = staticmethod(estimate)
     lowering: ClassVar = staticmethod(lower_channel_norm)
     workload: ChannelNormWorkload
+    # `gamma`, `beta`: ``(C,)``.
     gamma: Array
     beta: Array
 

@@ -30,12 +30,8 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 def conv_workload(value: Expr, weights: Array | None) -> Conv2dWorkload | None:
     """Return the workload of a convolution over images or depth slices; None for other values.
-
-    Parameters
-    ----------
-    weights : array or None
-        The constant OIHW weights; for depth slices, those that
-        `neocpu.ir.frame_calls.folded_weights` returns. None if they are not constant.
+    `weights` are the constant OIHW weights; for depth slices, those that
+    `neocpu.ir.frame_calls.folded_weights` returns. None if they are not constant.
     """
     if is_op(value, CONVOLUTION):
         return None if weights is None else frame_workload(value)
@@ -65,31 +61,17 @@ def conv_workload(value: Expr, weights: Array | None) -> Conv2dWorkload | None:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ConvOp(LayoutOp):
-    """A convolution with its epilogue: the only operator with schemes to choose from.
-
-    Attributes
-    ----------
-    weights : array
-        OIHW.
-    operands : tuple of array or Var
-        The operands of the epilogue's steps, in order: ``(C,)`` vectors and feature maps.
-    before : tuple of array or Var
-        The operands of the prologue's steps: ``(C,)`` vectors and gates of shape
-        ``(N, C, 1, 1)``.
-    finite_weights : bool
-        Whether no weight is infinite or NaN.
-    forms : tuple of ConvForm
-        The ways to compute it that read or store integers or bfloat16.
-    in_float : bool
-        Whether it may be computed in float32, for which `weights` and `operands` are.
-    """
+    """A convolution with its epilogue: the only operator with schemes to choose from."""
 
     workload: Conv2dWorkload
-    weights: NDArray[np.generic]
+    weights: NDArray[np.generic]  # OIHW
+    # The operands of the epilogue's steps, in order: ``(C,)`` vectors and feature maps.
     operands: tuple[Any, ...]
+    # The operands of the prologue's steps: ``(C,)`` vectors and gates of shape ``(N, C, 1, 1)``.
     before: tuple[Any, ...] = ()
-    finite_weights: bool = True
-    forms: tuple[ConvForm, ...] = ()
+    finite_weights: bool = True  # whether no weight is infinite or NaN
+    forms: tuple[ConvForm, ...] = ()  # ways to compute it that read or store integers or bfloat16
+    # Whether it may be computed in float32, for which `weights` and `operands` are.
     in_float: bool = True
 
     def computing(self, precision: Precision, target: CpuTarget, small: bool = False) -> ConvOp:

@@ -39,15 +39,7 @@ def integer_forms(
     workload: DenseWorkload, stored: StoredWeights, data: Grid, steps: Sequence[Step]
 ) -> tuple[ConvForm, ...]:
     """Return the forms of a layer with many rows that read integers, and write these or float32.
-
-    Parameters
-    ----------
-    workload : DenseWorkload
-        The workload without its epilogue.
-    data : Grid
-        The grid of the data.
-    steps : sequence of Step
-        All steps of the epilogue.
+    `workload` has no epilogue; its steps are `steps`.
     """
     if workload.m <= FEW_ROWS:
         return ()

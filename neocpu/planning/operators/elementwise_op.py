@@ -22,13 +22,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ElementwiseOp(LayoutOp):
-    """An elementwise call.
-
-    Attributes
-    ----------
-    call : Call
-        The Relax call itself.
-    """
+    """An elementwise call."""
 
     stays_in_registers: ClassVar[bool] = True
 

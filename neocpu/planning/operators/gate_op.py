@@ -32,20 +32,13 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GateOp(WorkloadOp):
-    """The means of all channels, and two layers on these.
-
-    Attributes
-    ----------
-    weights : tuple of array
-        The OIHW weights of both layers.
-    operands : tuple of tuple of array
-        The operands of the steps after each layer, in order: ``(C,)`` vectors.
-    """
+    """The means of all channels, and two layers on these."""
 
     estimator: ClassVar = staticmethod(estimate)
     lowering: ClassVar = staticmethod(lower_gate)
     workload: GateWorkload
-    weights: tuple[Array, Array]
+    weights: tuple[Array, Array]  # OIHW weights of both layers
+    # The operands of the steps after each layer, in order: ``(C,)`` vectors.
     operands: tuple[tuple[Array, ...], tuple[Array, ...]]
 
     @property

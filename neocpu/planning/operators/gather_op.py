@@ -56,15 +56,10 @@ def _whole_blocks(parts: Iterable[Var], definitions: Mapping[Var, Expr]) -> bool
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GatherOp(LayoutOp):
-    """A concatenation of slices of channels, or one slice.
-
-    Attributes
-    ----------
-    slices : tuple of (int, int)
-        The first channel that it takes of each read, and the one after the last.
-    """
+    """A concatenation of slices of channels, or one slice."""
 
     takes_halves: ClassVar[bool] = True
+    # The first channel that it takes of each read, and the one after the last.
     slices: tuple[tuple[int, int], ...]
     is_on_grid: bool = False
 

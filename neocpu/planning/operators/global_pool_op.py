@@ -30,19 +30,11 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GlobalPoolOp(LayoutOp):
-    """A mean or a sum over all pixels.
-
-    Attributes
-    ----------
-    kind : str
-        ``avg``, ``sum``, or ``squares`` for the sum of squares.
-    grid : Grid or None
-        The grid of the data, if it computes a mean.
-    """
+    """A mean or a sum over all pixels."""
 
     takes_halves: ClassVar[bool] = True
-    kind: str = "avg"
-    grid: Grid | None = None
+    kind: str = "avg"  # ``avg``, ``sum``, or ``squares`` for the sum of squares
+    grid: Grid | None = None  # grid of the data, if it computes a mean
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:

@@ -27,16 +27,11 @@ _NAME: Final = "relax.nn.group_norm"
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GroupNormOp(WorkloadOp):
-    """A group normalisation, and the steps after it that have no operands.
-
-    Attributes
-    ----------
-    gamma, beta : array
-        ``(C,)``.
-    """
+    """A group normalisation, and the steps after it that have no operands."""
 
     estimator: ClassVar = staticmethod(estimate)
     workload: GroupNormWorkload
+    # `gamma`, `beta`: ``(C,)``.
     gamma: Array
     beta: Array
 

@@ -21,14 +21,8 @@ def convolution_choices(
     fold: bool,
     rows: Set[Format] = frozenset(),
 ) -> tuple[Choice, ...]:
-    """Return the best choice for every pair of formats, best first.
-
-    Parameters
-    ----------
-    fold : bool
-        Whether layout transforms may become part of its loads and stores: see `with_folds`.
-    rows : set of Format
-        The formats of rows that `with_folds` takes.
+    """Return the best choice for every pair of formats, best first. `fold` says whether layout
+    transforms may become part of its loads and stores: see `with_folds`.
     """
     own = rows & {*whole_formats(workload)}
 

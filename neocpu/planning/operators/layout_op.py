@@ -35,24 +35,13 @@ Shape4: TypeAlias = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
-    """One feature map an operator reads.
-
-    Attributes
-    ----------
-    var : Var
-        The Relax variable.
-    shape : tuple of int
-        Its logical NCHW shape.
-    dtype : str
-        Its element type in the model.
-    in_output_layout : bool
-        Whether it is read in the operator's output layout (an epilogue operand) rather than in its
-        input layout.
-    """
+    """One feature map an operator reads."""
 
     var: Var
-    shape: Shape4
-    dtype: str
+    shape: Shape4  # its logical NCHW shape
+    dtype: str  # its element type in the model
+    # Whether it is read in the operator's output layout (an epilogue operand) rather than in its
+    # input layout.
     in_output_layout: bool = False
 
 
@@ -147,37 +136,21 @@ class Emitter(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LayoutOp:
-    """An operator that runs in several layouts.
-
-    Attributes
-    ----------
-    name : str
-        A name that is unique in the network, such as ``conv2d_7``.
-    result : Var
-        The variable that holds the result, after the epilogue.
-    shape : tuple of int
-        The result's logical NCHW shape.
-    dtype : str
-        The result's element type in the model.
-    reads : tuple of Read
-        The feature maps it reads.
-    absorbed : frozenset of Var
-        Variables that no longer exist once the operator and its epilogue are one.
-    in_halves : bool
-        Whether it may read bfloat16, and also write it if it only passes values on.
-    """
+    """An operator that runs in several layouts."""
 
     stays_in_registers: ClassVar[bool] = False
     """Whether operators of this kind fuse with each other if one is the only reader of another."""
     takes_halves: ClassVar[bool] = False
     """Whether kernels of this kind read bfloat16."""
 
-    name: str
-    result: Var
-    shape: Shape4
-    dtype: str
-    reads: tuple[Read, ...]
+    name: str  # name that is unique in the network, such as ``conv2d_7``
+    result: Var  # variable that holds the result, after the epilogue
+    shape: Shape4  # result's logical NCHW shape
+    dtype: str  # result's element type in the model
+    reads: tuple[Read, ...]  # feature maps it reads
+    # Variables that no longer exist once the operator and its epilogue are one.
     absorbed: frozenset[Var]
+    # Whether it may read bfloat16, and also write it if it only passes values on.
     in_halves: bool = False
 
     @classmethod
@@ -223,11 +196,8 @@ class LayoutOp:
 
     def computing(self, precision: Precision, target: CpuTarget, small: bool = False) -> LayoutOp:
         """Return the operator with the ways to compute it that ``precision`` and a CPU allow.
-
-        Parameters
-        ----------
-        small : bool
-            Whether to leave out float32 if there are narrower ways, even if these are slower.
+        `small` says whether to leave out float32 if there are narrower ways, even if these are
+        slower.
         """
         if precision is not Precision.BF16 or self.dtype != "float32" or not self.takes_halves:
             return self
@@ -249,13 +219,8 @@ class LayoutOp:
         copied: Container[Read] = (),
     ) -> Cost:
         """Return its cost in ``form``: by default, that of the bytes that it reads and writes.
-
-        Parameters
-        ----------
-        in_registers : container of Var
-            Feature maps that are not moved: see `Network.in_registers`.
-        copied : container of Read
-            Reads that are copied: see `Network.copied_parts`.
+        Feature maps `in_registers` are not moved: see `Network.in_registers` and
+        `Network.copied_parts`.
         """
         moved, stored = self.moved(in_registers), self.result not in in_registers
         if stored:

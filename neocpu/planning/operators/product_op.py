@@ -21,23 +21,14 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ProductOp:
-    """Attention, or a product of two activations.
-
-    Attributes
-    ----------
-    result : Var
-        The variable that is read; the kernel stores it in its shape and order.
-    absorbed : frozenset of Var
-        Variables that no longer exist: the scores, and reshaped or transposed factors.
-    workload : AttentionWorkload or ProductWorkload
-    sources : tuple of Expr
-        The variables or constants that the kernel reads, in its order, as flat tensors.
-    """
+    """Attention, or a product of two activations."""
 
     name: str
-    result: Var
+    result: Var  # variable that is read; the kernel stores it in its shape and order
+    # Variables that no longer exist: the scores, and reshaped or transposed factors.
     absorbed: frozenset[Var]
     workload: AttentionWorkload | ProductWorkload
+    # The variables or constants that the kernel reads, in its order, as flat tensors.
     sources: tuple[Expr, ...]
 
     @property

@@ -224,29 +224,14 @@ def _can_mix(scores: _Scores, mixes: Sequence[HeadMix], batch: Sequence[int], ke
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Scores:
-    """The operand of a softmax: a scaled product plus biases.
-
-    Attributes
-    ----------
-    product : _Factors
-    scale : float
-        A factor above zero.
-    biases : tuple of Seen
-        The biases, broadcast to the shape of the scores to which they are added.
-    through : tuple of Var
-        All variables from the product on.
-    zeros : bool
-        Whether zeros replace the softmax where it is NaN.
-    mix : HeadMix or None
-        The mix of heads before the softmax.
-    """
+    """The operand of a softmax: a scaled product plus biases."""
 
     product: _Factors
-    scale: float
+    scale: float  # factor above zero
     biases: tuple[Seen, ...]
-    through: tuple[Var, ...]
-    zeros: bool = False
-    mix: HeadMix | None = None
+    through: tuple[Var, ...]  # all variables from the product on
+    zeros: bool = False  # whether zeros replace the softmax where it is NaN
+    mix: HeadMix | None = None  # mix of heads before the softmax
 
 
 def _softmax_of(function: Function, weights: Expr) -> _Scores | None:
@@ -347,20 +332,9 @@ def _written(
     function: Function, var: Var, read: Set[Expr]
 ) -> tuple[Var, StridedView, tuple[Var, ...]]:
     """Follow the transposes and reshapes of a product that the kernel can apply as it writes.
-
-    Parameters
-    ----------
-    read : set of Expr
-        The sources of other products, which must exist.
-
-    Returns
-    -------
-    result : Var
-        The last variable that the kernel can write.
-    output : StridedView
-        The places of the product's elements in the result.
-    after : tuple of Var
-        The variables from the product to the result.
+    `read` has the sources of other products, which must exist. Returns the last variable that the
+    kernel can write, the places of the product's elements in it, and the variables from the product
+    to it.
     """
     shape = static_shape(var)
     assert shape is not None

@@ -18,20 +18,14 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class WorkloadOp(LayoutOp):
-    """An operator with one kernel for each format.
-
-    Attributes
-    ----------
-    workload : dataclass
-        A hashable description of the computation; its string is for people.
-    """
+    """An operator with one kernel for each format."""
 
     estimator: ClassVar[Callable[..., float] | None] = None
     """Returns the kernel's analytic seconds; None if its cost follows from its bytes."""
     lowering: ClassVar[Callable[..., Any]]
     """Returns the kernel, whose arguments are the feature maps and then the constants."""
 
-    workload: Any
+    workload: Any  # hashable description of the computation; its string is for people
 
     def describe(self, choice: Choice) -> str:
         """Return the workload."""

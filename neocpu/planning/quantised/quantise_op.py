@@ -22,18 +22,12 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class QuantiseOp(LayoutOp):
-    """A quantisation and its inverse. The result is stored as integers or as float32.
-
-    Attributes
-    ----------
-    after : str
-        The operator that makes the numbers without rounding them.
-    """
+    """A quantisation and its inverse. The result is stored as integers or as float32."""
 
     stays_in_registers: ClassVar[bool] = True
 
     grid: Grid
-    after: str
+    after: str  # operator that makes the numbers without rounding them
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> QuantiseOp | None:

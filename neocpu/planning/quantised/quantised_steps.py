@@ -38,22 +38,13 @@ _WHOLE: Final = (1e-4, 1e-6)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConvForm:
-    """The computation of a convolution in certain numbers.
-
-    Attributes
-    ----------
-    weights : array
-        OIHW.
-    operands : tuple of array or Var
-        The operands of the epilogue's steps, in order: ``(C,)`` vectors and feature maps.
-    zero : int
-        The number that stands for 0 in the data.
-    """
+    """The computation of a convolution in certain numbers."""
 
     workload: Conv2dWorkload
-    weights: Array
+    weights: Array  # OIHW
+    # The operands of the epilogue's steps, in order: ``(C,)`` vectors and feature maps.
     operands: tuple[Any, ...]
-    zero: int = 0
+    zero: int = 0  # number that stands for 0 in the data
 
     def on(self, target: CpuTarget) -> ConvForm | None:
         """Return it in the numerics of a CPU; None if no template computes it there."""
@@ -93,23 +84,10 @@ def stored_form(
     in_integers: bool = True,
 ) -> ConvForm | None:
     """Return a convolution of integers with exact sums; None if the numbers do not allow it.
-
-    Parameters
-    ----------
-    workload : Conv2dWorkload
-        The convolution in float32, without its epilogue.
-    data : Grid
-        The grid of the data.
-    steps : sequence of Step
-        All steps of the epilogue.
-    grids : mapping
-        The grids of the feature maps that steps read.
-    store : bool
-        Whether the results, which the last step rounds to a grid, are stored as integers; if not,
-        as float32.
-    in_integers : bool
-        Whether products are added up as integers; if not, in float32, which is exact for few
-        products.
+    `workload` is the convolution in float32 without its epilogue, whose steps are `steps`. `grids`
+    has the grids of feature maps that steps read. `store` says whether the results, which the last
+    step rounds to a grid, are stored as integers; if not, as float32. `in_integers` says whether
+    products are added up as integers; if not, in float32, which is exact for few products.
     """
     centred = weights.centred
     limit, kind = (_SUM_LIMIT, np.int32) if in_integers else (_FLOAT_LIMIT, np.float64)

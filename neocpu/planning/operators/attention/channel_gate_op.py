@@ -27,20 +27,13 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ChannelGateOp(WorkloadOp):
-    """Means of channels, and a convolution along the channels.
-
-    Attributes
-    ----------
-    taps : array
-        ``(taps,)``.
-    operands : tuple of array
-        The operands of the steps after the convolution, in order: one number each, ``(1,)``.
-    """
+    """Means of channels, and a convolution along the channels."""
 
     estimator: ClassVar = staticmethod(estimate)
     lowering: ClassVar = staticmethod(lower_channel_window)
     workload: ChannelWindowWorkload
-    taps: Array
+    taps: Array  # ``(taps,)``
+    # The operands of the steps after the convolution, in order: one number each, ``(1,)``.
     operands: tuple[Array, ...]
 
     def constants(self, form: Format, target: CpuTarget) -> Iterator[Array]:

@@ -20,21 +20,12 @@ from neocpu.planning.operators.layout_op import Function, sole_definition
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadMix:
-    """A mix of heads, of scores ``(N, heads, queries, keys)``.
-
-    Attributes
-    ----------
-    scores : Var
-        The scores that are mixed.
-    constants : array
-        ``(heads * heads + heads,)``: the weights, a row for each resulting head, then the biases.
-    through : tuple of Var
-        The variables of the mix, in program order.
-    """
+    """A mix of heads, of scores ``(N, heads, queries, keys)``."""
 
     scores: Var
+    # ``(heads * heads + heads,)``: the weights, a row for each resulting head, then the biases.
     constants: Array
-    through: tuple[Var, ...]
+    through: tuple[Var, ...]  # variables of the mix, in program order
 
     @property
     def heads(self) -> int:
