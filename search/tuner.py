@@ -15,10 +15,17 @@ from datetime import UTC, datetime
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.budget import Budget, Pace
-from neocpu.search.layer_board import LayerBoard, LayerProgress, seconds_before
 from neocpu.search.measuring.measure import Measurer
 from neocpu.search.strategies import Strategy
-from neocpu.search.tuning_state import SearchSpace, TaskState, TuningState, TuningTask
+from neocpu.search.tuning_state import (
+    LayerBoard,
+    LayerProgress,
+    SearchSpace,
+    TaskState,
+    TuningState,
+    TuningTask,
+    seconds_before,
+)
 from neocpu.search.winner_check import confirm, noise
 from neocpu.tuning_db.record import Record, Result, Workload
 from neocpu.tuning_db.store import Store

@@ -20,7 +20,7 @@ import platformdirs
 from neocpu.foundation.errors import UsageError
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.tuning_db.nearest import relatives
+from neocpu.tuning_db.nearest import relatives, shape_of, similar_workloads
 from neocpu.tuning_db.packed import PackedRecords
 from neocpu.tuning_db.record import Record, TargetKey, Workload, record_key
 from neocpu.tuning_db.record_file import (
@@ -32,7 +32,6 @@ from neocpu.tuning_db.record_file import (
     read_records,
     silent,
 )
-from neocpu.tuning_db.similar_workloads import shape_of, similar_workloads
 
 
 def default_database() -> Path:

@@ -15,18 +15,19 @@ from typing import Final
 import numpy as np
 
 from neocpu.building.elf import Section, read_elf, with_sections, with_symbols_renamed
-from neocpu.building.kernel_table import SYMBOL, CompiledKernel, table_source
+from neocpu.building.interrupts import started
 from neocpu.building.object_cache import SYMBOL as UNNAMED
-from neocpu.building.own_session import started
 from neocpu.building.pipeline import Built
-from neocpu.building.weights_digest import WeightsDigest
+from neocpu.building.program import SYMBOL, CompiledKernel, table_source
 from neocpu.core import ROOT
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import ArtifactError, UnsupportedError
 from neocpu.foundation.files import replacing, write_in_huge_pages
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.runtime.aligned_memory import address_of
 from neocpu.runtime.array_types import AnyArray
+from neocpu.runtime.binding import library
 from neocpu.runtime.header import (
     DIGEST_SECTION,
     HEADER_SECTION,
@@ -267,3 +268,41 @@ def _run(arguments: Sequence[str], folder: Path) -> tuple[int, str]:
 
 def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
+
+
+WEIGHTS_PIECE: Final = 16 << 10
+"""Bytes of weights that share a checksum."""
+
+
+class WeightsDigest:
+    """The digest of weights that come in parts of any size: SHA-256 of the pieces' CRC-32C."""
+
+    def __init__(self) -> None:
+        self._sums = hashlib.sha256()
+        self._rest = b""
+
+    def update(self, part: bytes | memoryview) -> None:
+        """Add the bytes that follow."""
+        view = memoryview(part)
+        if self._rest:
+            taken = WEIGHTS_PIECE - len(self._rest)
+            self._rest += view[:taken]
+            view = view[taken:]
+            if len(self._rest) < WEIGHTS_PIECE:
+                return
+            self._add(self._rest)
+        whole = view.nbytes - view.nbytes % WEIGHTS_PIECE
+        self._add(view[:whole])
+        self._rest = bytes(view[whole:])
+
+    def digest(self) -> bytes:
+        """Return the digest of all parts; no part can be added afterwards."""
+        self._add(self._rest)
+        return self._sums.digest()
+
+    def _add(self, part: bytes | memoryview) -> None:
+        data = np.frombuffer(part, np.uint8)
+        sums = np.empty(-(-data.nbytes // WEIGHTS_PIECE), np.uint32)
+        if data.nbytes:
+            library().neocpu_checksums(address_of(data), data.nbytes, address_of(sums))
+        self._sums.update(sums.data)

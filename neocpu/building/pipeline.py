@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,14 +17,14 @@ from tvm import relax, tirx
 from tvm.ir import Call, GlobalVar
 
 from neocpu.building.deep_stack import on_deep_stack
-from neocpu.building.kernel_table import CompiledKernel
 from neocpu.building.legalizations import LEGALIZATIONS
 from neocpu.building.object_cache import ORIGIN
 from neocpu.building.parallel_codegen import CodeGeneration, OneAtATime, assembly
-from neocpu.building.program import Program, program_of
+from neocpu.building.program import CompiledKernel, Program, program_of
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import replacing
 from neocpu.foundation.machine.machines import MACHINES
+from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.ir.expressions import is_op
 from neocpu.ir.uses import bindings
 from neocpu.lowering.hoist_loops import hoist_loops
@@ -38,6 +41,7 @@ from neocpu.schedules.estimates.loop_threads import MANY_THREADS, piece_of, wort
 from neocpu.schedules.estimates.shared_launch import Piece
 from neocpu.schedules.estimates.shortcomings import Shortcoming
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.serving.freed_memory import return_freed_memory
 
 MAX_FUSED: Final = 64
 """Operators of one fused function. The times of scheduling it and of LLVM grow with the square of
@@ -290,3 +294,30 @@ def _written(mod: tvm.IRModule) -> dict[str, int]:
             count = len(kind.fields) if isinstance(kind, relax.TupleType) else 1
             written[str(binding.value.args[0].name_hint)] = count
     return written
+
+
+# TVM keeps the functions under construction on one stack for all threads of the process.
+BUILDING: Final = threading.Lock()
+
+
+class PhaseClock:
+    """Times the phases and reports the start of each."""
+
+    def __init__(self, report: ProgressCallback) -> None:
+        self.report = report
+        self.seconds: dict[str, float] = {}
+        self._last = ""
+
+    @contextmanager
+    def phase(self, name: str, *, alone: bool = True) -> Iterator[None]:
+        """Add the time of the block to that of phase ``name``. `alone` says whether no other thread
+        may build at the same time.
+        """
+        if name != self._last:  # a phase may be resumed
+            self._last = name
+            self.report(Progress(name))
+        with BUILDING if alone else nullcontext():
+            start = time.perf_counter()
+            yield
+            return_freed_memory()
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start

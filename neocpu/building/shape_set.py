@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 
 from neocpu.building.elf import read_elf
-from neocpu.building.kernel_table import CompiledKernel
 from neocpu.building.link import link_artifact, place
+from neocpu.building.program import CompiledKernel
 from neocpu.building.weight_packing import (
     PackedArray,
     Packing,

@@ -19,10 +19,9 @@ import tvm
 from numpy.typing import NDArray
 from tvm.ir import GlobalVar
 
-from neocpu.building.kernel_table import CompiledKernel
 from neocpu.building.link import offsets_of
 from neocpu.building.parallel_codegen import OneAtATime
-from neocpu.building.program import Kernel
+from neocpu.building.program import CompiledKernel, Kernel
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.host import usable_cpus
 from neocpu.planning.weight_origin import WeightOrigin

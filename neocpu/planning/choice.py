@@ -1,8 +1,9 @@
-"""One way to run an operator, and its cost."""
+"""One way to run an operator, its cost, and the records that costs come from."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from neocpu.schedules.vocabulary.format import Format
@@ -47,3 +48,21 @@ class Choice:
         if self.scheme is not None:
             return str(self.scheme)
         return str(self.out_format)
+
+
+# The source of records of this very CPU.
+MEASURED = "measured"
+# The source of records of a similar workload: the difference hardly changes the seconds.
+BORROWED = "borrowed"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The records of a workload."""
+
+    # The best known seconds of each measured scheme; None for a scheme that failed.
+    seconds: Mapping[Scheme, float | None] = field(default_factory=dict)
+    # ``measured``; ``measured on znver4 with 2 threads`` if the records are of a related CPU;
+    # ``borrowed`` or ``borrowed, measured on ...`` if they are of a similar workload.
+    source: str = MEASURED
+    day: str = ""  # day of the newest record, as ``2026-11-23``

@@ -21,9 +21,8 @@ from neocpu.ir.frame_calls import (
 )
 from neocpu.ir.stored_weights import StoredWeights, stored_weights, weight_values
 from neocpu.ir.uses import bindings, consumers, definitions, used_vars
-from neocpu.planning.epilogues import Epilogue, match_epilogue
+from neocpu.planning.fused_steps import Epilogue, Prologue, match_epilogue, match_prologue
 from neocpu.planning.network import Network
-from neocpu.planning.operators.attention.channel_gate_op import with_channel_gates
 from neocpu.planning.operators.conv_op import ConvOp, conv_workload
 from neocpu.planning.operators.dense_forms_op import integer_forms
 from neocpu.planning.operators.dense_op import (
@@ -32,11 +31,10 @@ from neocpu.planning.operators.dense_op import (
     dense_workload,
     with_stored_weights,
 )
-from neocpu.planning.operators.gate_op import with_gates
+from neocpu.planning.operators.gate_ops import with_channel_gates, with_gates
 from neocpu.planning.operators.kinds import KINDS
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
 from neocpu.planning.operators.products import find_products
-from neocpu.planning.prologues import Prologue, match_prologue
 from neocpu.planning.quantised.grids import STORED, Grid, grid_of_rows, grids_of, quantised_by
 from neocpu.planning.quantised.quantised_steps import (
     ConvForm,

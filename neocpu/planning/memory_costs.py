@@ -12,13 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.planning.choice import IN_PLACE, Cost
-from neocpu.planning.measured_costs import Measured
-from neocpu.planning.memory_class import MemoryClass
+from neocpu.planning.choice import IN_PLACE, Cost, Measured
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.operators.join_template import SHIFT_FACTOR
@@ -28,6 +27,19 @@ from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, Transform
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Workload
+
+
+class MemoryClass(StrEnum):
+    """Operators that move bytes in the same way, whatever their size."""
+
+    PACK = "pack"  # NCHW to NCHW[x]c
+    UNPACK = "unpack"  # and back
+    WIDEN = "widen"  # to larger blocks
+    NARROW = "narrow"  # to smaller ones
+    ELEMENTWISE = "elementwise"
+    CONCAT = "concat"
+    SHIFTED_CONCAT = "shifted concat"  # of channels that do not fill their blocks
+
 
 # Canonical feature maps: 25 KB to 26 MB in steps of four. Channels are a multiple of every block.
 # The sides are no powers of two, because rows of such maps compete for the same cache lines.

@@ -6,12 +6,20 @@ first two are `LayoutOp`s here. All others are dependent: they read and write NC
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tvm.ir import Var
 
+from neocpu.planning.memory_costs import (
+    LOG_ELEMENTS,
+    SIDES,
+    MemoryClass,
+    canonical_workload,
+    nearest,
+)
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.dense_forms_op import computed_in, storing_narrow
 from neocpu.planning.operators.dense_op import DenseOp
@@ -21,8 +29,9 @@ from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.grids import Grid
 from neocpu.planning.tokens import Tokens
 from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, channel_blocks
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -104,3 +113,37 @@ class Network:
                     copied.add(read)
                 placed.add(read.var)
         return frozenset(copied)
+
+
+def memory_workloads(network: Network, target: CpuTarget) -> tuple[Workload, ...]:
+    """Return the canonical workloads that plans of ``network`` need on ``target``.
+
+    There are a few tens at most, and all networks share them.
+    """
+    return tuple(
+        dict.fromkeys(
+            canonical_workload(
+                kind, dtype, SIDES[nearest(math.log(elements), LOG_ELEMENTS)], target
+            )
+            for kind, dtype, elements in _needed(network, target)
+        )
+    )
+
+
+def _needed(network: Network, target: CpuTarget) -> Iterator[tuple[MemoryClass, str, int]]:
+    """Yield the class, element type and elements of every cost that a layout graph may need."""
+    produced = {op.result for op in network.ops}
+    for op in network.ops:
+        for read in op.reads:
+            elements = math.prod(read.shape)
+            yield MemoryClass.PACK, read.dtype, elements
+            if read.var in produced:
+                yield MemoryClass.UNPACK, read.dtype, elements
+                yield MemoryClass.WIDEN, read.dtype, elements
+                yield MemoryClass.NARROW, read.dtype, elements
+        if op.result in network.nchw_reads:
+            yield MemoryClass.UNPACK, op.dtype, math.prod(op.shape)
+        blocks = (1, *channel_blocks(op.shape[1], target.lanes(op.dtype)))
+        for kind in {op.memory_class(DataLayout(block)) for block in blocks} - {None}:
+            assert kind is not None
+            yield kind, op.dtype, math.prod(op.shape)

@@ -10,12 +10,12 @@ from typing import TypeAlias
 
 from neocpu.foundation.option_words import Solver
 from neocpu.planning.choice import Choice
+from neocpu.planning.convolution_choices import convolution_choices
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
-from neocpu.planning.operators.kept_choices import convolution_choices
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.quantised.grids import STORED
 from neocpu.schedules.vocabulary.accuracy import SHORT_SUMS
@@ -24,8 +24,7 @@ from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.solver.layout_graph import LayoutGraph
-from neocpu.search.solver.plan import Plan, solve
-from neocpu.search.solver.solver_limits import SearchLimits
+from neocpu.search.solver.plan import Plan, SearchLimits, solve
 
 
 class OptLevel(StrEnum):

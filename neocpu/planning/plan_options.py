@@ -32,7 +32,7 @@ from neocpu.planning.weight_limit import (
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
-from neocpu.search.solver.solver_limits import SearchLimits
+from neocpu.search.solver.plan import SearchLimits
 
 _log = logging.getLogger("neocpu")
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import size
+from neocpu.planning.convolution_choices import convolution_choices
 from neocpu.planning.costs import CostModel
 from neocpu.planning.operators.conv_op import ConvOp
-from neocpu.planning.operators.kept_choices import convolution_choices
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.solver.plan import Plan

@@ -27,7 +27,6 @@ from neocpu.plan.reports.calibration_report import CalibrationReport, IntegerLay
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.calibrated import Calibrated, calibrate
 from neocpu.quantiser.calibration import Source, read_samples
-from neocpu.quantiser.comparison import Comparison, compare_models
 from neocpu.quantiser.equalisation import equalise
 from neocpu.quantiser.float_graph import float_graph
 from neocpu.quantiser.mixed_precision import (
@@ -36,7 +35,7 @@ from neocpu.quantiser.mixed_precision import (
     measure_noise,
     within,
 )
-from neocpu.quantiser.observation import Samples, VisibleModel, visible
+from neocpu.quantiser.observation import Comparison, Samples, VisibleModel, compare_models, visible
 from neocpu.quantiser.pictures import Preprocessing
 from neocpu.quantiser.quantise_options import QuantiseOptions
 from neocpu.schedules.vocabulary.target import CpuTarget

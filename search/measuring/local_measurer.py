@@ -22,10 +22,9 @@ from neocpu.foundation.errors import TargetError
 from neocpu.foundation.host import usable_cores, usable_cpus
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.target_parsing import missing_on_host
-from neocpu.search.measuring.child import Child, Lost
+from neocpu.search.measuring.child import SHARE, BuilderGroup, Child, Lost
 from neocpu.search.measuring.measure import Measurement, Request
 from neocpu.search.measuring.measuring_process import BuildJob, CheckJob, Setup, TimeJob
-from neocpu.search.measuring.parallel_builders import SHARE, BuilderGroup
 from neocpu.tuning_db.record import Workload
 
 KERNELS = "neocpu.search.measuring.measuring_process:kernels"

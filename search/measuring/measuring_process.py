@@ -24,6 +24,23 @@ from neocpu.foundation.import_tvm import import_tvm
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.measuring.measure import Request
 
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A request and the library it was built into."""
+
+    request: Request
+    library: Path
+    tasks: tuple[int, ...]  # see `kernel_tasks`
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The answer when the session ended, so many seconds into a job."""
+
+    seconds: float
+
+
 PR_SET_PDEATHSIG = 1
 # When memory runs out the kernel ends the process of the highest score first; 1000 is the highest.
 OOM_SCORE = "1000"

@@ -20,8 +20,7 @@ from neocpu.foundation.errors import NeoCPUError, TargetError
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.measuring.child import Child, Lost
 from neocpu.search.measuring.measure import Request
-from neocpu.search.measuring.measuring_process import CallJob, Failed, Setup
-from neocpu.search.measuring.rpc_messages import Candidate, Ended
+from neocpu.search.measuring.measuring_process import CallJob, Candidate, Ended, Failed, Setup
 from neocpu.search.measuring.rpc_tracker import Address, Lease, Tracker, Waiting
 
 _log = logging.getLogger("neocpu")

@@ -25,7 +25,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.measuring.local_measurer import LEAST_MEMORY, MAX_CHILDREN, REPEATS
 from neocpu.search.measuring.measure import Measurement, Request
-from neocpu.search.measuring.measuring_process import CallJob, Failed, Setup
+from neocpu.search.measuring.measuring_process import CallJob, Candidate, Failed, Setup
 from neocpu.search.measuring.rpc_children import (
     BuildingWorker,
     Done,
@@ -35,7 +35,6 @@ from neocpu.search.measuring.rpc_children import (
     Trial,
 )
 from neocpu.search.measuring.rpc_library import compile_harness
-from neocpu.search.measuring.rpc_messages import Candidate
 from neocpu.search.measuring.rpc_tracker import Address, Tracker
 from neocpu.tuning_db.record import Workload
 

@@ -29,7 +29,7 @@ from neocpu.search.measuring.buffers import (
     size_of,
 )
 from neocpu.search.measuring.candidate_builds import OWN_CACHES, WEIGHTS, checked, repeated
-from neocpu.search.measuring.rpc_messages import Candidate, Ended
+from neocpu.search.measuring.measuring_process import Candidate, Ended
 from neocpu.search.measuring.rpc_tracker import Lease
 
 Answer = TypeVar("Answer")

@@ -14,8 +14,7 @@ from typing import TypeAlias
 from neocpu.search.solver.bounds import lower_bound
 from neocpu.search.solver.elimination import best_order, eliminate
 from neocpu.search.solver.layout_graph import LayoutGraph
-from neocpu.search.solver.pbqp import complete_greedily
-from neocpu.search.solver.reductions import Problem
+from neocpu.search.solver.reductions import Problem, complete_greedily
 
 # A subproblem whose bound is this close to the best plan cannot hold a better one worth having.
 TOLERANCE = 1e-12

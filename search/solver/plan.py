@@ -12,9 +12,18 @@ from neocpu.search.solver.bounds import lower_bound
 from neocpu.search.solver.dp import dynamic_program
 from neocpu.search.solver.exact import solve_exactly
 from neocpu.search.solver.layout_graph import LayoutGraph
-from neocpu.search.solver.pbqp import pbqp
-from neocpu.search.solver.reductions import Problem
-from neocpu.search.solver.solver_limits import SearchLimits
+from neocpu.search.solver.reductions import Problem, pbqp
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """The time and memory that a search may use before it returns the best plan it has found."""
+
+    # Wall-clock time. Reading the graph and a last greedy plan come on top, about a second for ten
+    # thousand edges; networks have hundreds.
+    seconds: float = 10.0
+    bytes: int = 256 << 20  # size of the tables of a dynamic program or an elimination
+
 
 # A relative gap below this is only the order in which costs were added up.
 ROUNDING = 1e-12

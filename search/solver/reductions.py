@@ -3,7 +3,9 @@
 Eliminating a node replaces it by what its best choice costs for every choice of its neighbours,
 and notes that best choice on a trail. Once no node is left, the trail read backwards is the plan.
 With at most two neighbours the result is again a graph (R0, R1 and R2 of Scholz & Eckstein's PBQP
-solver, which the paper cites), so nothing is lost and nothing grows.
+solver, which the paper cites, §3.3.2), so nothing is lost and nothing grows. When no such node is
+left, `pbqp` decides the node with the most neighbours greedily (RN): it takes the choice that is
+cheapest if every neighbour then makes its own best one. One RN makes the result a heuristic one.
 """
 
 from __future__ import annotations
@@ -232,3 +234,26 @@ def _difference(a: Matrix, b: Matrix) -> Matrix:
     with np.errstate(invalid="ignore"):
         difference = a - b
     return np.where(np.isnan(difference), np.inf, difference)
+
+
+def pbqp(graph: LayoutGraph) -> tuple[tuple[int, ...], bool]:
+    """Solve ``graph`` with the PBQP heuristic. Returns the choices, and whether R0, R1 and R2
+    sufficed, so that they are optimal.
+    """
+    problem = Problem(graph)
+    return complete_greedily(problem)
+
+
+def complete_greedily(problem: Problem) -> tuple[tuple[int, ...], bool]:
+    """Run `pbqp` on a partly solved problem, which is consumed."""
+    exact = True
+    problem.reduce()
+    while problem.unary:
+        node = max(problem.pairs, key=lambda u: (len(problem.pairs[u]), -u))
+        costs = problem.unary[node]
+        for v, matrix in problem.pairs[node].items():
+            costs = costs + (matrix + problem.unary[v]).min(axis=1)
+        problem.fix(node, int(costs.argmin()))
+        exact = False
+        problem.reduce()
+    return problem.plan(), exact

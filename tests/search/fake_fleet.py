@@ -20,7 +20,7 @@ from neocpu.foundation.errors import NeoCPUError
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.measuring.measure import Request
-from neocpu.search.measuring.rpc_messages import Ended
+from neocpu.search.measuring.measuring_process import Ended
 from neocpu.search.measuring.rpc_tracker import MAGIC, REQUEST, Address
 
 GOOD, UNBUILDABLE, UNLINKABLE, RAISES, CRASHES, HANGS, WRONG, ALONE = range(1, 9)

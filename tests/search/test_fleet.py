@@ -8,8 +8,7 @@ import pytest
 
 import neocpu
 from neocpu.foundation.errors import UsageError
-from neocpu.search.measuring.fleet import Fleet, parse_fleet
-from neocpu.search.measuring.rpc_tracker import Address
+from neocpu.search.measuring.rpc_tracker import Address, Fleet, parse_fleet
 
 
 def test_a_fleet():

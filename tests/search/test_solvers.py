@@ -29,9 +29,8 @@ from milp_oracle import TOLERANCE, milp_optimum
 from neocpu.search.solver.bounds import lower_bound
 from neocpu.search.solver.elimination import best_order, eliminate
 from neocpu.search.solver.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
-from neocpu.search.solver.plan import Plan, solve
+from neocpu.search.solver.plan import Plan, SearchLimits, solve
 from neocpu.search.solver.reductions import Problem
-from neocpu.search.solver.solver_limits import SearchLimits
 
 CLOSE = 1e-9
 

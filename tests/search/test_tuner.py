@@ -22,9 +22,12 @@ from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.search.budget import RESERVE, Budget
 from neocpu.search.measuring.local_measurer import LocalMeasurer
 from neocpu.search.measuring.measure import Measurement, ReplayMeasurer, Request
-from neocpu.search.strategies.analytic import AnalyticStrategy
-from neocpu.search.strategies.grid import FIRST_ROUND, GridStrategy
-from neocpu.search.strategies.random import RandomStrategy
+from neocpu.search.strategies.simple import (
+    FIRST_ROUND,
+    AnalyticStrategy,
+    GridStrategy,
+    RandomStrategy,
+)
 from neocpu.search.tuner import tune
 from neocpu.search.tuning_state import SearchSpace, TuningTask
 from neocpu.tuning_db import record_file

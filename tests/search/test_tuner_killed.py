@@ -15,7 +15,7 @@ from waiting import wait_until
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.search.budget import Budget
 from neocpu.search.measuring.local_measurer import LocalMeasurer
-from neocpu.search.strategies.grid import GridStrategy
+from neocpu.search.strategies.simple import GridStrategy
 from neocpu.search.tuner import tune
 from neocpu.search.tuning_state import SearchSpace, TuningTask
 from neocpu.tuning_db.store import Store

@@ -15,7 +15,7 @@ from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.scheme import NchwScheme, Scheme, TransformScheme
 from neocpu.search.budget import Budget
 from neocpu.search.measuring.measure import Measurement, Request
-from neocpu.search.strategies.grid import GridStrategy
+from neocpu.search.strategies.simple import GridStrategy
 from neocpu.search.tuner import TuneReport, tune
 from neocpu.search.tuning_state import SearchSpace, TuningTask
 from neocpu.search.winner_check import LEAST_NOISE, TURNS, doubt, noise

@@ -12,8 +12,8 @@ from tuning_records import RECORD, WORKLOAD, open_store, record
 
 from neocpu.foundation.errors import DatabaseError, UsageError
 from neocpu.tuning_db import record_file
-from neocpu.tuning_db.prune import PruneReport, PruneRules, prune
 from neocpu.tuning_db.record import Record
+from neocpu.tuning_db.selection import PruneReport, PruneRules, prune
 from neocpu.tuning_db.store import shipped_databases
 
 RULES = PruneRules(lambda name: 3, lambda record: record.scheme.reg_n != 99)
@@ -114,7 +114,7 @@ def test_records_appended_after_the_first_look_stay(
         open_store(database).append([late])
         return real_locked(path)
 
-    monkeypatch.setattr("neocpu.tuning_db.prune.locked", append_before)
+    monkeypatch.setattr("neocpu.tuning_db.selection.locked", append_before)
     prune(database, RULES)
     assert late in set(open_store(database))
 

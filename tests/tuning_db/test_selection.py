@@ -10,8 +10,13 @@ from tuning_records import RECORD, WORKLOAD, open_store, record
 
 from neocpu.tuning_db.record import Record
 from neocpu.tuning_db.record_file import read_records
-from neocpu.tuning_db.selection import Selection, select
-from neocpu.tuning_db.statistics import FileStatistics, GroupStatistics, file_statistics
+from neocpu.tuning_db.selection import (
+    FileStatistics,
+    GroupStatistics,
+    Selection,
+    file_statistics,
+    select,
+)
 
 OTHER = dataclasses.replace(WORKLOAD, height=57)
 

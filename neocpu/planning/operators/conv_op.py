@@ -14,12 +14,11 @@ from neocpu.ir.attributes import four_of, pair_of
 from neocpu.ir.constants import Array
 from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
 from neocpu.ir.frame_calls import CONVOLUTION, frame_workload
-from neocpu.planning.bfloat16_forms import bfloat16_forms
 from neocpu.planning.choice import Choice
 from neocpu.planning.operators.layout_op import Emitter, LayoutOp
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
-from neocpu.planning.quantised.quantised_steps import ConvForm
+from neocpu.planning.quantised.quantised_steps import ConvForm, bfloat16_forms
 from neocpu.planning.weight_origin import Unpacked
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import SumBound

@@ -18,12 +18,11 @@ from tvm.ir import Var
 from neocpu.foundation.dtypes import DTYPES, bytes_of
 from neocpu.ir.expressions import dtype_of
 from neocpu.ir.stored_weights import StoredWeights
-from neocpu.planning.bfloat16_forms import bfloat16_forms
 from neocpu.planning.operators.dense_op import FEW_ROWS, DenseOp
 from neocpu.planning.operators.layout_op import Emitter
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.grids import Grid
-from neocpu.planning.quantised.quantised_steps import ConvForm, Step, stored_form
+from neocpu.planning.quantised.quantised_steps import ConvForm, Step, bfloat16_forms, stored_form
 from neocpu.planning.weight_origin import Unpacked
 from neocpu.schedules import registry
 from neocpu.schedules.operators.dense import DenseWorkload

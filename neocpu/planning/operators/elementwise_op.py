@@ -13,7 +13,7 @@ from neocpu.ir.constants import constant_value
 from neocpu.ir.elementwise import FINITE_ELEMENTWISE
 from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, op_name
 from neocpu.planning.choice import Choice
-from neocpu.planning.memory_class import MemoryClass
+from neocpu.planning.memory_costs import MemoryClass
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout

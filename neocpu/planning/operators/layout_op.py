@@ -8,7 +8,7 @@ pass and reports use nothing but this interface.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Set
+from collections.abc import Callable, Container, Iterable, Set
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm.ir import Var
 
+from neocpu.ir.constants import Array
 from neocpu.ir.expressions import Expr
 from neocpu.planning.choice import Choice, Cost
-from neocpu.planning.memory_class import MemoryClass
-from neocpu.planning.memory_costs import MemoryCosts
+from neocpu.planning.memory_costs import MemoryClass, MemoryCosts
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.grids import Grid
@@ -247,3 +247,60 @@ class LayoutOp:
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
         """Emit the call of its kernel on ``reads``, which are in the formats of ``choice``."""
         raise AssertionError("abstract")
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class WorkloadOp(LayoutOp):
+    """An operator with one kernel for each format."""
+
+    estimator: ClassVar[Callable[..., float] | None] = None
+    """Returns the kernel's analytic seconds; None if its cost follows from its bytes."""
+    lowering: ClassVar[Callable[..., Any]]
+    """Returns the kernel, whose arguments are the feature maps and then the constants."""
+
+    workload: Any  # hashable description of the computation; its string is for people
+
+    def describe(self, choice: Choice) -> str:
+        """Return the workload."""
+        return str(self.workload)
+
+    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float | None:
+        """Return the kernel's analytic seconds; None if its cost follows from its bytes."""
+        estimator = type(self).estimator
+        return None if estimator is None else estimator(self.workload, form, target, threads)
+
+    def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
+        """Return its kernel, whose arguments are the feature maps and then the constants."""
+        return type(self).lowering(self.workload, form, target)
+
+    def constants(self, form: Format, target: CpuTarget) -> Iterable[Array]:
+        """Return the constants that the kernel reads."""
+        return ()
+
+    def cost(
+        self,
+        form: Format,
+        costs: MemoryCosts,
+        in_registers: Container[Var] = (),
+        copied: Container[Read] = (),
+    ) -> Cost:
+        """Return the kernel's own estimate, or the cost of its bytes."""
+        seconds = self.estimate(form, costs.target, costs.threads)
+        if seconds is None:
+            return LayoutOp.cost(self, form, costs, in_registers, copied)
+        return costs.estimated(seconds)
+
+    def constant_bytes(self, form: Format, target: CpuTarget) -> int:
+        """Return the bytes of the constants."""
+        return sum(array.nbytes for array in self.constants(form, target))
+
+    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
+        """Emit the call of the kernel with its constants."""
+        form, target = choice.out_format, emitter.target
+        kernel = emitter.kernel(
+            self.name,
+            (self.workload, form),
+            lambda: self.lower(form, target, emitter.threads),
+        )
+        constants = [emitter.weight(each) for each in self.constants(form, target)]
+        return emitter.call(kernel, [*reads, *constants], form, self.shape)

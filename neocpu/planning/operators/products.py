@@ -20,9 +20,8 @@ from neocpu.ir.constants import constant_value, make_const
 from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
 from neocpu.ir.stored_weights import weight_values
 from neocpu.ir.views import Seen, seen, stored
-from neocpu.planning.operators.attention.head_mixes import HeadMix, head_mix
 from neocpu.planning.operators.layout_op import Function, read_within, sole_definition, sole_reader
-from neocpu.planning.operators.product_op import ProductOp
+from neocpu.planning.operators.product_op import HeadMix, ProductOp, head_mix
 from neocpu.schedules.products.mixed_attention import MOST_SCORES
 from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorkload
 from neocpu.schedules.vocabulary.strided_view import StridedView

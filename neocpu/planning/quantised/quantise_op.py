@@ -10,8 +10,7 @@ from tvm.ir import Var
 
 from neocpu.ir.expressions import Expr, feature_map_shape
 from neocpu.planning.choice import Choice, Cost
-from neocpu.planning.memory_class import MemoryClass
-from neocpu.planning.memory_costs import MemoryCosts
+from neocpu.planning.memory_costs import MemoryClass, MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.planning.quantised.grids import STORED, Grid, grid_of, quantised_by
 from neocpu.schedules.operators.quantised import quantised_pack

@@ -12,15 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from tvm.ir import Var
 
+from neocpu.foundation.bfloat16 import NAME
 from neocpu.ir.constants import Array
 from neocpu.ir.stored_weights import StoredWeights
 from neocpu.planning.quantised.grids import STORED, Grid
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.dot_products.int16_sums import SUM_BOUND, largest_sums
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
-from neocpu.schedules.vocabulary.numerics import INT16_SUMS, Numerics, Quantisation
+from neocpu.schedules.vocabulary.numerics import FLOAT32, INT16_SUMS, Numerics, Quantisation
 from neocpu.schedules.vocabulary.steps import NO_OPERAND
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
@@ -287,3 +289,33 @@ def _scale(steps: list[Step], factor: Array) -> None:
 def _real_bias(step: Step) -> bool:
     operand = step[1]
     return isinstance(operand, np.ndarray) and operand.dtype != np.int32
+
+
+def bfloat16_forms(
+    workload: Conv2dWorkload, weights: NDArray[Any], operands: tuple[Any, ...]
+) -> tuple[ConvForm, ...]:
+    """Return the forms of a float32 convolution that read bfloat16, and write it or float32.
+
+    The instructions on bfloat16 add up channels, which depthwise convolutions do not. These keep
+    their float32 weights: their data are widened, and half as many bytes move.
+
+    There is no form if the convolution has a prologue, or has groups and works on volumes. The
+    templates know which forms a CPU computes. The weights are those of float32: see
+    `registry.given_weights`.
+    """
+    volumes_in_groups = workload.groups > 1 and workload.frames is not None
+    if workload.numerics != FLOAT32 or workload.prologue or volumes_in_groups:
+        return ()
+    kinds = [] if workload.is_depthwise else [NAME]
+    kinds += ["float32"] * (workload.groups > 1)  # with data that are widened first
+    return tuple(
+        ConvForm(
+            replace(
+                workload, numerics=Numerics(data=NAME, weights=kind, sum="float32", output=output)
+            ),
+            weights,
+            operands,
+        )
+        for kind in kinds
+        for output in (NAME, "float32")
+    )

@@ -17,8 +17,8 @@ from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.pipeline import Built, Dump, begin_build, finish_build
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.planning.choice import Measured
 from neocpu.planning.costs import CostModel
-from neocpu.planning.measured_costs import Measured
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout

@@ -14,17 +14,13 @@ from networks import (
 from tvm import relax
 
 from neocpu.planning.extract import extract
-from neocpu.planning.operators.attention.channel_gate_op import ChannelGateOp
-from neocpu.planning.operators.channel_norm_op import ChannelNormOp
-from neocpu.planning.operators.concat_op import ConcatOp
+from neocpu.planning.operators.concat_ops import ConcatOp, GatherOp
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
-from neocpu.planning.operators.gate_op import GateOp
-from neocpu.planning.operators.gather_op import GatherOp
-from neocpu.planning.operators.global_pool_op import GlobalPoolOp
-from neocpu.planning.operators.group_norm_op import GroupNormOp
-from neocpu.planning.operators.pool_op import PoolOp
-from neocpu.planning.operators.resize_op import ResizeOp
+from neocpu.planning.operators.gate_ops import ChannelGateOp, GateOp
+from neocpu.planning.operators.norm_ops import ChannelNormOp, GroupNormOp
+from neocpu.planning.operators.pool_ops import GlobalPoolOp, PoolOp
+from neocpu.planning.operators.resize_ops import ResizeOp
 from neocpu.schedules.operators.statistics.channel_window import ChannelWindowWorkload
 from neocpu.schedules.operators.statistics.gate import GateWorkload
 from neocpu.schedules.vocabulary.workload import EpilogueOp

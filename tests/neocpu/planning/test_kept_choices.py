@@ -8,10 +8,9 @@ from conv_workloads import conv_workload
 from networks import HOST, NETWORKS, build, cost_model
 
 from neocpu.foundation.errors import UsageError
+from neocpu.planning.choice import Measured
+from neocpu.planning.convolution_choices import convolution_choices, with_folds
 from neocpu.planning.extract import extract
-from neocpu.planning.folds import with_folds
-from neocpu.planning.measured_costs import Measured
-from neocpu.planning.operators.kept_choices import convolution_choices
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import STRICT

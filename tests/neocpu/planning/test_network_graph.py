@@ -22,8 +22,7 @@ from neocpu.planning.network_graph import build_graph, wanted
 from neocpu.planning.operators.layout_op import LayoutOp, Read
 from neocpu.planning.operators.network_costs import NetworkCosts
 from neocpu.planning.optimisation_levels import OptLevel, operator_choices, plan_layouts
-from neocpu.search.solver.plan import solve
-from neocpu.search.solver.solver_limits import SearchLimits
+from neocpu.search.solver.plan import SearchLimits, solve
 
 PLAIN = float32(1)
 BLOCKS = (PLAIN, float32(8), float32(16))

@@ -5,9 +5,9 @@ from conv_workloads import conv_workload
 from networks import HOST, IMAGE, NETWORKS, build, cost_model, float32, inception, residual
 from tvm import relax
 
+from neocpu.planning.choice import Measured
 from neocpu.planning.extract import extract
-from neocpu.planning.measured_costs import Measured
-from neocpu.planning.operators.concat_op import ConcatOp
+from neocpu.planning.operators.concat_ops import ConcatOp
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts

@@ -9,13 +9,13 @@ from networks import HOST, NETWORKS, build, cost_model
 
 from neocpu.ir.array_digests import ArrayDigests
 from neocpu.lowering.apply_plan import apply_plan
+from neocpu.planning import plan_jointly as module
 from neocpu.planning import weight_limit
 from neocpu.planning.alternatives import alternatives_of
 from neocpu.planning.extract import extract
-from neocpu.planning.joint import plan_jointly as module
-from neocpu.planning.joint.plan_jointly import plan_jointly
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
+from neocpu.planning.plan_jointly import plan_jointly
 from neocpu.planning.weight_limit import plan_sparingly, price_kept
 from neocpu.planning.weights import packing
 from neocpu.schedules import registry

@@ -11,10 +11,10 @@ from tvm import relax
 
 from neocpu.foundation.errors import UsageError
 from neocpu.lowering.apply_plan import apply_plan
+from neocpu.planning.convolution_choices import convolution_choices
 from neocpu.planning.extract import extract
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
-from neocpu.planning.operators.kept_choices import convolution_choices
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.quantised.quantised_steps import ConvForm

@@ -315,7 +315,7 @@ def test_sums_of_integers_are_left_alone():
 
 
 def test_infinite_outputs_are_equal_or_wrong():
-    from neocpu.quantiser.comparison import _Tally
+    from neocpu.quantiser.observation import _Tally
 
     same, other = _Tally(), _Tally()
     same.add(np.float32([1, -np.inf]), np.float32([1, -np.inf]))

@@ -26,8 +26,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 import numpy as np
 
 from neocpu.search.solver.layout_graph import LayoutGraph, Vector
-from neocpu.search.solver.plan import Plan, solve
-from neocpu.search.solver.solver_limits import SearchLimits
+from neocpu.search.solver.plan import Plan, SearchLimits, solve
 
 Need = TypeVar("Need", bound=Hashable)
 Shares: TypeAlias = list[dict[int, Vector]]

@@ -1,4 +1,4 @@
-"""Concatenations of slices of channels, or one slice: layout-oblivious.
+"""Concatenations of channels or of slices of them, and single slices: layout-oblivious.
 
 A slice of whole blocks is read where it lies, and nothing is copied:
 `neocpu.lowering.memory.plan_memory`.
@@ -17,11 +17,10 @@ from neocpu.ir.attributes import channel_slice
 from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
 from neocpu.ir.uses import used_vars
 from neocpu.planning.choice import IN_PLACE, Choice, Cost
-from neocpu.planning.memory_class import MemoryClass
-from neocpu.planning.memory_costs import MemoryCosts
+from neocpu.planning.memory_costs import MemoryClass, MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.planning.quantised.grids import either
-from neocpu.schedules.operators.concat import is_shifted
+from neocpu.schedules.operators.concat import is_shifted, lies_end_to_end, lower_concat
 from neocpu.schedules.operators.gather import lower_gather, slice_offset
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
@@ -165,5 +164,73 @@ class GatherOp(LayoutOp):
             self.name,
             ("gather", shapes, self.slices, form),
             lambda: lower_gather(shapes, self.slices, emitter.target, form),
+        )
+        return emitter.call(kernel, list(reads), form, self.shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ConcatOp(LayoutOp):
+    """A concatenation of channels."""
+
+    takes_halves: ClassVar[bool] = True
+    is_on_grid: bool = False
+
+    @classmethod
+    def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ConcatOp | None:
+        """Find concatenations of whole feature maps."""
+        fields = concatenated(function, value)
+        shapes = [feature_map_shape(field) for field in fields]
+        sliced = function.claimed_by(GatherOp)
+        if not fields or None in shapes or any(field in sliced for field in fields):
+            return None
+        dtype = dtype_of(value)
+        reads = tuple(Read(v, s, dtype) for v, s in zip(fields, shapes, strict=True) if s)
+        return cls(
+            name=function.name("concat"),
+            result=var,
+            shape=shape,
+            dtype=dtype,
+            reads=reads,
+            absorbed=frozenset(),
+            is_on_grid=function.grid(var) is not None,
+        )
+
+    @property
+    def dtypes(self) -> tuple[tuple[str, str], ...]:
+        """The model's type, and stored integers if all parts are on one grid."""
+        return either(self.dtype, self.is_on_grid, self.in_halves)
+
+    def memory_class(self, layout: DataLayout) -> MemoryClass:
+        """Return the class of concatenations, with or without shifted lanes."""
+        shifted = is_shifted(tuple(read.shape[1] for read in self.reads), layout.block)
+        return MemoryClass.SHIFTED_CONCAT if shifted else MemoryClass.CONCAT
+
+    def parts(self, form: Format) -> tuple[Read, ...]:
+        """Return all reads, if the result in ``form`` is one after the other."""
+        end_to_end = lies_end_to_end([read.shape for read in self.reads], 1, form)
+        return self.reads if end_to_end else ()
+
+    def cost(
+        self,
+        form: Format,
+        costs: MemoryCosts,
+        in_registers: Container[Var] = (),
+        copied: Container[Read] = (),
+    ) -> Cost:
+        """Return the cost of copying; parts that are written in their places cost nothing."""
+        if parts := self.parts(form):
+            shapes = [read.shape for read in parts if read in copied]
+            if len(shapes) < len(parts):
+                return costs.copies(shapes, form)
+        # Zero-argument super() has no class to find where dataclasses make one with slots.
+        return LayoutOp.cost(self, form, costs, in_registers)
+
+    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
+        """Emit the kernel that copies."""
+        form, shapes = choice.out_format, tuple(read.shape for read in self.reads)
+        kernel = emitter.kernel(
+            self.name,
+            ("concat", shapes, form),
+            lambda: lower_concat(shapes, 1, emitter.target, form),
         )
         return emitter.call(kernel, list(reads), form, self.shape)
