@@ -235,7 +235,6 @@ class LearnedCostModel:
         return self._fit(rows, errors, HISTORY_ROUNDS)
 
     def _fit(self, rows: Sequence[Vector], errors: Sequence[Vector], rounds: int) -> Any:
-        """Return a booster that predicts ``errors``, or None if there are too few."""
         count = sum(map(len, rows))
         if count < FEWEST:
             return None
@@ -247,7 +246,6 @@ class LearnedCostModel:
 
 
 def _predict(booster: Any, rows: Vector) -> Vector:
-    """Return a booster's predictions, zeros of one that has learnt nothing."""
     if booster is None or not len(rows):
         return np.zeros(len(rows), np.float32)
     predicted: Vector = booster.inplace_predict(rows)

@@ -93,7 +93,7 @@ class TaskReport:
     noise: float | None  # relative spread of the best scheme's repeats
     checked: bool  # whether the best scheme's answer was compared with the reference now
     # Seconds of a compilation's choice before, if any scheme worked; see
-    # `layer_board.seconds_before`.
+    # `tuning_state.seconds_before`.
     before: float | None
 
 
@@ -111,22 +111,18 @@ class TuneReport:
 
     @property
     def measured(self) -> int:
-        """Schemes measured now."""
         return sum(task.measured for task in self.tasks)
 
     @property
     def reused(self) -> int:
-        """Schemes known before."""
         return sum(task.reused for task in self.tasks)
 
     @property
     def failed(self) -> int:
-        """Schemes measured now that did not work."""
         return sum(task.failed for task in self.tasks)
 
     @property
     def left(self) -> int:
-        """Schemes that were not measured."""
         return sum(task.left for task in self.tasks)
 
 

@@ -66,7 +66,6 @@ class TaskState:
 
     @property
     def best(self) -> Record | None:
-        """The fastest record that did not fail."""
         usable = (record for record in self.records.values() if record.result.error is None)
         return min(usable, key=lambda record: record.result.best, default=None)
 
@@ -77,7 +76,6 @@ class TaskState:
         return next(iter(self.waiting), None) if best is None else best.scheme
 
     def view(self) -> WorkloadState:
-        """Return the state that strategies see."""
         return WorkloadState(
             self.task.workload,
             self.task.counts,
@@ -127,7 +125,6 @@ class TuningState:
         return state
 
     def views(self) -> tuple[WorkloadState, ...]:
-        """Return the states of all workloads that strategies see."""
         return tuple(task.view() for task in self.tasks.values())
 
     def keep(self, measurement: Measurement) -> TaskState:
@@ -163,7 +160,6 @@ class TuningState:
         return task
 
     def _reject(self, task: TaskState, measurement: Measurement) -> TaskState:
-        """Record that a scheme measured before is unusable after all, and why."""
         scheme = measurement.request.scheme
         self._record(task, scheme, Result((), measurement.error))
         task.failed += scheme in task.fresh
@@ -238,7 +234,6 @@ class LayerBoard:
         self._layers = {t.task.workload: _progress(t) for t in tasks if t.first is not None}
 
     def update(self, task: TaskState) -> None:
-        """Update the state of one layer."""
         self._layers[task.task.workload] = _progress(task)
 
     def costliest_first(self) -> tuple[LayerProgress, ...]:

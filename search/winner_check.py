@@ -68,7 +68,6 @@ def confirm(
 
 
 def _batches(groups: Iterable[Sequence[Request]], size: int) -> list[list[Request]]:
-    """Return whole groups together, about ``size`` requests at a time."""
     batches: list[list[Request]] = []
     for group in groups:
         if not batches or len(batches[-1]) + len(group) > size:

@@ -79,13 +79,11 @@ class TargetKey:
 
     @classmethod
     def of(cls, target: CpuTarget, threads: int) -> TargetKey:
-        """Return the key of ``threads`` threads on ``target``."""
         later = {f"-{name}" for name in ISA_FEATURES - RECORDED_FEATURES}
         lacking = sorted(later.intersection(target.mattr))
         return cls(target.mcpu, (*lacking, *target.features), threads)
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {"mcpu": self.mcpu, "features": list(self.features), "threads": self.threads}
 
     @classmethod
@@ -140,7 +138,6 @@ class Environment:
 
     @classmethod
     def current(cls, template_version: int) -> Environment:
-        """Return the installed versions."""
         version = importlib.metadata.version
         return cls(
             version("neocpu"), version("apache-tvm"), version("apache-tvm-ffi"), template_version
@@ -159,7 +156,6 @@ class Record:
     time: str  # end of the measurement, ISO 8601 in UTC
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {"v": VERSION, **fields_to_json(self)}
 
     def to_line(self) -> str:

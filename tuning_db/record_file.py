@@ -116,7 +116,6 @@ class Contents:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether this is a file of another kind, as a model or an artifact: it has no record."""
         return not self.lines and _begins_foreign(self.data[:_HEAD])
 
     def winners(self) -> dict[Slot, RecordLine]:
@@ -270,7 +269,6 @@ def replace_contents(path: Path, data: bytes) -> None:
 
 
 def _begins_foreign(head: bytes) -> bool:
-    """Whether a file begins as no database does."""
     begun = head.lstrip(b" \r\n\0")  # zeros are what a power failure leaves
     return bool(begun) and not begun.startswith(b"{")
 

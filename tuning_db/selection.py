@@ -106,7 +106,6 @@ class FileStatistics:
 
     @property
     def records(self) -> int:
-        """Records of all groups."""
         return sum(group.records for group in self.groups)
 
 
@@ -212,7 +211,6 @@ def _sift(contents: Contents, rules: PruneRules) -> tuple[bytes, PruneReport]:
 
 
 def _reasons(contents: Contents, rules: PruneRules) -> dict[int, str]:
-    """Return the reasons for which lines are dropped, by their number."""
     last = contents.winners()
     reasons: dict[int, str] = {}
     usable: defaultdict[tuple[Workload, TargetKey], list[RecordLine]] = defaultdict(list)

@@ -133,11 +133,9 @@ class Store:
             yield from every[key].values()
 
     def results(self, workload: Workload, target: CpuTarget, threads: int) -> dict[Scheme, Record]:
-        """Return every scheme measured for ``workload``, failed ones too."""
         return self._found(workload, TargetKey.of(target, threads))
 
     def best(self, workload: Workload, target: CpuTarget, threads: int) -> Record | None:
-        """Return the fastest record that did not fail, or None."""
         found = self.results(workload, target, threads).values()
         usable = (record for record in found if record.result.error is None)
         return min(usable, key=lambda record: record.result.best, default=None)
@@ -199,7 +197,6 @@ class Store:
         return found | self._records.get((workload, target), {})
 
     def _every(self) -> dict[tuple[Workload, TargetKey], dict[Scheme, Record]]:
-        """Return all records by workload and target."""
         every: dict[tuple[Workload, TargetKey], dict[Scheme, Record]] = {}
         for record in itertools.chain.from_iterable(self._shipped):
             if self._is_current(record):

@@ -43,14 +43,11 @@ class ElfFile:
     sections: tuple[Section, ...]
 
     def find(self, name: str) -> Section | None:
-        """Return the section called ``name``, or ``None``."""
         return next((s for s in self.sections if s.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """A parsed section header table: raw headers and the string table with their names."""
-
     ehdr: tuple[int, ...]
     ident: bytes
     headers: tuple[tuple[int, ...], ...]

@@ -54,12 +54,7 @@ class ForkedJobs:
     """
 
     def __init__(
-        self,
-        work: Callable[[int], None],
-        count: int,
-        workers: int,
-        limits: Limits,
-        folder: Path,
+        self, work: Callable[[int], None], count: int, workers: int, limits: Limits, folder: Path
     ) -> None:
         self._work, self._workers, self._limits, self._folder = work, workers, limits, folder
         self._outcomes: list[str | None] = [None] * count
@@ -132,7 +127,6 @@ class ForkedJobs:
             self._error = error
 
     def _hear(self, pipe: Connection, child: _Child, *, answered: bool) -> None:
-        """Record the outcome of a child's job, and give the child another."""
         alive, self._outcomes[child.job] = child.outcome(self._limits, answered=answered)
         if alive and self._waiting:
             child.begin(self._waiting.popleft(), self._limits)
@@ -143,8 +137,6 @@ class ForkedJobs:
 
 @dataclass(slots=True, eq=False)
 class _Child:
-    """The parent's end of a child, and the child's current job."""
-
     pipe: Connection
     printed: Path
     pid: int = 0
@@ -162,7 +154,6 @@ class _Child:
                 _be_child(work, theirs, self.printed, parent)
 
     def begin(self, job: int, limits: Limits) -> None:
-        """Give it a job."""
         self.job, self.deadline = job, time.monotonic() + limits.seconds
         with contextlib.suppress(OSError):  # `outcome` finds out that the child is gone, and why
             self.pipe.send((job, limits.cpu_seconds))

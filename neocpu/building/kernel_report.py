@@ -17,11 +17,7 @@ from neocpu.planning.choice import ESTIMATED
 from neocpu.planning.operators.network_costs import MOVING, NetworkCosts, NetworkTime
 from neocpu.schedules.estimates.kernel_work import KernelWork, work_seconds
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, overlapped
-from neocpu.schedules.estimates.shortcomings import (
-    AS_IT_STANDS,
-    Shortcoming,
-    is_register_tile,
-)
+from neocpu.schedules.estimates.shortcomings import AS_IT_STANDS, Shortcoming, is_register_tile
 
 logger = logging.getLogger(__name__)
 
@@ -127,12 +123,7 @@ def kernel_reports(
         kind = known[name].kind if name in known else OTHER
         by_loops = calls * work_seconds(work[name], network.warm, network.threads)
         report = KernelReport(
-            name=name,
-            kind=kind,
-            calls=calls,
-            seconds=by_loops,
-            source=ESTIMATED,
-            work=work[name],
+            name=name, kind=kind, calls=calls, seconds=by_loops, source=ESTIMATED, work=work[name]
         )
         lacking = _priced(lacks.get(name, ()), report, network)
         if name in known and known[name].times:

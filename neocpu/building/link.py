@@ -282,7 +282,6 @@ class WeightsDigest:
         self._rest = b""
 
     def update(self, part: bytes | memoryview) -> None:
-        """Add the bytes that follow."""
         view = memoryview(part)
         if self._rest:
             taken = WEIGHTS_PIECE - len(self._rest)

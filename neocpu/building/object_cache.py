@@ -78,7 +78,6 @@ class KernelCode:
     lacks: tuple[Shortcoming, ...] = ()
 
     def encode(self) -> bytes:
-        """Return the entry as bytes."""
         work = [nest.to_json() for nest in self.work]
         known = [self.launches, self.parameters, self.attributes, work]
         head = json.dumps([*known, [each.to_json() for each in self.lacks]]).encode()
@@ -86,7 +85,6 @@ class KernelCode:
 
     @classmethod
     def decode(cls, data: bytes) -> KernelCode:
-        """Return the entry that `encode` wrote."""
         end = 4 + int.from_bytes(data[:4], "little")
         launches, parameters, attributes, work, lacks = json.loads(data[4:end])
         shaped = tuple((name, tuple(shape), dtype) for name, shape, dtype in parameters)
@@ -110,7 +108,6 @@ class KernelCode:
         work: KernelWork,
         lacks: tuple[Shortcoming, ...] = (),
     ) -> KernelCode:
-        """Return the code of a function, with the facts about it."""
         parameters = tuple(
             (str(p.name), tuple(int(n) for n in p.ty.shape), str(p.ty.dtype))
             for p in function.params
@@ -130,7 +127,6 @@ class KernelCode:
         )
 
     def outline(self) -> tirx.PrimFunc:
-        """Return the function without its body."""
         buffers = [tirx.decl_buffer(shape, dtype, name) for name, shape, dtype in self.parameters]
         attributes = tvm.ir.make_node("ir.DictAttrs", **self.attributes)
         return tirx.PrimFunc(buffers, tirx.Evaluate(0), attrs=attributes)
@@ -158,7 +154,6 @@ class ObjectCache:
         return None if found is None else found.outline()
 
     def keep(self, key: str, code: KernelCode) -> None:
-        """Keep the code of a function for the next time."""
         self._files.put(_name(key), code.encode())
 
     def kept(self, key: str, make: Callable[[], Any]) -> Any:
@@ -171,7 +166,6 @@ class ObjectCache:
         return json.loads(data)
 
     def trim(self) -> None:
-        """Delete the least recently used entries, if there is too much."""
         self._files.trim()
 
 

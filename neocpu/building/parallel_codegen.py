@@ -24,14 +24,7 @@ from tvm.ir import GlobalVar
 
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.forked import ForkedJobs, Limits
-from neocpu.building.object_cache import (
-    ORIGIN,
-    SYMBOL,
-    KernelCode,
-    ObjectCache,
-    anonymous,
-    key_of,
-)
+from neocpu.building.object_cache import ORIGIN, SYMBOL, KernelCode, ObjectCache, anonymous, key_of
 from neocpu.building.program import buffer_bytes
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.temporary import TemporaryFolder
@@ -70,11 +63,9 @@ class _Job:
 
     @property
     def notes(self) -> Path:
-        """The path of the JSON file with the function's launches, work, doubt and shortcomings."""
         return self.path.with_suffix(".json")
 
     def code(self) -> KernelCode:
-        """Return the compiled code."""
         launches, work, doubt, lacks = json.loads(self.notes.read_text())
         if doubt:
             text = "kernel '%s'%s is predicted to move its tensors and nothing else: %s"
@@ -120,7 +111,6 @@ class CodeGeneration:
         self._jobs[key] = _Job(name, nameless, origins, path)
 
     def start(self) -> None:
-        """Start the children."""
         self._running.start()
 
     def wait(self) -> None:
@@ -171,11 +161,9 @@ class OneAtATime(ExitStack):
         return self._last
 
     def outline(self, recipe: str) -> tirx.PrimFunc | None:
-        """Return a function without a body if its code is cached; see `ObjectCache.outline`."""
         return None if self._cache is None else self._cache.outline(recipe)
 
     def kept(self, key: str, make: Callable[[], Any]) -> Any:
-        """Return the value stored under a key, or make it; see `ObjectCache.kept`."""
         # Templates that are not ours may change without a new version of neocpu.
         if self._cache is None or not registry.is_ours():
             return make()
@@ -277,7 +265,6 @@ def _as_it_stands(function: Any, target: CpuTarget) -> _ModuleForTarget:
 
 
 def _cost(function: Any) -> int:
-    """Return the approximate size of a function: its loops and stores."""
     found: list[Any] = []
     kinds = (tirx.For, tirx.BufferStore)
     tvm_ffi.structural_walk(function.body, (kinds, found.append), order="pre")

@@ -61,7 +61,6 @@ class Dump:
         self._count = 0
 
     def __call__(self, phase: str, text: Callable[[], str], suffix: str = "txt") -> None:
-        """Write ``text()`` as the next numbered file."""
         if self._folder is None:
             return
         path, content = self._folder / f"{self._count:02d}-{phase}.{suffix}", text()
@@ -75,7 +74,6 @@ class Dump:
         self._count += 1
 
     def module(self, phase: str, mod: tvm.IRModule) -> None:
-        """Write an IR module without its weights."""
         self(phase, lambda: str(on_deep_stack(mod.script, show_meta=False)), "py")
 
 
@@ -129,7 +127,6 @@ def _origins(mod: tvm.IRModule) -> dict[str, list[str]]:
 
 
 def _callee(value: Any) -> str | None:
-    """Return the name of the function that a Relax expression calls."""
     if not isinstance(value, Call):
         return None
     callee = value.args[0] if is_op(value, "relax.call_tir") else value.op
@@ -160,8 +157,6 @@ class Built:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Unplaced:
-    """A module that calls kernels, before its memory is planned."""
-
     mod: tvm.IRModule
     constants: tuple[NDArray[Any], ...]  # see `Planned`
     written: Mapping[str, int]  # the number of tensors that each kernel writes
@@ -200,9 +195,7 @@ def finish_build(building: Building, threads: int = 1) -> Built:
         codes = generation.codes()
     kernels = tuple(
         CompiledKernel(
-            kernel,
-            worthwhile_tasks(code.work, code.launches, building.target, threads),
-            code.code,
+            kernel, worthwhile_tasks(code.work, code.launches, building.target, threads), code.code
         )
         for kernel, code in zip(building.planned.program.kernels, codes.values(), strict=True)
     )
@@ -253,7 +246,6 @@ def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
 def _plan(
     mod: tvm.IRModule, target: CpuTarget, dump: Dump, names: Collection[str]
 ) -> tuple[_Unplaced, tvm.IRModule, Planned]:
-    """Return a module's calls, its kernels, and the plan of the calls."""
     with target.to_tvm():
         mod = hoist_loops(mod)
         written = _written(mod)
@@ -271,7 +263,6 @@ def _plan(
 def _placed(
     unplaced: _Unplaced, target: CpuTarget, launches: Sequence[Steps] = ()
 ) -> tuple[Planned, tvm.IRModule]:
-    """Return the plan of a module's calls, and the module with its memory planned."""
     written = unplaced.written
     placed = plan_memory(unplaced.mod, target, written, unplaced.names, launches)
     program = program_of(placed, written)
@@ -286,7 +277,6 @@ def _placed(
 
 
 def _written(mod: tvm.IRModule) -> dict[str, int]:
-    """Return the number of tensors that each kernel writes."""
     written: dict[str, int] = {}
     for binding in bindings(mod["main"]):
         if is_op(binding.value, "relax.call_tir"):

@@ -145,7 +145,6 @@ def _repeats(
 def _end_of_guard(
     guards: _Guards, first: int, end: int, depth: int, loops: Mapping[int, Repeat]
 ) -> int:
-    """Return the end of the range of calls that are under the first one's guard."""
     guard = guards[first][depth : depth + 1]
     while first < end and guards[first][depth : depth + 1] == guard:
         loop = loops.get(first)
@@ -245,13 +244,10 @@ def table_source(compiled: Sequence[CompiledKernel]) -> str:
 
 
 class _Numbers:
-    """The elements of an array that several rows share."""
-
     def __init__(self) -> None:
         self._numbers: list[int] = []
 
     def add(self, numbers: Iterable[int]) -> int:
-        """Append numbers; return the position of the first."""
         start = len(self._numbers)
         self._numbers += numbers
         return start

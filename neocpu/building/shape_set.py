@@ -110,8 +110,6 @@ def _terse(header: ArtifactHeader) -> ArtifactHeader:
 
 
 def _renamed(plan: Plan, names: Mapping[str, str]) -> Plan:
-    """Return a plan with other names of kernels."""
-
     def renamed(kernel: str | None) -> str | None:
         return None if kernel is None else names.get(kernel, kernel)
 
@@ -124,15 +122,12 @@ def _renamed(plan: Plan, names: Mapping[str, str]) -> Plan:
 
 
 class _KernelTable:
-    """The kernels of all members."""
-
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], str] = {}
         self._kernels: dict[str, CompiledKernel] = {}
 
     @property
     def kernels(self) -> tuple[CompiledKernel, ...]:
-        """The kernels in the order of their names."""
         return tuple(self._kernels[name] for name in sorted(self._kernels))
 
     def add(self, kernels: Sequence[CompiledKernel]) -> dict[str, str]:
@@ -148,7 +143,6 @@ class _KernelTable:
         return names
 
     def _free(self, name: str) -> str:
-        """Return a name that no kernel has yet."""
         number, free = 1, name
         while free in self._kernels:
             number += 1
@@ -167,11 +161,9 @@ class _WeightStore:
 
     @property
     def total(self) -> int:
-        """Bytes of all arrays."""
         return sum(array.data.nbytes for array in self.arrays)
 
     def add(self, member: SetMember) -> list[int]:
-        """Add a member's weights; return their numbers."""
         with open(member.path, "rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         section = read_elf(memoryview(data)).find(WEIGHTS_SECTION)

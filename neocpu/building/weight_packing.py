@@ -134,7 +134,6 @@ class PackingKernels:
     def compile(
         cls, packings: Sequence[Packing], target: CpuTarget, generations: OneAtATime
     ) -> PackingKernels:
-        """Generate the code of packings, as one of ``generations``."""
         names: dict[tuple[PackedWeights, PackedWeights], str] = {}
         kernels: list[Kernel] = []
         functions: dict[GlobalVar, Any] = {}
@@ -205,7 +204,6 @@ def lay_out(
 def _placed(
     arrays: Sequence[PackedArray], numbers: Sequence[int], start: int
 ) -> tuple[dict[int, Placement], int]:
-    """Return the places of consecutive arrays, and the end of the last."""
     *offsets, end = offsets_of((arrays[number].data.nbytes for number in numbers), start)
     return {
         number: Placement(offset, arrays[number].dtype, arrays[number].shape)

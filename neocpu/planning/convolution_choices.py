@@ -81,11 +81,7 @@ def _blocked(channels: int, lanes: int, dtype: str) -> set[Format]:
 
 
 def convolution_choices(
-    workload: Conv2dWorkload,
-    costs: CostModel,
-    *,
-    fold: bool,
-    rows: Set[Format] = frozenset(),
+    workload: Conv2dWorkload, costs: CostModel, *, fold: bool, rows: Set[Format] = frozenset()
 ) -> tuple[Choice, ...]:
     """Return the best choice for every pair of formats, best first. `fold` says whether layout
     transforms may become part of its loads and stores: see `with_folds`.

@@ -14,11 +14,7 @@ from tvm.ir import Call, Var
 
 from neocpu.ir.constants import Array, constant_value
 from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op, static_shape
-from neocpu.ir.frame_calls import (
-    CONVOLUTION,
-    folded_stored_weights,
-    folded_weights,
-)
+from neocpu.ir.frame_calls import CONVOLUTION, folded_stored_weights, folded_weights
 from neocpu.ir.stored_weights import StoredWeights, stored_weights, weight_values
 from neocpu.ir.uses import bindings, consumers, definitions, used_vars
 from neocpu.planning.fused_steps import Epilogue, Prologue, match_epilogue, match_prologue
@@ -58,8 +54,6 @@ def extract(mod: tvm.IRModule, *, prologues: bool = True) -> Network:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Core:
-    """A convolution or dense layer: its call, its workload with fused steps, and its chains."""
-
     call: Call
     workload: Any
     weights: Array
@@ -198,7 +192,6 @@ class _Extractor:
     def _dense_forms(
         self, call: Call, workload: DenseWorkload, stored: StoredWeights, matched: Epilogue
     ) -> tuple[ConvForm, ...]:
-        """Return the forms of a layer that read integers; none if its data are on no grid."""
         grid = grid_of_rows(call.args[0], self.grids, self._definitions)
         return () if grid is None else integer_forms(workload, stored, grid, matched.steps)
 
@@ -209,11 +202,7 @@ class _Extractor:
             if not isinstance(core.workload, Conv2dWorkload) or core.forms:
                 continue
             found = match_prologue(
-                core.call.args[0],
-                core.workload,
-                self._readers,
-                self._definitions,
-                taken,
+                core.call.args[0], core.workload, self._readers, self._definitions, taken
             )
             taken.update(found.chain)
             self._claimed.update(found.chain)
@@ -286,32 +275,25 @@ class _Extractor:
         return next((op for op in found if op is not None), None)
 
     def name(self, kind: str) -> str:
-        """Return a new name for an operator of ``kind``."""
         self._numbers[kind] += 1
         return f"{kind}_{self._numbers[kind] - 1}"
 
     def definition(self, var: Var) -> Expr | None:
-        """Return the value that ``var`` is bound to; None for a parameter."""
         return self._definitions.get(var)
 
     def definitions(self) -> dict[Var, Expr]:
-        """Return every variable's value, in program order."""
         return self._definitions
 
     def readers(self, var: Var) -> frozenset[Var]:
-        """Return the variables whose values read ``var``."""
         return frozenset(self._readers[var])
 
     def is_result(self, var: Var) -> bool:
-        """Whether the function returns ``var``."""
         return var in self._results
 
     def grid(self, var: Expr) -> Grid | None:
-        """Return the grid that a feature map's values are on; None if there is none."""
         return self.grids.get(var)
 
     def claimed_by(self, kind: type[LayoutOp]) -> frozenset[Var]:
-        """Return the variables that ``kind`` has claimed."""
         return self._claims[kind]
 
     def _nchw_reads(self, ops: list[LayoutOp]) -> dict[Var, Shape4]:

@@ -56,7 +56,6 @@ class _Curve:
     sources: tuple[str, ...]
 
     def scale(self, estimate: float, elements: int) -> Cost:
-        """Return ``estimate`` corrected by the measurements; as it is if there are none."""
         if not self.sizes:
             return Cost(estimate)
         size = math.log(elements)
@@ -76,12 +75,7 @@ class MemoryCosts:
     )
 
     def transform(
-        self,
-        shape: tuple[int, ...],
-        source: Format,
-        dest: Format,
-        *,
-        from_registers: bool = False,
+        self, shape: tuple[int, ...], source: Format, dest: Format, *, from_registers: bool = False
     ) -> Cost:
         """Return the cost of bringing a feature map of NCHW ``shape`` from one format to another.
         `from_registers` says whether the feature map would stay in registers without the transform:

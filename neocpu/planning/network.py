@@ -51,7 +51,6 @@ class Network:
 
     @property
     def convs(self) -> tuple[ConvOp, ...]:
-        """The convolutions, in program order."""
         return tuple(op for op in self.ops if isinstance(op, ConvOp))
 
     @property

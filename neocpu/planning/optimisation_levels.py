@@ -48,7 +48,6 @@ class Offer:
     packings: Mapping[int, Sequence[float]] = field(default_factory=dict)
 
     def paid(self, node: int) -> Sequence[float]:
-        """Return the price of the weights in seconds, for each choice of an operator."""
         choices = self.choices[node]
         more = self.packings.get(node) or [0.0] * len(choices)
         return [self.byte_price * c.weight_bytes + m for c, m in zip(choices, more, strict=True)]
@@ -192,7 +191,6 @@ _ConvKind: TypeAlias = tuple[Conv2dWorkload, bool]
 
 
 def _blocks(every: Sequence[Sequence[Choice]]) -> list[int]:
-    """Return all blocks above one that some convolution can write."""
     found = {
         c.out_format.layout.block for choices in every for c in choices if c.scheme is not None
     }
@@ -205,7 +203,6 @@ def _is_legal(op: LayoutOp, layout: DataLayout) -> bool:
 
 
 def _in(choices: Sequence[Choice], layout: DataLayout) -> tuple[Choice, ...]:
-    """Return the choices that both read and write ``layout``."""
     return tuple(c for c in choices if c.in_format.layout == c.out_format.layout == layout)
 
 

@@ -132,7 +132,6 @@ class _Ways:
     packed: Mapping[int, Sequence[Mapping[PackedWeights, Choice]]]
 
     def sharing(self, weight: float) -> SharingGraph[PackedWeights]:
-        """Return the graph in the form that the solver takes."""
         price = self.costs.price
         ways = {
             node: tuple(
@@ -248,13 +247,11 @@ def _packed(op: ConvOp, choice: Choice, digest: bytes) -> PackedWeights:
 
 
 def _sizes(found: Sequence[_Ways]) -> dict[PackedWeights, int]:
-    """Return the bytes of every packing."""
     every = (some for ways in found for packed in ways.packed.values() for some in packed)
     return {need: choice.weight_bytes for some in every for need, choice in some.items()}
 
 
 def _prices(sizes: Mapping[PackedWeights, int], price: float) -> dict[PackedWeights, float]:
-    """Return the price of every packing, as a share of a plan's time."""
     least: dict[bytes, int] = {}
     for need, size in sizes.items():
         least[need.digest] = min(size, least.get(need.digest, size))

@@ -68,7 +68,6 @@ class PlanOptions:
         packs_at_load: bool = True,
         small: bool = False,
     ) -> PlanOptions:
-        """Check the options of ``neocpu compile``."""
         if max_weights is not None and (type(max_weights) is not int or max_weights < 0):
             raise UsageError(
                 f"max_weights must be a number of bytes, 0 or more, got {max_weights!r}"
@@ -95,7 +94,6 @@ class PlanOptions:
         return allowed and in_float and self.opt is not OptLevel.NCHW
 
     def allowing(self, network: Network, target: CpuTarget) -> Network:
-        """Return a network with the ways to compute operators that these options allow."""
         return network.computing(self.precision, target, self.small, self.narrow)
 
     def plan(self, network: Network, costs: CostModel, fixed_weights: int = 0) -> LayoutPlan:

@@ -140,7 +140,6 @@ def plan_within(limit: int, fixed: int, solve: Callable[[float], LayoutPlan]) ->
 
 
 def _within(corner: _Corner, bound: float, spent: float) -> Plan:
-    """Return the search's result for the plan at ``corner``, with ``bound`` as its lower bound."""
     gap = (corner.seconds - bound) / corner.seconds
     return replace(
         corner.plan.search,

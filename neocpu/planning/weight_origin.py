@@ -23,7 +23,6 @@ class WeightOrigin:
     transformed: NDArray[Any] | None
 
     def packed(self, dtype: str, shape: tuple[int, ...]) -> PackedWeights:
-        """Return the packed weights as a tensor with an element type and a shape."""
         return PackedWeights(self.oihw, dtype, self.layout, shape)
 
 
@@ -40,7 +39,6 @@ class Unpacked:
         return None if layout is None else cls(oihw, layout)
 
     def origin(self, digests: ArrayDigests) -> WeightOrigin:
-        """Return the description that outlives the model."""
         weights, layout = self.oihw, self.layout
         outs, ins, down, across = weights.shape
         kept = None if isinstance(layout, KernelLayout) else weights

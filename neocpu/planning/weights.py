@@ -45,7 +45,6 @@ class WeightBytes:
     fixed: int
 
     def sizes(self, packed: Iterable[NDArray[np.generic]], limit: int | None) -> WeightSizes:
-        """Return the bytes of all weights before and after packing, and the limit on them."""
         size = sum(array.nbytes for array in packed)
         return WeightSizes(given_bytes=self.original, packed_bytes=size, limit_bytes=limit)
 
@@ -115,7 +114,6 @@ def _size(shape: tuple[int, ...], dtype: str) -> int:
 
 
 def _leaves(value: Expr) -> Iterator[Expr]:
-    """Yield the operands of a bound expression, those in tuples one by one."""
     if isinstance(value, relax.Tuple):
         for part in value.fields:
             yield from _leaves(part)

@@ -44,7 +44,6 @@ class Calibrated:
     layers: Mapping[str, StoredLayer]  # integers of the layers, by the names of the layers' results
 
     def written(self) -> onnx.ModelProto:
-        """Return the model in 8 bits."""
         return self._written(self.graph.tensors, self.layers)
 
     def written_with(self, results: Collection[str]) -> onnx.ModelProto:
@@ -56,7 +55,6 @@ class Calibrated:
         return self._written(self.tensors_of(results), layers)
 
     def tensors_of(self, results: Collection[str]) -> set[str]:
-        """Return the tensors that `written_with` quantises."""
         chosen = (layer for layer in self.graph.layers if layer.result in results)
         return {layer.data for layer in chosen if layer.node.op_type == "Conv"}
 
@@ -177,7 +175,6 @@ def correct_by_activations(
 
 
 def _mean_output(weights: Array, means: Array) -> Array:
-    """Return the outputs of a layer of ``weights`` for its input's mean, ignoring borders."""
     per_input = weights.reshape(*weights.shape[:2], -1).sum(axis=2)
     groups = len(means) // weights.shape[1]
     spread = np.repeat(means.reshape(groups, -1), len(weights) // groups, axis=0)

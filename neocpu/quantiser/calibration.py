@@ -165,7 +165,6 @@ def _of_arrays(
 
 
 def _array(value: Any, spec: TensorSpec, where: str) -> Array | StoredArray:
-    """Return the value of an input as an array of real numbers."""
     if isinstance(value, StoredArray):
         array: Array | StoredArray = value
     else:
@@ -185,7 +184,6 @@ def _array(value: Any, spec: TensorSpec, where: str) -> Array | StoredArray:
 
 
 def _read(array: Array | StoredArray, spec: TensorSpec, samples: int) -> Array:
-    """Return the part of an array that has the given number of samples."""
     if not isinstance(array, StoredArray):
         return array
     if array.shape == spec.shape[1:] and (spec.shape or not array.ndim):
@@ -194,7 +192,6 @@ def _read(array: Array | StoredArray, spec: TensorSpec, samples: int) -> Array:
 
 
 def _count(array: Array | StoredArray, spec: TensorSpec, where: str) -> int:
-    """Return the number of samples of an input in an array."""
     if not spec.shape and array.ndim == 1:
         return array.shape[0]
     if array.shape == spec.shape[1:] and (not spec.shape or spec.shape[0] == 1):

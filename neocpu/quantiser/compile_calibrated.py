@@ -62,7 +62,6 @@ class Budget:
 
     @classmethod
     def parse(cls, max_error: float | None, min_agreement: float | None) -> Budget:
-        """Check the limits; without any, the default limit on the error applies."""
         if max_error is not None and not 0 < max_error < math.inf:
             raise UsageError(f"max_error must be above 0, got {max_error!r}")
         if min_agreement is not None and not 0 <= min_agreement <= 1:
@@ -77,7 +76,6 @@ class Budget:
         return math.inf if self.max_error is None else self.max_error**2
 
     def excess(self, found: Comparison) -> str:
-        """Return in words how outputs miss the limits; empty if they keep them."""
         if self.max_error is not None and not found.error <= self.max_error:
             return f"outputs err by {found.error:.2g} of their norm, more than {self.max_error:g}"
         if self.min_agreement is not None:
@@ -105,7 +103,6 @@ class CalibrationRequest:
         max_error: float | None = None,
         min_agreement: float | None = None,
     ) -> CalibrationRequest:
-        """Check the arguments of `compile_calibrated` about calibration."""
         return cls(calibration, how or QuantiseOptions(), Budget.parse(max_error, min_agreement))
 
 
@@ -317,10 +314,7 @@ class _Compiling:
         )
 
     def _report(
-        self,
-        layers: tuple[IntegerLayer, ...],
-        found: Comparison | None,
-        excess: str | None = None,
+        self, layers: tuple[IntegerLayer, ...], found: Comparison | None, excess: str | None = None
     ) -> CalibrationReport:
         stored = Calibration(
             layers=tuple(
@@ -357,7 +351,6 @@ class _Compiling:
 def _race(
     first: CompiledModule, second: CompiledModule, threads: int, tell: ProgressCallback
 ) -> tuple[float, float]:
-    """Return the median seconds of each module, which run in turns."""
     tell(Progress("race"))
     seconds: tuple[list[float], list[float]] = ([], [])
     with first.module(threads) as a, second.module(threads) as b:

@@ -65,7 +65,6 @@ class Layer:
 
     @property
     def result(self) -> str:
-        """The tensor that it makes."""
         return str(self.node.output[0])
 
     def outputs_first(self, weights: Array) -> Array:
@@ -210,7 +209,6 @@ def _layer(node: onnx.NodeProto, arrays: Mapping[str, Any]) -> Layer | None:
 
 
 def _is_sum(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | None]) -> bool:
-    """Whether a node adds two feature maps of one shape, and neither is a constant."""
     if node.op_type != "Add":
         return False
     first, second = (shapes.get(name) for name in node.input)

@@ -42,13 +42,11 @@ class Distribution:
 
     @property
     def centres(self) -> Array:
-        """The middle of each bin."""
         width = self.limit / HALF_BINS
         return (np.arange(-HALF_BINS, HALF_BINS) + 0.5) * width
 
     @property
     def is_constant(self) -> bool:
-        """Whether all values are the same."""
         return self.low == self.high
 
     def quantile(self, share: float) -> float:
@@ -100,7 +98,6 @@ class Histogram:
             self._counts += np.bincount(places, minlength=2 * HALF_BINS)
 
     def result(self) -> Distribution:
-        """Return the distribution of all added values."""
         assert self._averages is not None, "nothing was added"
         means = None if self._sums is None else self._sums / self._samples
         return Distribution(

@@ -49,7 +49,6 @@ class VisibleModel:
     def on(
         self, samples: Samples, on_progress: ProgressCallback, phase: str
     ) -> Iterator[dict[str, Array]]:
-        """Yield the results for each sample."""
         for number, feeds in enumerate(samples):
             on_progress(Progress(phase, number, len(samples)))
             yield self.module.run(dict(feeds))

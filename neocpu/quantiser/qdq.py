@@ -32,7 +32,6 @@ class TensorGrid:
 
     @property
     def levels(self) -> int:
-        """Number of steps between the least and the largest integer."""
         return int(2**self.bits - 1)
 
 

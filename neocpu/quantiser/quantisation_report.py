@@ -33,7 +33,6 @@ class TensorReport:
     method: str
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "name": self.name,
             "scale": self.grid.scale,
@@ -85,7 +84,6 @@ class QuantisationReport:
         return tuple(sorted(found, key=lambda layer: layer.output_db))
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "samples": self.samples,
             "correction": self.correction,

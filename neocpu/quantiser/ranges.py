@@ -146,7 +146,6 @@ def _best(
 
 
 def _rounded(values: Array, tried: Range, rounding: Rounding) -> tuple[Array, float, int]:
-    """Return the integers that values become, and their scale and zero point."""
     scale, zero = tried.steps(rounding.levels, symmetric=rounding.symmetric)
     stored = np.clip(np.rint(values / scale) + zero, 0, rounding.levels)
     return stored, scale, zero

@@ -84,10 +84,7 @@ def _settings(
 
 @contextmanager
 def laboratory_of(
-    graph: FloatGraph,
-    stored: Mapping[str, StoredLayer],
-    samples: Samples,
-    threads: int | None,
+    graph: FloatGraph, stored: Mapping[str, StoredLayer], samples: Samples, threads: int | None
 ) -> Iterator[Laboratory]:
     """Compile a model's laboratory, in which the weights of ``stored`` layers can be rounded."""
     tensors, layers = graph.tensors, tuple(layer.result for layer in graph.layers)
@@ -104,8 +101,6 @@ def laboratory_of(
 
 
 class _Writer:
-    """The writer of the laboratory's graph."""
-
     def __init__(self, graph: FloatGraph, stored: Mapping[str, StoredLayer]) -> None:
         self._graph, self._stored = graph, stored
         self._numbers = {name: index for index, name in enumerate(graph.tensors)}
@@ -146,7 +141,6 @@ class _Writer:
         return output
 
     def _element(self, vector: str, index: int, name: str) -> str:
-        """Take one element of a vector of settings."""
         place = f"neocpu_place_{index}"
         self._arrays[place] = np.array(index, np.int64)
         return self._add("Gather", [vector, place], name)

@@ -63,17 +63,14 @@ class StoredArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents of the array."""
         return self.header.shape
 
     @property
     def ndim(self) -> int:
-        """Number of its axes."""
         return len(self.shape)
 
     @property
     def dtype(self) -> Any:
-        """Type of its elements."""
         return self.header.dtype
 
     def read(self, rows: int | None) -> Array:
@@ -116,7 +113,6 @@ class StoredArrays(Mapping[str, StoredArray], Closing):
             self._opened = opened.pop_all()
 
     def __getitem__(self, name: str) -> StoredArray:
-        """Return an array, after reading its header."""
         member = self._members[name]
         what = f"array '{plain(name)}' of {self._path}" if name else str(self._path)
         with reading(what), ExitStack() as opened:
@@ -131,13 +127,10 @@ class StoredArrays(Mapping[str, StoredArray], Closing):
         )
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
         return iter(self._members)
 
     def __len__(self) -> int:
-        """Return the number of arrays."""
         return len(self._members)
 
     def close(self) -> None:
-        """Close the file. Repeated calls do nothing."""
         self._opened.close()

@@ -26,7 +26,6 @@ class Stored:
 
     @property
     def real(self) -> Array:
-        """The weights that the integers stand for."""
         found: Array = self.values.astype(np.float32) * _spread(self.scale, self.values.ndim)
         return found
 

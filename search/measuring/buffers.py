@@ -51,7 +51,6 @@ class Buffers:
         self._places = _aligned(0)
 
     def arguments(self, shapes: Sequence[Shape]) -> list[Argument]:
-        """Return tensors of ``shapes``, the last one to be written; the next call reuses them."""
         *inputs, output = shapes
         self._inputs += [_aligned(0)] * (len(inputs) - len(self._inputs))
         for index, shape in enumerate(inputs):

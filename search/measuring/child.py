@@ -71,7 +71,6 @@ class Child:
         )
 
     def wait_ready(self) -> None:
-        """Start the process if it is not running, and wait until it takes jobs."""
         self.start()
         if self._ready:
             return
@@ -134,7 +133,6 @@ class Child:
             process.kill()
 
     def kill(self) -> None:
-        """End the process now. The next job starts another."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -181,7 +179,6 @@ class BuilderGroup:
         self._shares: dict[Child, tuple[Request, ...]] = {}
 
     def begin(self, requests: Sequence[Request]) -> None:
-        """Start building ``requests``; `finish` waits for it."""
         count = len(self.children)
         shares = {child: tuple(requests[i::count]) for i, child in enumerate(self.children)}
         self._shares = {child: share for child, share in shares.items() if share}

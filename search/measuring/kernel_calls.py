@@ -141,7 +141,6 @@ class KernelPool(Closing):
         return seconds.value
 
     def close(self) -> None:
-        """End the threads."""
         self._core.neocpu_pool_free(self._address)
         self._address = c_void_p()
 

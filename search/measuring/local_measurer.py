@@ -87,7 +87,6 @@ class LocalMeasurer(Closing):
 
     @property
     def batch(self) -> int:
-        """The number of requests that keeps all children busy."""
         return self._group_batch * (1 if len(self._groups) == 1 else BATCHES_AHEAD)
 
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
@@ -106,7 +105,6 @@ class LocalMeasurer(Closing):
         self._pause()
 
     def compare(self, requests: Sequence[Request], rounds: int) -> Iterator[Measurement]:
-        """Time distinct requests in turns, one repeat of each per round; yield the new seconds."""
         seconds: dict[tuple[Child, Request], tuple[float, ...]] = {}
         for owner in self._owned(requests):
             if isinstance(owner, Measurement):
@@ -126,7 +124,6 @@ class LocalMeasurer(Closing):
             yield Measurement.checked(request, times)
 
     def check(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Run each distinct request once and compare its answer with the numpy reference."""
         for owner in self._owned(requests):
             if isinstance(owner, Measurement):
                 yield owner

@@ -134,7 +134,6 @@ class Worker:
                 return trial
 
     def _ask(self, job: CallJob, timeout: float) -> Any:
-        """Return the answer; `Lost` if there is none in time."""
         self._child.send(job)
         answer = self._child.receive(timeout)
         if isinstance(answer, Failed) and answer.fatal:

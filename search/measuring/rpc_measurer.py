@@ -86,7 +86,6 @@ class RpcMeasurer(Closing):
         self._closing = ExitStack()
 
     def __enter__(self) -> RpcMeasurer:
-        """Start building and connecting."""
         fleet = self._fleet
         with ExitStack() as opened:
             folder = Path(opened.enter_context(TemporaryFolder("fleet")))
@@ -113,7 +112,6 @@ class RpcMeasurer(Closing):
 
     @property
     def batch(self) -> int:
-        """The number of requests that keeps all servers busy."""
         return SHARE * self._servers
 
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
@@ -140,7 +138,6 @@ class RpcMeasurer(Closing):
             yield measurement
 
     def compare(self, requests: Sequence[Request], rounds: int) -> Iterator[Measurement]:
-        """Time distinct requests in turns, those of a workload on one server."""
         groups: dict[Workload, dict[Request, None]] = {}
         for request in requests:
             groups.setdefault(request.workload, {})[request] = None
@@ -159,7 +156,6 @@ class RpcMeasurer(Closing):
                 yield _timed(request, answer)
 
     def check(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Run each distinct request once and compare its answer with the numpy reference."""
         trials = [
             Trial(requests=(request,), job=_check, run=None) for request in dict.fromkeys(requests)
         ]
@@ -195,7 +191,6 @@ class RpcMeasurer(Closing):
         return len(trials)
 
     def _next(self) -> Done:
-        """Return the next trial that is done, and delete its libraries."""
         while self._problem is None:
             report = self._fleet.reports.get()
             if isinstance(report, Retired):

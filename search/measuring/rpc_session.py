@@ -88,7 +88,6 @@ class Session:
         return self._guarded(lambda: checked(run, candidate.request))
 
     def _load(self, candidate: Candidate) -> Callable[[int], float]:
-        """Return what runs the candidate a number of times and says the seconds per call."""
         workload, scheme = candidate.request.workload, candidate.request.scheme
         library = self._library(candidate)
         shapes = registry.argument_shapes(workload, scheme)
@@ -98,7 +97,6 @@ class Session:
         return self._in_turns(library, run, shapes)
 
     def _runner(self, candidate: Candidate, library: Any) -> Run:
-        """Return a function that calls a candidate and returns the seconds of all calls."""
         function = library["run"]
         tasks = candidate.tasks
 

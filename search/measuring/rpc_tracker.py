@@ -101,7 +101,6 @@ class Tracker:
         return keys[self.key]
 
     def _summary(self) -> list[JsonObject]:
-        """Return what the tracker knows of each server."""
         with self._connect() as connection:
             _send(connection, [SUMMARY])
             _, summary = _receive(connection)

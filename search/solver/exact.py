@@ -110,7 +110,6 @@ class _Search:
         self.open = [one for one in self.open if one is not parent]
 
     def _decided(self, problem: Problem, decisions: _Decisions) -> Problem | None:
-        """Return what ``decisions`` leave of ``problem``, reduced; None if time is up before."""
         rest = problem.copy()
         for node, position in decisions:
             rest.fix(node, position)

@@ -86,13 +86,11 @@ class _Node(Generic[Need]):
         self.count = len(ways)
 
     def priced(self, prices: Vector) -> Vector:
-        """Return the cost of each choice in its cheapest way."""
         found = np.full(self.count, np.inf)
         np.minimum.at(found, self.choices, self.costs + prices[self.positions])
         return found
 
     def cheapest(self, choice: int, prices: Vector) -> int:
-        """Return the position of the cheapest way of a choice."""
         costs = self.costs + prices[self.positions]
         return int(np.where(self.choices == choice, costs, np.inf).argmin())
 
@@ -140,13 +138,10 @@ def solve_jointly(
 
 
 def _users(nodes: Iterable[_Node[Need]]) -> Counter[Need]:
-    """Return how many nodes may need each thing."""
     return Counter(need for node in nodes for need in node.needs)
 
 
 class _Search(Generic[Need]):
-    """The best plans so far, and the best bound."""
-
     def __init__(
         self,
         graphs: Sequence[SharingGraph[Need]],
@@ -165,7 +160,6 @@ class _Search(Generic[Need]):
         return (self.cost - self.bound) / abs(self.cost) if self.cost else 0.0
 
     def equal_shares(self) -> Shares:
-        """Divide each price evenly among the nodes that may need the thing."""
         return [
             {u: np.array([self.prices[n] / self._users[n] for n in node.needs]) for u, node in each}
             for each in (nodes.items() for nodes in self.nodes)
@@ -202,7 +196,6 @@ class _Search(Generic[Need]):
             self.best, self.cost = current, cost
 
     def moved(self, shares: Shares, found: Sequence[_Solution[Need]]) -> Shares:
-        """Move shares to the nodes that do need things."""
         needing = Counter(way.need for one in found for way in one.ways.values())
         slopes = [
             {
@@ -227,7 +220,6 @@ class _Search(Generic[Need]):
         return self._normalised(moved)
 
     def _normalised(self, shares: Shares) -> Shares:
-        """Scale shares so that they add up to the prices."""
         sums: dict[Need, float] = {}
         for nodes, each in zip(self.nodes, shares, strict=True):
             for u, node in nodes.items():
@@ -258,7 +250,6 @@ class _Search(Generic[Need]):
         }
 
     def _solve(self, index: int, prices: Mapping[int, Vector]) -> _Solution[Need]:
-        """Solve a graph whose nodes pay these prices for their needs."""
         one, nodes = self.graphs[index], self.nodes[index]
         scaled = {u: each / one.weight for u, each in prices.items()}
         priced = tuple(
@@ -275,7 +266,6 @@ class _Search(Generic[Need]):
         return _Solution(own, ways, plan.lower_bound)
 
     def _total(self, solutions: Sequence[_Solution[Need]]) -> float:
-        """Return the joint cost of plans."""
         needs = frozenset[Need]().union(*(one.needs for one in solutions))
         costs = (g.weight * one.plan.cost for g, one in zip(self.graphs, solutions, strict=True))
         return math.fsum((*costs, *(self.prices[need] for need in needs)))

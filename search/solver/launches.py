@@ -47,7 +47,6 @@ class _Way:
     step: tuple[int, ...] = ()
 
     def is_below(self, other: _Way | None) -> bool:
-        """Whether it costs less, or as much with less memory."""
         if other is None or self.cost < other.cost * (1 - SAME):
             return True
         return self.cost <= other.cost * (1 + SAME) and self.most < other.most
@@ -76,7 +75,6 @@ def plan_launches(
 
 
 def _stretches(nodes: Sequence[CallNode]) -> Iterator[tuple[int, int]]:
-    """Yield stretches of calls. Each ends where all later calls need all earlier ones."""
     needed: list[int] = []  # the calls that each call needs, as bits
     for node in nodes:
         mask = 0
@@ -113,11 +111,9 @@ class _Memory:
         self._outer = [(size, mask) for size, mask in outer if size and mask]
 
     def made_by(self, step: Sequence[int]) -> int:
-        """Return the bytes that the calls of a step write."""
         return sum(self._sizes[number] for number in step)
 
     def after(self, done: int) -> int:
-        """Return the bytes in use when these calls are over."""
         used = sum(size for size, readers in self._outer if readers & ~done)
         for number, size in enumerate(self._sizes):
             if done >> number & 1 and self._readers[number] & ~done:
@@ -125,15 +121,12 @@ class _Memory:
         return used
 
     def in_order(self) -> int:
-        """Return the most bytes in use with the calls one by one."""
         return max(
             self.after((1 << number) - 1) + self.made_by((number,)) for number in range(self._count)
         )
 
 
 class _Search:
-    """The search of one stretch; sets of its calls are bits of a number."""
-
     def __init__(
         self,
         nodes: Sequence[CallNode],
@@ -158,7 +151,6 @@ class _Search:
         return sum(1 << number - self._first for number in numbers if number >= self._first)
 
     def steps(self) -> list[tuple[int, ...]]:
-        """Return the cheapest steps."""
         layers: list[dict[int, _Way]] = [{} for _ in range(self._count + 1)]
         layers[0][0] = _Way(0.0)
         for done, layer in enumerate(layers[:-1]):
@@ -196,7 +188,6 @@ class _Search:
         return self._costs[step]
 
     def _ways(self, state: int) -> Iterator[tuple[int, ...]]:
-        """Yield the steps that may come next."""
         ready = [
             number
             for number in range(self._count)

@@ -66,7 +66,6 @@ class LayoutGraph:
             assert not np.isneginf(edge.costs).any(), (ends[0].name, ends[1].name)
 
     def cost(self, choices: Sequence[int]) -> float:
-        """Return the cost of a plan: one choice index per node."""
         assert len(choices) == len(self.nodes), (len(choices), len(self.nodes))
         own = (node.costs[c] for node, c in zip(self.nodes, choices, strict=True))
         between = (float(e.costs[choices[e.source], choices[e.target]]) for e in self.edges)

@@ -46,7 +46,6 @@ class Plan:
 
     @property
     def proven(self) -> bool:
-        """Whether the plan is proven optimal."""
         return self.gap == 0.0
 
     @property

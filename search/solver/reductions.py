@@ -74,7 +74,6 @@ class Problem:
             self._add_pair(edge.source, edge.target, edge.costs)
 
     def copy(self) -> Problem:
-        """Return an independent copy."""
         other = object.__new__(Problem)
         other.size = self.size
         other.unary = dict(self.unary)
@@ -85,12 +84,10 @@ class Problem:
         return other
 
     def plan(self) -> tuple[int, ...]:
-        """Return the plan, once every node has been eliminated."""
         assert not self.unary, f"{len(self.unary)} nodes left"
         return back_propagate(self.trail, self.size)
 
     def fix(self, node: int, position: int) -> None:
-        """Give ``node`` the choice at ``position`` of its remaining ones and eliminate it."""
         self.offset += float(self.unary[node][position])
         for v, matrix in self.pairs[node].items():
             self.unary[v] = self.unary[v] + matrix[position]

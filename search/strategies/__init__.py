@@ -40,7 +40,6 @@ class WorkloadState:
 
     @property
     def has_choice(self) -> bool:
-        """Whether there is more than one legal scheme."""
         return len(self.estimates) > 1
 
 

@@ -16,7 +16,6 @@ class AnalyticStrategy:
     gain_left: float | None = None
 
     def propose(self, states: Sequence[WorkloadState], count: int) -> Sequence[Request]:
-        """Return nothing."""
         return ()
 
 
@@ -34,7 +33,6 @@ class GridStrategy:
         self._queue: deque[Request] = deque()
 
     def propose(self, states: Sequence[WorkloadState], count: int) -> Sequence[Request]:
-        """Return the next ``count`` candidates of the round."""
         if not self._queue:
             for state in sorted(states, key=lambda state: state.stake, reverse=True):
                 chosen = state.candidates[: self._round]
@@ -52,6 +50,5 @@ class RandomStrategy:
         self._random = random.Random(seed)
 
     def propose(self, states: Sequence[WorkloadState], count: int) -> Sequence[Request]:
-        """Return ``count`` candidates drawn at random."""
         every = [Request(state.workload, s) for state in states for s in state.candidates]
         return self._random.sample(every, min(count, len(every)))

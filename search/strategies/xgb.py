@@ -48,8 +48,6 @@ SINGLE_EVERY = 16
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A candidate, the log of its predicted seconds, and what it is expected to gain."""
-
     request: Request
     predicted: float
     gain: float
@@ -165,7 +163,6 @@ def _shares(states: Sequence[WorkloadState]) -> NDArray[Any]:
 
 
 def _best_of_layouts(state: WorkloadState) -> dict[tuple[DataLayout, DataLayout], float]:
-    """Return the logarithm of the best seconds between each pair of layouts."""
     bests: dict[tuple[DataLayout, DataLayout], float] = {}
     for scheme, record in state.records.items():
         if record.result.error is None:

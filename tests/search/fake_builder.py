@@ -123,7 +123,4 @@ class EnvironmentBuilder(FakeBuilder):
     """Reports the environment the kernels would run in, as seconds."""
 
     def time(self, function, request, repeats, best):
-        return (
-            float(self.threads),
-            float(Path("/proc/self/oom_score_adj").read_text()),
-        )
+        return (float(self.threads), float(Path("/proc/self/oom_score_adj").read_text()))

@@ -18,7 +18,8 @@ from processes import alive
 from waiting import wait_until
 
 from neocpu.foundation.errors import NeoCPUError, TargetError
-from neocpu.search.measuring import local_measurer, parallel_builders
+from neocpu.search.measuring import child as measuring_child
+from neocpu.search.measuring import local_measurer
 from neocpu.search.measuring.local_measurer import REPEATS, LocalMeasurer
 from neocpu.search.measuring.measure import Measurement
 
@@ -166,7 +167,7 @@ def test_built_candidates_are_not_built_again(tmp_path, monkeypatch):
 
 
 def test_children_forget_candidates_built_long_ago(monkeypatch):
-    monkeypatch.setattr(parallel_builders, "MAX_BUILT", 15)
+    monkeypatch.setattr(measuring_child, "MAX_BUILT", 15)
     requests = [request(fake.GOOD, 100 + i) for i in range(60)]
     with measurer() as m:
         list(m.measure(requests))

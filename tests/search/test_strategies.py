@@ -11,17 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from replay import (
-    OTHER_CPU,
-    SPACE,
-    TARGET,
-    THREADS,
-    WORKLOADS,
-    Spy,
-    open_store,
-    recorded,
-    records,
-)
+from replay import OTHER_CPU, SPACE, TARGET, THREADS, WORKLOADS, Spy, open_store, recorded, records
 
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload

@@ -126,17 +126,14 @@ class GatherOp(LayoutOp):
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """The model's type, and stored integers if all its parts are on one grid."""
         return either(self.dtype, self.is_on_grid, self.in_halves)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
-        """Return the class of concatenations, with or without shifted lanes."""
         shifted = is_shifted(tuple(end - first for first, end in self.slices), layout.block)
         shifted = shifted or any(first % layout.block for first, _ in self.slices)
         return MemoryClass.SHIFTED_CONCAT if shifted else MemoryClass.CONCAT
 
     def is_view(self, form: Format) -> bool:
-        """Whether it is one slice of whole blocks."""
         if len(self.slices) > 1:
             return False
         return slice_offset(self.reads[0].shape, self.slices[0], form) is not None
@@ -158,7 +155,6 @@ class GatherOp(LayoutOp):
         return [self.shape]
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the kernel that copies the slices."""
         form, shapes = choice.out_format, tuple(read.shape for read in self.reads)
         kernel = emitter.kernel(
             self.name,
@@ -177,7 +173,6 @@ class ConcatOp(LayoutOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ConcatOp | None:
-        """Find concatenations of whole feature maps."""
         fields = concatenated(function, value)
         shapes = [feature_map_shape(field) for field in fields]
         sliced = function.claimed_by(GatherOp)
@@ -197,16 +192,13 @@ class ConcatOp(LayoutOp):
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """The model's type, and stored integers if all parts are on one grid."""
         return either(self.dtype, self.is_on_grid, self.in_halves)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
-        """Return the class of concatenations, with or without shifted lanes."""
         shifted = is_shifted(tuple(read.shape[1] for read in self.reads), layout.block)
         return MemoryClass.SHIFTED_CONCAT if shifted else MemoryClass.CONCAT
 
     def parts(self, form: Format) -> tuple[Read, ...]:
-        """Return all reads, if the result in ``form`` is one after the other."""
         end_to_end = lies_end_to_end([read.shape for read in self.reads], 1, form)
         return self.reads if end_to_end else ()
 
@@ -226,7 +218,6 @@ class ConcatOp(LayoutOp):
         return LayoutOp.cost(self, form, costs, in_registers)
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the kernel that copies."""
         form, shapes = choice.out_format, tuple(read.shape for read in self.reads)
         kernel = emitter.kernel(
             self.name,

@@ -74,7 +74,6 @@ class ConvOp(LayoutOp):
     in_float: bool = True
 
     def computing(self, precision: Precision, target: CpuTarget, small: bool = False) -> ConvOp:
-        """Return the convolution with the forms that ``precision`` allows and a CPU computes."""
         if precision is Precision.BF16:
             own = () if self.forms else bfloat16_forms(self.workload, self.weights, self.operands)
         else:
@@ -107,30 +106,24 @@ class ConvOp(LayoutOp):
         return any(form.workload.numerics.reads_float32 for form in self.forms)
 
     def describe(self, choice: Choice) -> str:
-        """Return the workload."""
         return str(self.form(choice).workload)
 
     def numerics(self, choice: Choice) -> Numerics:
-        """Return the element types of the workload."""
         return self.form(choice).workload.numerics
 
     def error_factor(self, choice: Choice) -> float:
-        """Return the error factor of the template."""
         assert choice.scheme is not None
         return registry.error_bound(choice.scheme, self.form(choice).workload)
 
     def proof(self, choice: Choice) -> SumBound | None:
-        """Return the proof of the template."""
         assert choice.scheme is not None
         return registry.proof(choice.scheme, self.form(choice).workload)
 
     @property
     def flops(self) -> int:
-        """The operations of direct convolution."""
         return self.workload.flops
 
     def in_network(self, choice: Choice, costs: NetworkCosts) -> NetworkTime:
-        """Return the estimated or measured time, at the rates of a network."""
         return costs.convolution(self.form(choice).workload, choice)
 
     def form(self, choice: Choice) -> ConvForm:
@@ -140,7 +133,6 @@ class ConvOp(LayoutOp):
         return next(f for f in (own, *self.forms) if f.types == types)
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the call of the template's kernel on packed weights and operands."""
         scheme, form = choice.scheme, self.form(choice)
         assert scheme is not None
         workload = form.workload

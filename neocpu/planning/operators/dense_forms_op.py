@@ -55,7 +55,6 @@ def integer_forms(
 
 
 def _as_pixels(workload: DenseWorkload) -> Conv2dWorkload:
-    """Return the convolution whose pixels are the rows."""
     return Conv2dWorkload(
         batch=1,
         in_channels=workload.k,
@@ -112,13 +111,11 @@ class FormedDenseOp(DenseOp):
 
     @property
     def precision(self) -> Precision:
-        """The precision of the data: integers or bfloat16."""
         reads_integers = DTYPES[self.workload.numerics.data].is_integer
         return Precision.INT8 if reads_integers else Precision.BF16
 
     @property
     def form(self) -> ConvForm:
-        """The form by which it is computed."""
         return next(f for f in self.forms if f.types[1] == self.workload.numerics.output)
 
     def writing(self, dtype: str) -> FormedDenseOp:
@@ -141,24 +138,19 @@ class FormedDenseOp(DenseOp):
         return found
 
     def estimate(self, target: CpuTarget, threads: int) -> float:
-        """Return analytic seconds."""
         scheme = self.scheme(target, threads)
         return registry.estimate(self.form.workload, scheme, target, threads)
 
     def packed_bytes(self, target: CpuTarget, threads: int) -> int:
-        """Return the bytes of the weights as its kernel reads them."""
         scheme = self.scheme(target, threads)
         shape, dtype = registry.argument_shapes(self.form.workload, scheme)[1]
         return math.prod(shape) * bytes_of(dtype)
 
     def emit(self, emitter: Emitter) -> Var:
-        """Emit the call of the template's kernel, and the rounding of data that are float32."""
         form, target, threads = self.form, emitter.target, emitter.threads
         workload, scheme = form.workload, self.scheme(target, threads)
         kernel = emitter.kernel(
-            self.name,
-            (workload, scheme),
-            lambda: registry.lower(workload, scheme, target, threads),
+            self.name, (workload, scheme), lambda: registry.lower(workload, scheme, target, threads)
         )
         shapes = [shape for shape, _ in registry.argument_shapes(workload, scheme)]
         args = [self._data(emitter, shapes[0])]
@@ -179,7 +171,6 @@ class FormedDenseOp(DenseOp):
         return columns if shape == (m, n) else emitter.emit(relax.op.reshape(columns, shape))
 
     def _data(self, emitter: Emitter, shape: tuple[int, ...]) -> Var:
-        """Return the data in the kernel's element type, rounded if they are not stored in it."""
         source, dtype = self.rows.var if self.rows else self.data, self.workload.numerics.data
         data = emitter.plain(source, (self.workload.m, self.workload.k))
         if dtype_of(data) != dtype:

@@ -98,7 +98,6 @@ class DenseOp:
 
     @property
     def precision(self) -> Precision:
-        """The precision of the computation."""
         return Precision.FP32
 
     def scheme(self, target: CpuTarget, threads: int) -> DotScheme | MatrixScheme | None:
@@ -106,11 +105,9 @@ class DenseOp:
         return None
 
     def estimate(self, target: CpuTarget, threads: int) -> float:
-        """Return analytic seconds."""
         return dense.estimate(self.workload, target, threads)
 
     def in_network(self, costs: NetworkCosts) -> NetworkTime:
-        """Return the time of its kernel in a run."""
         kind = "dense of few rows" if self.workload.m <= FEW_ROWS else "dense"
         return costs.estimated(
             lambda target: self.estimate(target, costs.threads),

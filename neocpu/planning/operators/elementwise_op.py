@@ -32,7 +32,6 @@ class ElementwiseOp(LayoutOp):
     def match(
         cls, function: Function, var: Var, value: Expr, shape: Shape4
     ) -> ElementwiseOp | None:
-        """Find calls of feature maps, scalars and per-channel constants."""
         if op_name(value) not in FINITE_ELEMENTWISE:
             return None
         reads = []
@@ -62,11 +61,9 @@ class ElementwiseOp(LayoutOp):
         )
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
-        """Return the class of elementwise operators."""
         return MemoryClass.ELEMENTWISE
 
     def constant_bytes(self, form: Format, target: CpuTarget) -> int:
-        """Return the bytes of its per-channel constants in ``form``."""
         constants = (constant_value(arg) for arg in self.call.args)
         return sum(
             math.prod(form.shape(array.shape)) * bytes_of(str(array.dtype))

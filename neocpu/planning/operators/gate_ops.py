@@ -20,9 +20,7 @@ from neocpu.schedules.operators.statistics.channel_window import (
     ChannelWindowWorkload,
     lower_channel_window,
 )
-from neocpu.schedules.operators.statistics.channel_window import (
-    estimate as estimate_window,
-)
+from neocpu.schedules.operators.statistics.channel_window import estimate as estimate_window
 from neocpu.schedules.operators.statistics.gate import (
     GateWorkload,
     constants_of,
@@ -50,18 +48,15 @@ class GateOp(WorkloadOp):
 
     @property
     def flops(self) -> int:
-        """The operations of both layers."""
         return 2 * sum(self.workload.products)
 
     def constants(self, form: Format, target: CpuTarget) -> Iterator[Array]:
-        """Yield each layer's packed weights, and the operands of its steps."""
         lanes = (self.workload.hidden, lanes_of(self.workload, form))
         for weights, operands, length in zip(self.weights, self.operands, lanes, strict=True):
             yield pack_layer(weights[:, :, 0, 0], length, target)
             yield from (np.pad(each, (0, length - each.size)) for each in operands)
 
     def constant_bytes(self, form: Format, target: CpuTarget) -> int:
-        """Return the bytes of the constants, without packing any."""
         found = constants_of(self.workload, form, target)
         return sum(math.prod(shape) * bytes_of(dtype) for _, shape, dtype in found)
 
@@ -84,7 +79,6 @@ def with_gates(function: Function, ops: Sequence[LayoutOp]) -> list[LayoutOp]:
 
 
 def _sole_reader(function: Function, op: LayoutOp, readers: dict[Var, LayoutOp]) -> ConvOp | None:
-    """Return the layer that is the sole reader of an operator's result; None if there is none."""
     reader = readers.get(op.result)
     if sole_reader(function, op.result) is None:
         return None
@@ -141,7 +135,6 @@ class ChannelGateOp(WorkloadOp):
     operands: tuple[Array, ...]
 
     def constants(self, form: Format, target: CpuTarget) -> Iterator[Array]:
-        """Yield the taps, and the operands of the steps, spread over the lanes of the output."""
         yield self.taps
         lanes = int(np.prod(form.shape((1, *self.shape[1:]))))
         yield from (np.full(lanes, each, each.dtype) for each in self.operands)
@@ -201,7 +194,6 @@ def _channel_gate(
 
 
 def _reshaped_from(function: Function, var: Var) -> Var | None:
-    """Return the variable that ``var`` is a reshape of; None if it is no reshape."""
     value: Any = function.definition(var)
     return value.args[0] if is_op(value, "relax.reshape") else None
 

@@ -241,7 +241,6 @@ class LayoutOp:
         return False
 
     def constant_bytes(self, form: Format, target: CpuTarget) -> int:
-        """Return the bytes of the constants that it reads in ``form``."""
         return 0
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
@@ -261,7 +260,6 @@ class WorkloadOp(LayoutOp):
     workload: Any  # hashable description of the computation; its string is for people
 
     def describe(self, choice: Choice) -> str:
-        """Return the workload."""
         return str(self.workload)
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float | None:
@@ -284,23 +282,18 @@ class WorkloadOp(LayoutOp):
         in_registers: Container[Var] = (),
         copied: Container[Read] = (),
     ) -> Cost:
-        """Return the kernel's own estimate, or the cost of its bytes."""
         seconds = self.estimate(form, costs.target, costs.threads)
         if seconds is None:
             return LayoutOp.cost(self, form, costs, in_registers, copied)
         return costs.estimated(seconds)
 
     def constant_bytes(self, form: Format, target: CpuTarget) -> int:
-        """Return the bytes of the constants."""
         return sum(array.nbytes for array in self.constants(form, target))
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the call of the kernel with its constants."""
         form, target = choice.out_format, emitter.target
         kernel = emitter.kernel(
-            self.name,
-            (self.workload, form),
-            lambda: self.lower(form, target, emitter.threads),
+            self.name, (self.workload, form), lambda: self.lower(form, target, emitter.threads)
         )
         constants = [emitter.weight(each) for each in self.constants(form, target)]
         return emitter.call(kernel, [*reads, *constants], form, self.shape)

@@ -63,7 +63,6 @@ class NetworkCosts:
 
     @classmethod
     def of(cls, target: CpuTarget, threads: int, weight_bytes: float) -> NetworkCosts:
-        """Return the costs in a network of so many bytes of weights."""
         warm, cold = (
             with_cores(target.in_network(size, threads), threads)
             for size in (weight_bytes, math.inf)
@@ -94,7 +93,6 @@ class NetworkCosts:
         source: str = ESTIMATED,
         streamed: float = 0.0,
     ) -> NetworkTime:
-        """Return the time of a kernel by its estimate."""
         computing = estimate(self.near)
         return NetworkTime(computing, estimate(self.warm) - computing, kind, source, streamed)
 

@@ -15,9 +15,7 @@ from neocpu.schedules.operators.statistics.channel_norm import (
     ChannelNormWorkload,
     lower_channel_norm,
 )
-from neocpu.schedules.operators.statistics.channel_norm import (
-    estimate as estimate_channel_norm,
-)
+from neocpu.schedules.operators.statistics.channel_norm import estimate as estimate_channel_norm
 from neocpu.schedules.operators.statistics.group_norm import (
     GroupNormWorkload,
     estimate,
@@ -43,7 +41,6 @@ class GroupNormOp(WorkloadOp):
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
-        """Return the normalisations of feature maps, and the steps after them."""
         found: set[Var] = set()
         for var, value in function.definitions().items():
             if _is_ours(value):
@@ -80,16 +77,13 @@ class GroupNormOp(WorkloadOp):
         )
 
     def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
-        """Return its kernel."""
         return lower_group_norm(self.workload, form, target, threads)
 
     def constants(self, form: Format, target: CpuTarget) -> list[Array]:
-        """Return its packed scales and biases."""
         return [form.layout.pack_channels(each).reshape(-1) for each in (self.gamma, self.beta)]
 
 
 def _is_ours(value: Any) -> bool:
-    """Whether ``value`` normalises a feature map, with constant scales and biases."""
     if not is_op(value, _NAME) or int(value.attrs.channel_axis) != 1:
         return False
     axes = sorted(int(axis) % 4 for axis in value.attrs.axes)
@@ -98,7 +92,6 @@ def _is_ours(value: Any) -> bool:
 
 
 def _chain(function: Function, start: Var) -> tuple[list[Var], tuple[EpilogueOp, ...]]:
-    """Return the variables of a normalisation and of the steps after it, and the steps."""
     chain, steps = [start], list[EpilogueOp]()
     shape = feature_map_shape(start)
     assert shape is not None
@@ -130,7 +123,6 @@ class ChannelNormOp(WorkloadOp):
     def match(
         cls, function: Function, var: Var, value: Expr, shape: Shape4
     ) -> ChannelNormOp | None:
-        """Find normalisations along the channels alone, with constant scales and biases."""
         if not is_op(value, "relax.nn.layer_norm") or not isinstance(value.args[0], Var):
             return None
         gamma, beta = (constant_value(arg) for arg in value.args[1:3])
@@ -150,5 +142,4 @@ class ChannelNormOp(WorkloadOp):
         )
 
     def constants(self, form: Format, target: CpuTarget) -> list[Array]:
-        """Return its packed scales and biases."""
         return [form.layout.pack_channels(each).reshape(-1) for each in (self.gamma, self.beta)]

@@ -90,7 +90,6 @@ def _tensors(made: Iterable[Var], renamed: Mapping[str, str]) -> frozenset[str]:
 
 
 def _precision(dtype: str) -> Precision:
-    """Return the precision of an operator that reads such elements."""
     if dtype == BFLOAT16:
         return Precision.BF16
     return Precision.INT8 if DTYPES[dtype].is_integer else Precision.FP32

@@ -38,7 +38,6 @@ class PoolOp(WorkloadOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> PoolOp | None:
-        """Find ``max_pool2d`` and ``avg_pool2d``."""
         if not is_op(value, "relax.nn.max_pool2d", "relax.nn.avg_pool2d"):
             return None
         source, attrs = feature_map_shape(value.args[0]), value.attrs
@@ -88,14 +87,11 @@ class PoolOp(WorkloadOp):
         return estimate(workload, form.layout, target, threads)
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the pooling's kernel."""
         form = choice.out_format
         stored = stored_data(choice.in_format, self.grid) if self.workload.kind == "avg" else None
         workload = replace(self.workload, dtype=form.dtype, stored=stored)
         kernel = emitter.kernel(
-            self.name,
-            (workload, form),
-            lambda: lower_pool(workload, form.layout, emitter.target),
+            self.name, (workload, form), lambda: lower_pool(workload, form.layout, emitter.target)
         )
         return emitter.call(kernel, list(reads), form, self.shape)
 
@@ -109,7 +105,6 @@ class FramePoolOp(WorkloadOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> FramePoolOp | None:
-        """Find the poolings of `neocpu.ir.frame_calls`."""
         if not is_op(value, POOLING):
             return None
         workload, dtype = pool_workload(value), dtype_of(value)
@@ -124,11 +119,7 @@ class FramePoolOp(WorkloadOp):
         )
 
 
-_KINDS: Final = {
-    "relax.mean": "avg",
-    "relax.nn.adaptive_avg_pool2d": "avg",
-    "relax.sum": "sum",
-}
+_KINDS: Final = {"relax.mean": "avg", "relax.nn.adaptive_avg_pool2d": "avg", "relax.sum": "sum"}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -141,14 +132,12 @@ class GlobalPoolOp(LayoutOp):
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
-        """Return the squares that are only added up, as in norms of channels."""
         values = function.definitions().items()
         found = (_squares(function, value) for _, value in values if _kind(value) == "sum")
         return frozenset(var for var in found if var is not None)
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> GlobalPoolOp | None:
-        """Find means and sums over height and width, and adaptive pooling to one pixel."""
         kind, dtype = _kind(value), dtype_of(value)
         if kind is None:
             return None
@@ -172,17 +161,14 @@ class GlobalPoolOp(LayoutOp):
         )
 
     def describe(self, choice: Choice) -> str:
-        """Return the shape, after the kind unless it is a mean."""
         text = LayoutOp.describe(self, choice)
         return text if self.kind == "avg" else f"{self.kind} {text}"
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """The model's type, and narrower data if it computes a mean."""
         return means_of(self.dtype, self.grid, self.in_halves and self.kind == "avg")
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the kernel."""
         form, shape, kind = choice.out_format, self.reads[0].shape, self.kind
         stored = stored_data(choice.in_format, self.grid)
         kernel = emitter.kernel(
@@ -194,7 +180,6 @@ class GlobalPoolOp(LayoutOp):
 
 
 def _kind(value: Expr) -> str | None:
-    """Return the kind of a mean or sum over all pixels, as in `GlobalPoolOp`; else None."""
     kind = next((kind for name, kind in _KINDS.items() if is_op(value, name)), None)
     if kind is None or is_op(value, "relax.nn.adaptive_avg_pool2d"):
         return kind

@@ -35,7 +35,6 @@ class HeadMix:
 
     @property
     def heads(self) -> int:
-        """The number of heads, the same before and after."""
         return int(static_shape(self.scores)[1])  # type: ignore[index]
 
 
@@ -79,7 +78,6 @@ class ProductOp:
 
     @property
     def precision(self) -> Precision:
-        """The precision of the factors."""
         in_bfloat16 = _products(self.workload) == BFLOAT16_PRODUCTS
         return Precision.BF16 if in_bfloat16 else Precision.FP32
 
@@ -98,14 +96,12 @@ class ProductOp:
         """Return None: it has a schedule of its own."""
 
     def estimate(self, target: CpuTarget, threads: int) -> float:
-        """Return analytic seconds."""
         if isinstance(self.workload, AttentionWorkload):
             module = mixed_attention if self.workload.mixes else attention
             return float(module.estimate(self.workload, target, threads))
         return product.estimate(self.workload, target, threads)
 
     def in_network(self, costs: NetworkCosts) -> NetworkTime:
-        """Return the time of its kernel in a run."""
         kind = self.name.rpartition("_")[0] + _products(self.workload).kind
         return costs.estimated(lambda target: self.estimate(target, costs.threads), kind)
 
@@ -117,7 +113,6 @@ class ProductOp:
         return product.lower_product(self.workload, target, threads)
 
     def emit(self, emitter: Emitter) -> Var:
-        """Emit the call of its kernel on flat tensors."""
         kernel = emitter.kernel(
             self.name, self.workload, lambda: self._lower(emitter.target, emitter.threads)
         )

@@ -118,7 +118,6 @@ def _in_rows(view: StridedView) -> bool:
 def _product(
     function: Function, visible: Mapping[Var, Expr], read: Set[Expr], var: Var, call: Call
 ) -> ProductOp | None:
-    """Return ``var`` as a product of two activations; None if it is none."""
     factors = _factors(call, visible, scaled=True)
     if factors is None or not math.isfinite(factors.scale):
         return None
@@ -157,7 +156,6 @@ def _product(
 def _attention(
     function: Function, visible: Mapping[Var, Expr], read: Set[Expr], var: Var, call: Call
 ) -> ProductOp | None:
-    """Return the attention that ends with the product ``var``; None if there is none."""
     shape, own = static_shape(call), static_shape(call.args[1])
     after = head_mix(function, call.args[0])
     scores = _softmax_of(function, call.args[0] if after is None else after.scores)

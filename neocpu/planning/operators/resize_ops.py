@@ -38,7 +38,6 @@ class ResizeOp(WorkloadOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ResizeOp | None:
-        """Find ``resize2d`` with nearest neighbours, linear and cubic."""
         if not is_op(value, "relax.image.resize2d"):
             return None
         source, attrs = feature_map_shape(value.args[0]), value.attrs
@@ -64,11 +63,9 @@ class ResizeOp(WorkloadOp):
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """The model's type, and narrower types if it copies the nearest pixels."""
         return either(self.dtype, self.is_on_grid, self.in_halves and self.workload.taps == 1)
 
     def constants(self, form: Format, target: CpuTarget) -> Iterable[Array]:
-        """Return the tables of the kernel."""
         return self.workload.tables()
 
 
@@ -82,7 +79,6 @@ class ShuffleOp(WorkloadOp):
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
-        """Return the variables between a shuffle's source and result if nothing else reads them."""
         claimed: set[Var] = set()
         for var in function.definitions():
             found = _whole(function, var)
@@ -91,7 +87,6 @@ class ShuffleOp(WorkloadOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ShuffleOp | None:
-        """Find a shuffle in which the channels of one part lie together."""
         found = _whole(function, var)
         if found is None or var in function.claimed_by(cls):
             return None

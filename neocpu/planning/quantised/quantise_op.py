@@ -30,7 +30,6 @@ class QuantiseOp(LayoutOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> QuantiseOp | None:
-        """Find a quantisation whose only reader is its inverse."""
         inner = quantised_by(value, function.definitions())
         grid = grid_of(value)
         if inner is None or grid is None or feature_map_shape(inner.args[0]) != shape:
@@ -52,21 +51,17 @@ class QuantiseOp(LayoutOp):
         )
 
     def describe(self, choice: Choice) -> str:
-        """Return the shape, and the operator that makes the numbers."""
         return f"{LayoutOp.describe(self, choice)}, after {self.after}"
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Float32 in; float32 or stored integers out."""
         return (("float32", "float32"), ("float32", STORED))
 
     @property
     def between(self) -> tuple[tuple[Format, Format], ...]:
-        """A model's float32 input, and the format that its first layer reads."""
         return ((quantised_pack.SOURCE, quantised_pack.DESTINATION),)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
-        """Return the class of elementwise operators."""
         return MemoryClass.ELEMENTWISE
 
     def cost(
@@ -76,7 +71,6 @@ class QuantiseOp(LayoutOp):
         in_registers: Container[Var] = (),
         copied: Container[Read] = (),
     ) -> Cost:
-        """Return the cost of reading float32 and writing ``form``."""
         if form.dtype == STORED:
             source = Format(form.layout, "float32")
             return costs.transform(self.shape, source, form)

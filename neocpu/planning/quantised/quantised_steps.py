@@ -49,7 +49,6 @@ class ConvForm:
     zero: int = 0  # number that stands for 0 in the data
 
     def on(self, target: CpuTarget) -> ConvForm | None:
-        """Return it in the numerics of a CPU; None if no template computes it there."""
         numerics = self.workload.numerics
         if not registry.is_computed(self.workload, target):
             return None
@@ -59,7 +58,6 @@ class ConvForm:
 
     @property
     def types(self) -> tuple[str, str]:
-        """The element types of its data and its output."""
         return self.workload.numerics.data, self.workload.numerics.output
 
 
@@ -134,10 +132,7 @@ def stored_form(
 
 
 def rounding_form(
-    workload: Conv2dWorkload,
-    weights: Array,
-    steps: Sequence[Step],
-    grids: Mapping[Var, Grid],
+    workload: Conv2dWorkload, weights: Array, steps: Sequence[Step], grids: Mapping[Var, Grid]
 ) -> ConvForm | None:
     """Return a convolution of float32 whose results, rounded to a grid, are stored as integers.
 
@@ -210,7 +205,6 @@ def _moved(by: float, channels: int) -> list[Step]:
 
 
 def _rounded(grid: Grid, channels: int) -> list[Step]:
-    """Return the steps from real numbers to stored ones."""
     return [
         (EpilogueOp("scale"), _vector(1 / grid.scale, channels)),
         (EpilogueOp("quantise", (float(grid.zero),)), None),
@@ -218,11 +212,7 @@ def _rounded(grid: Grid, channels: int) -> list[Step]:
 
 
 def _real(grid: Grid, channels: int) -> list[Step]:
-    """Return the steps from stored numbers to real ones."""
-    return [
-        *_moved(-grid.zero, channels),
-        (EpilogueOp("scale"), _vector(grid.scale, channels)),
-    ]
+    return [*_moved(-grid.zero, channels), (EpilogueOp("scale"), _vector(grid.scale, channels))]
 
 
 def _without_clips(steps: list[Step], grid: Grid) -> list[Step]:

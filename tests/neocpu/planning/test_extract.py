@@ -1,16 +1,7 @@
 """The operators that the layout search extracts from a network."""
 
 import pytest
-from networks import (
-    IMAGE,
-    NETWORKS,
-    build,
-    cost_model,
-    float32,
-    projection,
-    residual,
-    two_outputs,
-)
+from networks import IMAGE, NETWORKS, build, cost_model, float32, projection, residual, two_outputs
 from tvm import relax
 
 from neocpu.planning.extract import extract
@@ -108,10 +99,7 @@ def test_tensors_that_are_no_channel_gates_are_not_fused(other):
         channels, stride = 1 + (other == "two channels"), 1 + (other == "strides")
         near = net.emit(
             relax.op.nn.conv2d(
-                row,
-                net.const(channels, 1, 1, 3),
-                strides=(1, stride),
-                padding=(0, 1, 0, 1),
+                row, net.const(channels, 1, 1, 3), strides=(1, stride), padding=(0, 1, 0, 1)
             )
         )
         count = channels * IMAGE[1] // stride

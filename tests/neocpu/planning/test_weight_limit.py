@@ -18,12 +18,7 @@ from neocpu.planning.operators.elementwise_op import ElementwiseOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.quantised.quantised_steps import ConvForm
-from neocpu.planning.weight_limit import (
-    most_of_integers,
-    plan_sparingly,
-    plan_within,
-    price_kept,
-)
+from neocpu.planning.weight_limit import most_of_integers, plan_sparingly, plan_within, price_kept
 from neocpu.planning.weights import weights_of
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.search.solver.plan import Plan
