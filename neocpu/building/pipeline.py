@@ -134,7 +134,7 @@ def _callee(value: Any) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Planned:
+class CallPlan:
     """The calls of a model, and the memory they work in."""
 
     program: Program
@@ -151,14 +151,14 @@ class Built:
     kernels: tuple[CompiledKernel, ...]  # in the order of their names
     work: Mapping[str, KernelWork]
     lacks: Mapping[str, tuple[Shortcoming, ...]]
-    planned: Planned
+    planned: CallPlan
     target: CpuTarget  # CPU that the code is for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Unplaced:
     mod: tvm.IRModule
-    constants: tuple[NDArray[Any], ...]  # see `Planned`
+    constants: tuple[NDArray[Any], ...]  # see `CallPlan`
     written: Mapping[str, int]  # the number of tensors that each kernel writes
     names: Collection[str]  # variables whose places are requested
 
@@ -169,7 +169,7 @@ class Building:
 
     kernels: CodeGeneration
     unplaced: _Unplaced
-    planned: Planned
+    planned: CallPlan
     target: CpuTarget
 
 
@@ -210,7 +210,7 @@ def _launch_jointly(
     kernels: Sequence[CompiledKernel],
     work: Mapping[str, KernelWork],
     threads: int,
-) -> Planned:
+) -> CallPlan:
     """Return the plan with calls launched jointly where that is known to pay."""
     machine, unplaced = MACHINES.get(building.target.mcpu), building.unplaced
     before = building.planned
@@ -245,7 +245,7 @@ def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _plan(
     mod: tvm.IRModule, target: CpuTarget, dump: Dump, names: Collection[str]
-) -> tuple[_Unplaced, tvm.IRModule, Planned]:
+) -> tuple[_Unplaced, tvm.IRModule, CallPlan]:
     with target.to_tvm():
         mod = hoist_loops(mod)
         written = _written(mod)
@@ -262,11 +262,11 @@ def _plan(
 
 def _placed(
     unplaced: _Unplaced, target: CpuTarget, launches: Sequence[Steps] = ()
-) -> tuple[Planned, tvm.IRModule]:
+) -> tuple[CallPlan, tvm.IRModule]:
     written = unplaced.written
     placed = plan_memory(unplaced.mod, target, written, unplaced.names, launches)
     program = program_of(placed, written)
-    planned = Planned(
+    planned = CallPlan(
         program=program,
         constants=unplaced.constants,
         activations=placed.activations,

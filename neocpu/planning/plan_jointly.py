@@ -161,8 +161,7 @@ def plan_jointly(
     of the joint plan.
     """
     assert costs.byte_price == 0.0
-    (*_, bandwidth) = costs.target.bandwidths
-    read_price = price_kept(bandwidth)
+    read_price = price_kept(costs.target)
     offering = replace(costs, by_packing=True, byte_price=read_price)
     found = [_ways_of(one, offering, own) for one, own in zip(networks, digests, strict=True)]
     alone = [solve(ways.graph, "auto", limits).cost for ways in found]

@@ -107,8 +107,7 @@ class PlanOptions:
             priced = replace(costs, byte_price=byte_price, keeps_choices=not within, sparing=within)
             return plan_layouts(choosing, priced, self.opt, self.solver, self.limits)
 
-        limit, (*_, bandwidth) = self.max_weights, costs.target.bandwidths
-        plan = plan_sparingly(bandwidth, solve)
+        limit, plan = self.max_weights, plan_sparingly(price_kept(costs.target), solve)
         requested = limit is not None
         if not requested:
             limit = most_of_integers(plan, costs, fixed_weights)
@@ -132,8 +131,7 @@ class PlanOptions:
         halves = replace(self, precision=Precision.BF16, narrow=None)
         limits = replace(self.limits, seconds=min(self.limits.seconds, _HINT_SECONDS))
         choosing = halves.allowing(network, costs.target)
-        (*_, bandwidth) = costs.target.bandwidths
-        price = price_kept(bandwidth)
+        price = price_kept(costs.target)
         priced = replace(costs, byte_price=price)
         plan = in_seconds(plan_layouts(choosing, priced, self.opt, "auto", limits), price)
 
@@ -149,8 +147,7 @@ class PlanOptions:
         if self.opt is not OptLevel.GLOBAL:
             return {}
         choosing = self.allowing(network, costs.target)
-        (*_, bandwidth) = costs.target.bandwidths
-        price = price_kept(bandwidth)
+        price = price_kept(costs.target)
         priced = replace(costs, byte_price=price)
         every = operator_choices(choosing, priced, fold=False)
         seconds = {}

@@ -23,6 +23,7 @@ from neocpu.planning.convolution_choices import convolution_choices
 from neocpu.planning.costs import CostModel
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import LayoutPlan
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.solver.plan import Plan
 
@@ -50,19 +51,17 @@ class _Corner:
     seconds: float
 
 
-def plan_sparingly(bandwidth: float, solve: Callable[[float], LayoutPlan]) -> LayoutPlan:
-    """Return the fastest plan whose weights save enough time for their bytes.
+def plan_sparingly(price: float, solve: Callable[[float], LayoutPlan]) -> LayoutPlan:
+    """Return the fastest plan whose weights save enough time for the ``price`` of their bytes.
 
-    The plan's cost and its lower bound are seconds, without the price of its bytes. `bandwidth` is
-    memory's, in bytes per second. `solve` is that of `plan_within`.
+    The plan's cost and its lower bound are without that price. `solve` is that of `plan_within`.
     """
-    price = price_kept(bandwidth)
     return in_seconds(solve(price), price)
 
 
-def price_kept(bandwidth: float) -> float:
-    """Return the seconds that each byte of weights has to save, for a bandwidth of memory."""
-    return KEPT / bandwidth
+def price_kept(target: CpuTarget) -> float:
+    """Return the seconds that each byte of weights has to save."""
+    return KEPT / target.bandwidths[-1]
 
 
 def in_seconds(plan: LayoutPlan, price: float) -> LayoutPlan:
@@ -80,8 +79,7 @@ def most_of_integers(plan: LayoutPlan, costs: CostModel, fixed: int) -> int | No
     convolutions stay in float32, it is at least all bytes of these, plus that share of the others.
     `fixed` counts the bytes that no plan changes, those of dense layers too.
     """
-    (*_, bandwidth) = costs.target.bandwidths
-    priced = replace(costs, byte_price=price_kept(bandwidth))
+    priced = replace(costs, byte_price=price_kept(costs.target))
     in_float, beside = 0, plan.weight_bytes
     found: dict[Conv2dWorkload, int] = {}
     for op, choice in zip(plan.network.ops, plan.choices, strict=True):

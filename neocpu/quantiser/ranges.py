@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -80,48 +81,6 @@ def percentile(seen: Distribution, rounding: Rounding) -> Range:
     return _with_zero(seen.quantile(outside), seen.quantile(1 - outside))
 
 
-def mean_squared_error(seen: Distribution, rounding: Rounding) -> Range:
-    """Return the range with the least mean squared error."""
-    return _best(seen, rounding, _squared_error)
-
-
-def kullback_leibler(seen: Distribution, rounding: Rounding) -> Range:
-    """Return the range with the least divergence of the distribution from its rounded form."""
-    return _best(seen, rounding, lambda *given: _divergence(*_before_and_after(*given)))
-
-
-def symmetric_kullback_leibler(seen: Distribution, rounding: Rounding) -> Range:
-    """Return the range with the least sum of the divergences in both directions."""
-
-    def measure(seen: Distribution, tried: Range, rounding: Rounding) -> float:
-        p, q = _before_and_after(seen, tried, rounding)
-        return _divergence(p, q) + _divergence(q, p)
-
-    return _best(seen, rounding, measure)
-
-
-def jensen_shannon(seen: Distribution, rounding: Rounding) -> Range:
-    """Return the range with the least mean divergence of both distributions from their mean."""
-
-    def measure(seen: Distribution, tried: Range, rounding: Rounding) -> float:
-        p, q = _before_and_after(seen, tried, rounding)
-        middle = (p + q) / 2
-        return (_divergence(p, middle) + _divergence(q, middle)) / 2
-
-    return _best(seen, rounding, measure)
-
-
-METHODS: Final[Mapping[str, Method]] = {
-    "minmax": minmax,
-    "moving-average": moving_average,
-    "percentile": percentile,
-    "kl": kullback_leibler,
-    "symmetric-kl": symmetric_kullback_leibler,
-    "js": jensen_shannon,
-    "mse": mean_squared_error,
-}
-
-
 def _with_zero(low: float, high: float) -> Range:
     return Range(min(low, 0.0), max(high, 0.0))
 
@@ -184,3 +143,30 @@ def _before_and_after(seen: Distribution, tried: Range, rounding: Rounding) -> t
 def _divergence(p: Array, q: Array) -> float:
     some = p > 0
     return float((p[some] * np.log(p[some] / np.maximum(q[some], _TINY))).sum())
+
+
+def _one_way(seen: Distribution, tried: Range, rounding: Rounding) -> float:
+    return _divergence(*_before_and_after(seen, tried, rounding))
+
+
+def _both_ways(seen: Distribution, tried: Range, rounding: Rounding) -> float:
+    p, q = _before_and_after(seen, tried, rounding)
+    return _divergence(p, q) + _divergence(q, p)
+
+
+def _from_mean(seen: Distribution, tried: Range, rounding: Rounding) -> float:
+    """Return the mean divergence of both distributions from their mean: Jensen-Shannon's."""
+    p, q = _before_and_after(seen, tried, rounding)
+    middle = (p + q) / 2
+    return (_divergence(p, middle) + _divergence(q, middle)) / 2
+
+
+METHODS: Final[Mapping[str, Method]] = {
+    "minmax": minmax,
+    "moving-average": moving_average,
+    "percentile": percentile,
+    "kl": partial(_best, measure=_one_way),
+    "symmetric-kl": partial(_best, measure=_both_ways),
+    "js": partial(_best, measure=_from_mean),
+    "mse": partial(_best, measure=_squared_error),
+}

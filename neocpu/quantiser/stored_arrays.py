@@ -51,6 +51,17 @@ def _reason(error: BaseException) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
+@contextmanager
+def _stream(file: BinaryIO, archive: zipfile.ZipFile | None, member: str) -> Iterator[IO[bytes]]:
+    """Open a member of an archive in ``file``, or ``file`` itself at its beginning."""
+    if archive is None:
+        file.seek(0)
+        yield file
+    else:
+        with open_member(archive, member) as stream:
+            yield stream
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredArray:
     """An array that is still in its file."""
@@ -79,14 +90,9 @@ class StoredArray:
         rows.
         """
         header = self.header
-        with reading(self.what), ExitStack() as opened:
+        with reading(self.what), _stream(self.file, self.archive, self.member) as stream:
             if header.fortran and header.nbytes > MAX_FORTRAN:
                 raise ValueError("it is in Fortran's order: save it with numpy.ascontiguousarray")
-            stream: IO[bytes] = self.file
-            if self.archive is not None:
-                stream = opened.enter_context(open_member(self.archive, self.member))
-            else:
-                self.file.seek(0)
             read_npy_header(stream)
             if rows is not None and not header.fortran:
                 header = replace(header, shape=(min(rows, self.shape[0]), *self.shape[1:]))
@@ -115,12 +121,7 @@ class StoredArrays(Mapping[str, StoredArray], Closing):
     def __getitem__(self, name: str) -> StoredArray:
         member = self._members[name]
         what = f"array '{plain(name)}' of {self._path}" if name else str(self._path)
-        with reading(what), ExitStack() as opened:
-            stream: IO[bytes] = self._file
-            if self._archive is not None:
-                stream = opened.enter_context(open_member(self._archive, member))
-            else:
-                self._file.seek(0)
+        with reading(what), _stream(self._file, self._archive, member) as stream:
             header = read_npy_header(stream)
         return StoredArray(
             what=what, file=self._file, archive=self._archive, member=member, header=header

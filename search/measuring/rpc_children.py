@@ -41,7 +41,7 @@ class Trial:
     requests: tuple[Request, ...]
     # Returns the session's job, given the candidates.
     job: Callable[[tuple[Candidate, ...]], CallJob]
-    run: object  # run that it belongs to. Trials of a run that is over are dropped.
+    run: object = None  # run that it belongs to. Trials of a run that is over are dropped.
     candidates: tuple[Candidate, ...] = ()  # requests and their libraries, once built
     # `crashes`, `killed`: sessions that it ended on servers that survived it, and on servers that
     # did not.

@@ -127,7 +127,6 @@ class RpcMeasurer(Closing):
                 job=lambda built: CallJob(
                     "time", (*built, REPEATS, self._best.get(workload, math.inf))
                 ),
-                run=None,
             )
 
         for done in self._run([trial(request) for request in dict.fromkeys(requests)]):
@@ -142,11 +141,7 @@ class RpcMeasurer(Closing):
         for request in requests:
             groups.setdefault(request.workload, {})[request] = None
         trials = [
-            Trial(
-                requests=tuple(group),
-                job=lambda built: CallJob("compare", (built, rounds)),
-                run=None,
-            )
+            Trial(requests=tuple(group), job=lambda built: CallJob("compare", (built, rounds)))
             for group in groups.values()
         ]
         for done in self._run(trials):
@@ -156,9 +151,7 @@ class RpcMeasurer(Closing):
                 yield _timed(request, answer)
 
     def check(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        trials = [
-            Trial(requests=(request,), job=_check, run=None) for request in dict.fromkeys(requests)
-        ]
+        trials = [Trial(requests=(request,), job=_check) for request in dict.fromkeys(requests)]
         for done in self._run(trials):
             error = done.answer.message if isinstance(done.answer, Failed) else done.answer
             yield Measurement(done.trial.requests[0], (), error)
@@ -176,9 +169,7 @@ class RpcMeasurer(Closing):
                 requests = done.trial.requests
                 if isinstance(done.answer, Failed) and len(requests) > 1:
                     job = done.trial.job
-                    left += self._submit(
-                        [Trial(requests=(request,), job=job, run=None) for request in requests]
-                    )
+                    left += self._submit([Trial(requests=(one,), job=job) for one in requests])
                 else:
                     yield done
         finally:

@@ -54,13 +54,21 @@ def _whole_blocks(parts: Iterable[Var], definitions: Mapping[Var, Expr]) -> bool
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class GatherOp(LayoutOp):
+class _CopyOp(LayoutOp):
+    takes_halves: ClassVar[bool] = True
+    is_on_grid: bool = False
+
+    @property
+    def dtypes(self) -> tuple[tuple[str, str], ...]:
+        return either(self.dtype, self.is_on_grid, self.in_halves)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class GatherOp(_CopyOp):
     """A concatenation of slices of channels, or one slice."""
 
-    takes_halves: ClassVar[bool] = True
     # The first channel that it takes of each read, and the one after the last.
     slices: tuple[tuple[int, int], ...]
-    is_on_grid: bool = False
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
@@ -124,10 +132,6 @@ class GatherOp(LayoutOp):
             is_on_grid=function.grid(var) is not None,
         )
 
-    @property
-    def dtypes(self) -> tuple[tuple[str, str], ...]:
-        return either(self.dtype, self.is_on_grid, self.in_halves)
-
     def memory_class(self, layout: DataLayout) -> MemoryClass:
         shifted = is_shifted(tuple(end - first for first, end in self.slices), layout.block)
         shifted = shifted or any(first % layout.block for first, _ in self.slices)
@@ -165,11 +169,8 @@ class GatherOp(LayoutOp):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ConcatOp(LayoutOp):
+class ConcatOp(_CopyOp):
     """A concatenation of channels."""
-
-    takes_halves: ClassVar[bool] = True
-    is_on_grid: bool = False
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ConcatOp | None:
@@ -186,13 +187,8 @@ class ConcatOp(LayoutOp):
             shape=shape,
             dtype=dtype,
             reads=reads,
-            absorbed=frozenset(),
             is_on_grid=function.grid(var) is not None,
         )
-
-    @property
-    def dtypes(self) -> tuple[tuple[str, str], ...]:
-        return either(self.dtype, self.is_on_grid, self.in_halves)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
         shifted = is_shifted(tuple(read.shape[1] for read in self.reads), layout.block)

@@ -56,7 +56,6 @@ class ElementwiseOp(LayoutOp):
             shape=shape,
             dtype=dtype_of(value),
             reads=tuple(reads),
-            absorbed=frozenset(),
             call=value,
         )
 

@@ -149,7 +149,7 @@ class LayoutOp:
     dtype: str  # result's element type in the model
     reads: tuple[Read, ...]  # feature maps it reads
     # Variables that no longer exist once the operator and its epilogue are one.
-    absorbed: frozenset[Var]
+    absorbed: frozenset[Var] = frozenset()
     # Whether it may read bfloat16, and also write it if it only passes values on.
     in_halves: bool = False
 

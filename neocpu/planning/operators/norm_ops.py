@@ -30,14 +30,21 @@ _NAME: Final = "relax.nn.group_norm"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class GroupNormOp(WorkloadOp):
+class _NormOp(WorkloadOp):
+    # `gamma`, `beta`: ``(C,)``.
+    gamma: Array
+    beta: Array
+
+    def constants(self, form: Format, target: CpuTarget) -> list[Array]:
+        return [form.layout.pack_channels(each).reshape(-1) for each in (self.gamma, self.beta)]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class GroupNormOp(_NormOp):
     """A group normalisation, and the steps after it that have no operands."""
 
     estimator: ClassVar = staticmethod(estimate)
     workload: GroupNormWorkload
-    # `gamma`, `beta`: ``(C,)``.
-    gamma: Array
-    beta: Array
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
@@ -79,9 +86,6 @@ class GroupNormOp(WorkloadOp):
     def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
         return lower_group_norm(self.workload, form, target, threads)
 
-    def constants(self, form: Format, target: CpuTarget) -> list[Array]:
-        return [form.layout.pack_channels(each).reshape(-1) for each in (self.gamma, self.beta)]
-
 
 def _is_ours(value: Any) -> bool:
     if not is_op(value, _NAME) or int(value.attrs.channel_axis) != 1:
@@ -109,15 +113,12 @@ def _chain(function: Function, start: Var) -> tuple[list[Var], tuple[EpilogueOp,
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ChannelNormOp(WorkloadOp):
+class ChannelNormOp(_NormOp):
     """A layer normalisation of channels."""
 
     estimator: ClassVar = staticmethod(estimate_channel_norm)
     lowering: ClassVar = staticmethod(lower_channel_norm)
     workload: ChannelNormWorkload
-    # `gamma`, `beta`: ``(C,)``.
-    gamma: Array
-    beta: Array
 
     @classmethod
     def match(
@@ -135,11 +136,7 @@ class ChannelNormOp(WorkloadOp):
             shape=shape,
             dtype=dtype,
             reads=(Read(value.args[0], shape, dtype),),
-            absorbed=frozenset(),
             workload=ChannelNormWorkload(shape, float(value.attrs.epsilon)),
             gamma=gamma,
             beta=beta,
         )
-
-    def constants(self, form: Format, target: CpuTarget) -> list[Array]:
-        return [form.layout.pack_channels(each).reshape(-1) for each in (self.gamma, self.beta)]

@@ -66,7 +66,6 @@ class PoolOp(WorkloadOp):
             shape=shape,
             dtype=workload.dtype,
             reads=(Read(value.args[0], source, workload.dtype),),
-            absorbed=frozenset(),
             workload=workload,
             grid=function.grid(value.args[0]),
         )
@@ -114,7 +113,6 @@ class FramePoolOp(WorkloadOp):
             shape=shape,
             dtype=dtype,
             reads=(Read(value.args[0], workload.input_shape, dtype),),
-            absorbed=frozenset(),
             workload=workload,
         )
 

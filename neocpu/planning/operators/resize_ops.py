@@ -56,7 +56,6 @@ class ResizeOp(WorkloadOp):
             shape=shape,
             dtype=dtype,
             reads=(Read(value.args[0], source, dtype),),
-            absorbed=frozenset(),
             workload=workload,
             is_on_grid=function.grid(var) is not None,
         )

@@ -64,7 +64,6 @@ def random_network(rng, size):
                 shape=SHAPE,
                 dtype="float32",
                 reads=reads,
-                absorbed=frozenset(),
             )
         )
     kept = {op.result: op.shape for op in ops if rng.random() < 0.2}

@@ -70,8 +70,7 @@ def packed_bytes(plans):
 def test_joint_plans_need_no_more_packed_weights_than_separate_ones(name, monkeypatch):
     mods, nets = networks(name)
     costs = cost_model()
-    (*_, bandwidth) = costs.target.bandwidths
-    reading = replace(costs, byte_price=price_kept(bandwidth))
+    reading = replace(costs, byte_price=price_kept(costs.target))
     alone = [plan_layouts(network, reading, OptLevel.GLOBAL) for network in nets]
     sizes = []
     for price in (0.0, 0.2, 1e6):
@@ -105,13 +104,12 @@ def test_a_plan_pays_for_the_bytes_it_reads_as_a_plan_alone_does(monkeypatch):
     monkeypatch.setattr(weight_limit, "KEPT", 1e3)
     _, nets = networks("inception")
     costs = cost_model()
-    (*_, bandwidth) = costs.target.bandwidths
     for network, plan in zip(nets, planned(nets, costs), strict=True):
 
         def solve(price, network=network):
             return plan_layouts(network, replace(costs, byte_price=price), OptLevel.GLOBAL)
 
-        alone = plan_sparingly(bandwidth, solve)
+        alone = plan_sparingly(price_kept(costs.target), solve)
         assert plan.weight_bytes == alone.weight_bytes
         assert plan.search.cost == pytest.approx(alone.search.cost)
         assert plan.search.lower_bound <= plan.search.cost

@@ -18,7 +18,13 @@ from neocpu.planning.operators.elementwise_op import ElementwiseOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.quantised.quantised_steps import ConvForm
-from neocpu.planning.weight_limit import most_of_integers, plan_sparingly, plan_within, price_kept
+from neocpu.planning.weight_limit import (
+    KEPT,
+    most_of_integers,
+    plan_sparingly,
+    plan_within,
+    price_kept,
+)
 from neocpu.planning.weights import weights_of
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.search.solver.plan import Plan
@@ -58,10 +64,10 @@ def solver(plans):
 def test_weights_that_save_too_little_time_are_not_kept():
     """A byte is worth a fifth of a nanosecond at 1 GB/s; costs are seconds nevertheless."""
     plans = [(10_000_000, 1.0), (5_000_000, 1.0009), (4_000_000, 1.01)]
-    found = plan_sparingly(1e9, solver(plans))
+    found = plan_sparingly(KEPT / 1e9, solver(plans))
     assert (found.weight_bytes, found.seconds) == plans[1]
     assert found.search.cost == found.search.lower_bound == pytest.approx(found.seconds)
-    assert plan_sparingly(1e12, solver(plans)).weight_bytes == plans[0][0]
+    assert plan_sparingly(KEPT / 1e12, solver(plans)).weight_bytes == plans[0][0]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -160,7 +166,6 @@ def layer(number, workload, forms):
         shape=workload.output_shape,
         dtype="float32",
         reads=(),
-        absorbed=frozenset(),
         workload=workload,
         weights=weights,
         operands=(),
@@ -182,8 +187,7 @@ def test_integers_may_keep_a_share_of_what_float32_does(in_integers):
     ops = tuple(layer(number, plain, (form,)) for number in range(3))
     network = SimpleNamespace(ops=ops, dense=())
     plan = SimpleNamespace(network=network, choices=choices, weight_bytes=3000)
-    (*_, bandwidth) = costs.target.bandwidths
-    priced = replace(costs, byte_price=price_kept(bandwidth))
+    priced = replace(costs, byte_price=price_kept(costs.target))
     each = convolution_choices(plain, priced, fold=True)[0].weight_bytes
     most = most_of_integers(plan, costs, 500)
     assert (
