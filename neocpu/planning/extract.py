@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from neocpu.ir.constants import Array, constant_value
 from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op, static_shape
 from neocpu.ir.frame_calls import CONVOLUTION, folded_stored_weights, folded_weights
 from neocpu.ir.stored_weights import StoredWeights, stored_weights, weight_values
-from neocpu.ir.uses import bindings, consumers, definitions, used_vars
+from neocpu.ir.uses import bindings
 from neocpu.planning.fused_steps import Epilogue, Prologue, match_epilogue, match_prologue
 from neocpu.planning.network import Network
 from neocpu.planning.operators.conv_op import ConvOp, conv_workload
@@ -29,9 +28,9 @@ from neocpu.planning.operators.dense_op import (
 )
 from neocpu.planning.operators.gate_ops import with_channel_gates, with_gates
 from neocpu.planning.operators.kinds import KINDS
-from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
+from neocpu.planning.operators.layout_op import Function, LayoutOp, Read, Shape4
 from neocpu.planning.operators.products import find_products
-from neocpu.planning.quantised.grids import STORED, Grid, grid_of_rows, grids_of, quantised_by
+from neocpu.planning.quantised.grids import STORED, Grid, grid_of_rows, quantised_by
 from neocpu.planning.quantised.quantised_steps import (
     ConvForm,
     float_steps,
@@ -63,17 +62,13 @@ class _Core:
     prologue: Prologue | None = None
 
 
-class _Extractor:
+class _Extractor(Function):
     def __init__(self, func: relax.Function, prologues: bool) -> None:
+        super().__init__(func)
         self._func = func
         self._prologues = prologues
-        self._definitions = definitions(func)
-        self._readers = consumers(func)
-        self.grids = grids_of(self._definitions)
-        self._results = set(used_vars(func.body.body))
         self._claims = {kind: kind.claims(self) for kind in KINDS}
         self._claimed: set[Var] = set().union(*self._claims.values())
-        self._numbers: Counter[str] = Counter()
 
     def run(self) -> Network:
         products = {op.result: op for op in find_products(self) if not op.absorbed & self._claimed}
@@ -273,28 +268,6 @@ class _Extractor:
             kinds = [kind for kind in KINDS if var in self._claims[kind]]
         found = (kind.match(self, var, value, shape) for kind in kinds)
         return next((op for op in found if op is not None), None)
-
-    def name(self, kind: str) -> str:
-        self._numbers[kind] += 1
-        return f"{kind}_{self._numbers[kind] - 1}"
-
-    def definition(self, var: Var) -> Expr | None:
-        return self._definitions.get(var)
-
-    def definitions(self) -> dict[Var, Expr]:
-        return self._definitions
-
-    def readers(self, var: Var) -> frozenset[Var]:
-        return frozenset(self._readers[var])
-
-    def is_result(self, var: Var) -> bool:
-        return var in self._results
-
-    def grid(self, var: Expr) -> Grid | None:
-        return self.grids.get(var)
-
-    def claimed_by(self, kind: type[LayoutOp]) -> frozenset[Var]:
-        return self._claims[kind]
 
     def _nchw_reads(self, ops: list[LayoutOp]) -> dict[Var, Shape4]:
         inside = {op.result for op in ops}.union(*(op.absorbed for op in ops))

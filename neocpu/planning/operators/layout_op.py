@@ -8,21 +8,24 @@ pass and reports use nothing but this interface.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Set
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from tvm import relax
 from tvm.ir import Var
 
 from neocpu.ir.constants import Array
 from neocpu.ir.expressions import Expr
+from neocpu.ir.uses import consumers, definitions, used_vars
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.memory_costs import MemoryClass, MemoryCosts
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
-from neocpu.planning.quantised.grids import Grid
+from neocpu.planning.quantised.grids import Grid, grids_of
 from neocpu.planning.weight_origin import Unpacked
 from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.format import Format
@@ -45,29 +48,40 @@ class Read:
     in_output_layout: bool = False
 
 
-class Function(Protocol):
-    """The questions that an operator may ask about the function in which it is looked for."""
+class Function:
+    """The function in which operators are looked for."""
+
+    def __init__(self, func: relax.Function) -> None:
+        self._definitions = definitions(func)  # in program order
+        self._readers = consumers(func)
+        self._results = set(used_vars(func.body.body))
+        self.grids = grids_of(self._definitions)
+        self._claims: Mapping[type[LayoutOp], frozenset[Var]] = {}
+        self._numbers: Counter[str] = Counter()
 
     def name(self, kind: str) -> str:
         """Return a new name for an operator of ``kind``."""
+        self._numbers[kind] += 1
+        return f"{kind}_{self._numbers[kind] - 1}"
 
     def definition(self, var: Var) -> Expr | None:
         """Return the value that ``var`` is bound to; None for a parameter."""
+        return self._definitions.get(var)
 
     def definitions(self) -> dict[Var, Expr]:
-        """Return every variable's value, in program order."""
+        return self._definitions
 
     def readers(self, var: Var) -> frozenset[Var]:
-        """Return the variables whose values read ``var``."""
+        return frozenset(self._readers[var])
 
     def is_result(self, var: Var) -> bool:
-        """Whether the function returns ``var``."""
+        return var in self._results
 
     def grid(self, var: Expr) -> Grid | None:
-        """Return the grid that a feature map's values are on; None if there is none."""
+        return self.grids.get(var)
 
     def claimed_by(self, kind: type[LayoutOp]) -> frozenset[Var]:
-        """Return the variables that ``kind`` has claimed."""
+        return self._claims[kind]
 
 
 def sole_reader(function: Function, var: Var) -> Var | None:
