@@ -7,7 +7,6 @@ import errno
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import fake_builder as fake
@@ -241,13 +240,7 @@ def test_children_die_with_their_parent(tmp_path: Path, deadly: signal.Signals):
         "import fake_builder as f; from test_local_measurer import measure\n"
         "measure(f.request(f.HANGS), f.request(f.BUILD_HANGS), timeout=60.0)\n"
     )
-    environment = os.environ | {
-        fake.PIDS: str(tmp_path),
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-    }
-    parent = subprocess.Popen(
-        [sys.executable, "-c", script], env=environment, stderr=subprocess.DEVNULL
-    )
+    parent = fake.start(script, tmp_path)
     wait_until(lambda: len(alive(tmp_path)) == 2)
     os.kill(parent.pid, deadly)
     parent.wait(timeout=20)

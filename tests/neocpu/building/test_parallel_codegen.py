@@ -16,8 +16,9 @@ import psutil
 import pytest
 import tvm
 import tvm_ffi
+from differential import make_model
 from forgery import checked_header
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from tvm import te, tirx
 
 import neocpu
@@ -75,21 +76,14 @@ def codes_of(generation: CodeGeneration) -> dict[str, KernelCode]:
 def chain() -> onnx.ModelProto:
     """Four convolutions of different widths."""
     rng = np.random.default_rng(0)
-    nodes, weights, channels = [], [], 3
+    nodes, weights, channels = [], {}, 3
     for number, outputs in enumerate((8, 16, 24, 32)):
         array = rng.normal(size=(outputs, channels, 3, 3)).astype(np.float32) / (3 * channels**0.5)
-        weights.append(numpy_helper.from_array(array, f"w{number}"))
+        weights[f"w{number}"] = array
         inputs = [f"x{number}", f"w{number}"]
         nodes.append(helper.make_node("Conv", inputs, [f"x{number + 1}"], pads=[1] * 4))
         channels = outputs
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, [1, 3, 8, 8])],
-        [helper.make_tensor_value_info("x4", TensorProto.FLOAT, [1, 32, 8, 8])],
-        weights,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return make_model(nodes, {"x0": np.zeros((1, 3, 8, 8), "float32")}, weights, ["x4"])
 
 
 def test_objects_do_not_depend_on_the_number_of_cpus():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from conv_workloads import conv_workload
-from networks import HOST, IMAGE, NETWORKS, build, cost_model, residual
+from networks import HOST, IMAGE, NETWORKS, build, cost_model, named, residual
 
 from neocpu.planning.alternatives import KEPT, alternatives_of
 from neocpu.planning.choice import Measured, is_estimated
@@ -31,8 +31,7 @@ def dearer(plan, node, choice):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_an_alternative_costs_as_much_as_the_plan_with_it(name):
-    body, shapes = NETWORKS[name]
-    network = extract(build(body, *shapes))
+    network = extract(named(name))
     plan = plan_layouts(network, cost_model(byte_price=PRICE), OptLevel.GLOBAL)
     found = alternatives_of(plan)
     assert len(found) == len(network.ops)

@@ -1,7 +1,16 @@
 """The operators that the layout search extracts from a network."""
 
 import pytest
-from networks import IMAGE, NETWORKS, build, cost_model, float32, projection, residual, two_outputs
+from networks import (
+    IMAGE,
+    build,
+    cost_model,
+    float32,
+    named,
+    projection,
+    residual,
+    two_outputs,
+)
 from tvm import relax
 
 from neocpu.planning.extract import extract
@@ -20,8 +29,7 @@ BIAS, ADD, RELU, SIGMOID = map(EpilogueOp, ("bias_add", "add", "relu", "sigmoid"
 
 
 def network(name):
-    body, shapes = NETWORKS[name]
-    return extract(build(body, *shapes))
+    return extract(named(name))
 
 
 def kinds(name):

@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from networks import HOST, NETWORKS, build, cost_model, float32
+from networks import HOST, NETWORKS, cost_model, float32, named
 
 from neocpu.lowering.apply_plan import apply_plan
 from neocpu.planning.choice import Measured
@@ -54,8 +54,7 @@ def canonical(kind, side):
 
 
 def network_of(name):
-    body, shapes = NETWORKS[name]
-    mod = build(body, *shapes)
+    mod = named(name)
     return mod, extract(mod)
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from networks import HOST, IMAGE, NETWORKS, build, cost_model, float32, residual
+from networks import HOST, IMAGE, NETWORKS, build, cost_model, float32, named, residual
 from tvm import relax
 
 from neocpu.frontend import models
@@ -179,8 +179,7 @@ def assert_costs_what_is_emitted(mod, opt):
 @pytest.mark.parametrize("opt", OptLevel)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_plans_cost_is_that_of_its_operators_and_transforms(name, opt):
-    body, shapes = NETWORKS[name]
-    assert_costs_what_is_emitted(build(body, *shapes), opt)
+    assert_costs_what_is_emitted(named(name), opt)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +241,7 @@ def test_a_join_may_take_either_inputs_layout_or_neither(join, prefer):
 @pytest.mark.parametrize("own", BLOCKS)
 def test_a_residual_may_be_transformed_to_the_sum_or_the_sum_to_it(own):
     """The second convolution's epilogue adds in the layout that it writes."""
-    network = extract(build(NETWORKS["projection"][0], IMAGE))
+    network = extract(named("projection"))
     assert network.ops[1].reads[1].in_output_layout
     choices = [
         Choice(in_format=PLAIN, out_format=to, seconds=0.0 if to == own else 10.0) for to in BLOCKS

@@ -2,7 +2,7 @@
 
 import pytest
 from conv_workloads import conv_workload
-from networks import HOST, IMAGE, NETWORKS, build, cost_model, float32, inception, residual
+from networks import HOST, IMAGE, NETWORKS, build, cost_model, float32, inception, named, residual
 from tvm import relax
 
 from neocpu.planning.choice import Measured
@@ -16,8 +16,7 @@ from neocpu.schedules.vocabulary.scheme import DirectScheme
 
 
 def plan(name, opt=OptLevel.GLOBAL, costs=None):
-    body, shapes = NETWORKS[name]
-    return plan_layouts(extract(build(body, *shapes)), costs or cost_model(), opt)
+    return plan_layouts(extract(named(name)), costs or cost_model(), opt)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -46,7 +45,7 @@ def test_uniform_level_uses_one_block():
 
 
 def test_a_concat_that_shifts_lanes_costs_more():
-    network = extract(build(NETWORKS["inception"][0], IMAGE))
+    network = extract(build(inception, IMAGE))
     concat = next(op for op in network.ops if isinstance(op, ConcatOp))
     fits, shifts = (concat.cost(float32(block), cost_model()).seconds for block in (16, 32))
     assert shifts > 1.5 * fits

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conv_workloads import conv_workload
-from networks import HOST, NETWORKS, build, cost_model
+from networks import HOST, build, cost_model, named
 
 from neocpu.ir.array_digests import ArrayDigests
 from neocpu.lowering.apply_plan import apply_plan
@@ -41,8 +41,7 @@ def test_schemes_of_one_packing_read_the_same_bytes(kernel, groups):
 
 def networks(name):
     """Return the modules and networks of the batches."""
-    body, shapes = NETWORKS[name]
-    mods = [build(body, *((batch, *shape[1:]) for shape in shapes)) for batch in BATCHES]
+    mods = [named(name, batch=batch) for batch in BATCHES]
     return mods, [extract(mod) for mod in mods]
 
 

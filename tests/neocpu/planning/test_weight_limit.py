@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conv_workloads import conv_workload
-from networks import IMAGE, NETWORKS, build, cost_model
+from networks import IMAGE, NETWORKS, build, cost_model, named
 from tvm import relax
 
 from neocpu.foundation.errors import UsageError
@@ -101,8 +101,7 @@ def test_a_plan_within_the_limit_is_taken_as_it_is():
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("opt", [OptLevel.GLOBAL, OptLevel.UNIFORM, OptLevel.CONV_LAYOUT])
 def test_networks_keep_their_limits(name, opt):
-    body, shapes = NETWORKS[name]
-    mod = build(body, *shapes)
+    mod = named(name)
     network, costs = extract(mod), cost_model()
     weights = weights_of(mod, network, costs.target, costs.threads)
 
@@ -149,8 +148,7 @@ def test_constants_are_padded_like_the_layout_they_are_read_in():
 
 
 def test_weights_as_the_model_gives_them():
-    body, shapes = NETWORKS["classifier"]
-    mod = build(body, *shapes)
+    mod = named("classifier")
     weights = weights_of(mod, extract(mod), cost_model().target, 2)
     # A 3x3 convolution of 3 to 17 channels, a dense layer of 17x3x3 to 10, and their biases.
     assert weights.original == 4 * (17 * 3 * 9 + 17 + 17 * 3 * 3 * 10 + 10)
