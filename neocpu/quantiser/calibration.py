@@ -18,9 +18,9 @@ from neocpu.foundation.errors import MissingFileError, UsageError
 from neocpu.foundation.foreign_code import foreign_code, one_line
 from neocpu.foundation.plain_text import shortened
 from neocpu.foundation.tensor_spec import TensorSpec
-from neocpu.quantiser.histogram import Array
 from neocpu.quantiser.observation import Feeds, require_finite
 from neocpu.quantiser.pictures import Preprocessing, find_pictures, read_picture
+from neocpu.quantiser.ranges import Array
 from neocpu.quantiser.stored_arrays import StoredArray, StoredArrays
 
 Source: TypeAlias = str | Path | Array | Mapping[str, Array] | Iterable[Any]

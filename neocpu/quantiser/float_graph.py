@@ -35,7 +35,7 @@ from neocpu.frontend.rows.bound_rows import row_values
 from neocpu.frontend.shapes.static_shapes import static_dims
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.unsupported import OWN_DOMAIN
-from neocpu.quantiser.histogram import Array
+from neocpu.quantiser.ranges import Array
 
 KEEPING: Final = ("Concat", "Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators whose results consist of values of their inputs."""

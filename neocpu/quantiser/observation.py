@@ -14,7 +14,7 @@ import onnx
 from neocpu.compilation.compiler import compile as compile_model
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
-from neocpu.quantiser.histogram import Array, Distribution, Histogram
+from neocpu.quantiser.ranges import Array, Distribution, Histogram
 from neocpu.runtime.module import Module
 
 Feeds: TypeAlias = Mapping[str, Array]

@@ -13,7 +13,7 @@ from neocpu.foundation.errors import MissingPackageError, UsageError
 from neocpu.foundation.files import read_file
 from neocpu.foundation.option_words import FITS, Fit
 from neocpu.foundation.tensor_spec import TensorSpec
-from neocpu.quantiser.histogram import Array
+from neocpu.quantiser.ranges import Array
 from neocpu.runtime.pictures.picture_bounds import MAX_BYTES
 from neocpu.runtime.pictures.picture_files import FORMATS, read_sized
 

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from neocpu.frontend.onnx_graph.names import FreshNames
 from neocpu.frontend.onnx_graph.subgraphs import all_names
 from neocpu.quantiser.float_graph import FloatGraph, Layer
-from neocpu.quantiser.histogram import Array
+from neocpu.quantiser.ranges import Array
 from neocpu.quantiser.stored_tensors import Stored
 
 _BITS: Final[Mapping[int, type[np.unsignedinteger]]] = {8: np.uint8, 16: np.uint16}

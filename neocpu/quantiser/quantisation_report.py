@@ -14,8 +14,8 @@ from neocpu.foundation.errors import MissingPackageError, UsageError
 from neocpu.foundation.files import replacing
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.units import json_number
-from neocpu.quantiser.histogram import Distribution
 from neocpu.quantiser.qdq import TensorGrid
+from neocpu.quantiser.ranges import Distribution
 
 POOR: Final = 15.0
 """Signal to noise of a layer's output in decibels below which the layer is reported as poor: the

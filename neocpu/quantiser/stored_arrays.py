@@ -18,7 +18,7 @@ from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import regular_status
 from neocpu.foundation.plain_text import plain
-from neocpu.quantiser.histogram import Array
+from neocpu.quantiser.ranges import Array
 from neocpu.runtime.npy import MAGIC, NpyHeader, read_npy_data, read_npy_header
 from neocpu.runtime.npz import open_archive, open_member
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from neocpu.quantiser.histogram import Array
+from neocpu.quantiser.ranges import Array
 from neocpu.schedules.convolutions.dot_products.int16_sums import SUM_BOUND, largest_sums
 
 LARGEST: Final = 127

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from neocpu.foundation.option_words import Solver
-from neocpu.search.solver.bounds import lower_bound
 from neocpu.search.solver.dp import dynamic_program
-from neocpu.search.solver.exact import solve_exactly
+from neocpu.search.solver.exact import lower_bound, solve_exactly
 from neocpu.search.solver.layout_graph import LayoutGraph
 from neocpu.search.solver.reductions import Problem, pbqp
 

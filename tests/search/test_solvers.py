@@ -26,8 +26,8 @@ from layout_graphs import (
 )
 from milp_oracle import TOLERANCE, milp_optimum
 
-from neocpu.search.solver.bounds import lower_bound
 from neocpu.search.solver.elimination import best_order, eliminate
+from neocpu.search.solver.exact import lower_bound
 from neocpu.search.solver.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
 from neocpu.search.solver.plan import Plan, SearchLimits, solve
 from neocpu.search.solver.reductions import Problem
