@@ -21,11 +21,11 @@ import onnx
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.progress import ProgressCallback
 from neocpu.quantiser.float_graph import FloatGraph, Layer
-from neocpu.quantiser.mixed_precision import choose_methods
 from neocpu.quantiser.observation import Samples, VisibleModel, observe
 from neocpu.quantiser.qdq import StoredLayer, TensorGrid, write_qdq
 from neocpu.quantiser.quantise_options import AUTO, QuantiseOptions
 from neocpu.quantiser.ranges import METHODS, Array, Distribution, Rounding
+from neocpu.quantiser.sensitivity import choose_methods
 from neocpu.quantiser.stored_tensors import Stored, store
 
 _BIAS_LIMIT: Final = 2**29

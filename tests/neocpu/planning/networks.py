@@ -17,7 +17,7 @@ from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.pipeline import Built, Dump, begin_build, finish_build, lower
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.tensor_spec import TensorSpec
-from neocpu.lowering.apply_plan import Rewritten, apply_plan
+from neocpu.lowering.apply_plan import RewrittenModule, apply_plan
 from neocpu.planning.choice import Measured
 from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
@@ -108,7 +108,7 @@ def run(built: Built, *arguments: np.ndarray) -> list[np.ndarray]:
     return list(results) if isinstance(results, tuple) else [results]
 
 
-def run_as_tvm(mod: tvm.IRModule, tolerance: float = 1e-4) -> tuple[Network, Rewritten]:
+def run_as_tvm(mod: tvm.IRModule, tolerance: float = 1e-4) -> tuple[Network, RewrittenModule]:
     """Compile and run a module, compare it with TVM's results, and return it as it was planned."""
     network, costs = extract(mod), cost_model()
     rewritten = apply_plan(mod, plan_layouts(network, costs, OptLevel.GLOBAL), costs)

@@ -28,10 +28,11 @@ from neocpu.quantiser import compile_calibrated as module
 from neocpu.quantiser.calibrated import calibrate
 from neocpu.quantiser.compile_calibrated import Budget, _with_artifact_pictures
 from neocpu.quantiser.float_graph import float_graph
-from neocpu.quantiser.mixed_precision import all_in_integers, laboratory_of, within
+from neocpu.quantiser.mixed_precision import all_in_integers, within
 from neocpu.quantiser.observation import visible
 from neocpu.quantiser.pictures import Preprocessing
 from neocpu.quantiser.qdq import TensorGrid
+from neocpu.quantiser.sensitivity import laboratory_of
 from neocpu.runtime.artifact import read_header
 from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
