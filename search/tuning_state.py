@@ -75,6 +75,15 @@ class TaskState:
         best = self.best
         return next(iter(self.waiting), None) if best is None else best.scheme
 
+    def expected(self, scheme: Scheme) -> float:
+        """Return a scheme's estimate, times the median ratio of measurements to estimates."""
+        ratios = [
+            record.result.best / self.estimates[measured]
+            for measured, record in self.records.items()
+            if record.result.error is None
+        ]
+        return self.estimates[scheme] * (statistics.median(ratios) if ratios else 1.0)
+
     def view(self) -> WorkloadState:
         return WorkloadState(
             self.task.workload,
@@ -211,20 +220,15 @@ class LayerProgress:
 def seconds_before(task: TaskState) -> float:
     """Return the seconds of a task's choice before the run, to compare with its choice now.
 
-    They are measured; or, because estimates and measurements do not compare, they are the estimate
-    times the median ratio of measurements to estimates of this workload.
+    They are measured, or else the seconds that measurements of other schemes make expect: estimates
+    and measurements do not compare.
     """
     first = task.first
     assert first is not None
     record = task.records.get(first)
     if record is not None and record.result.error is None:
         return record.result.best
-    ratios = [
-        record.result.best / task.estimates[scheme]
-        for scheme, record in task.records.items()
-        if record.result.error is None
-    ]
-    return task.estimates[first] * (statistics.median(ratios) if ratios else 1.0)
+    return task.expected(first)
 
 
 class LayerBoard:

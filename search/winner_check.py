@@ -12,7 +12,6 @@ next best is checked.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -123,10 +122,5 @@ def _contenders(task: TaskState, *, with_earlier: bool) -> list[Request]:
 
 def _is_suspicious(task: TaskState, winner: Record) -> bool:
     """Whether a winner's repeats disagree, or it is far faster than its estimate makes expect."""
-    ratios = [
-        record.result.best / task.estimates[scheme]
-        for scheme, record in task.records.items()
-        if record.result.error is None
-    ]
-    expected = statistics.median(ratios) * task.estimates[winner.scheme]
+    expected = task.expected(winner.scheme)
     return noise(winner.result) > TOO_WIDE or winner.result.best < TOO_FAST * expected

@@ -87,11 +87,8 @@ class MemoryCosts:
         cost = self._transform(shape, source, dest)
         if not from_registers:
             return cost
-        size = source.bytes(shape) + dest.bytes(shape)
-        estimate = fork_seconds(self.threads, self.target) + stream_seconds(
-            size, self.target, self.threads
-        )
-        around = self._cost(MemoryClass.ELEMENTWISE, source.dtype, estimate, math.prod(shape))
+        seconds = self._moving(source.bytes(shape) + dest.bytes(shape))
+        around = self._cost(MemoryClass.ELEMENTWISE, source.dtype, seconds, math.prod(shape))
         return Cost(cost.seconds + around.seconds, cost.source)
 
     def _transform(self, shape: tuple[int, ...], source: Format, dest: Format) -> Cost:
@@ -99,11 +96,8 @@ class MemoryCosts:
             first, second = self._transform(shape, source, via), self._transform(shape, via, dest)
             return Cost(first.seconds + second.seconds, first.source)
         if source.layout == dest.layout:
-            size = source.bytes(shape) + dest.bytes(shape)
-            estimate = fork_seconds(self.threads, self.target) + stream_seconds(
-                size, self.target, self.threads
-            )
-            return self._cost(MemoryClass.ELEMENTWISE, "float32", estimate, math.prod(shape))
+            seconds = self._moving(source.bytes(shape) + dest.bytes(shape))
+            return self._cost(MemoryClass.ELEMENTWISE, "float32", seconds, math.prod(shape))
         workload = TransformWorkload.between(shape, source, dest)
         estimate = registry.estimate(workload, TransformScheme(), self.target, self.threads)
         kind = transform_class(source.layout, dest.layout)
@@ -123,9 +117,7 @@ class MemoryCosts:
         writes, all in ``form``; `elements` counts those of its result. `forks` says whether it
         begins a parallel loop of its own.
         """
-        seconds = stream_seconds(sum(map(form.bytes, moved)), self.target, self.threads)
-        if forks:
-            seconds += fork_seconds(self.threads, self.target)
+        seconds = self._moving(sum(map(form.bytes, moved)), forks=forks)
         if kind is None:
             return Cost(seconds)
         if kind is MemoryClass.SHIFTED_CONCAT:
@@ -136,15 +128,18 @@ class MemoryCosts:
         """Return the cost of copying feature maps of NCHW ``shapes``, each by its own kernel."""
         total, source = 0.0, IN_PLACE
         for shape in shapes:
-            seconds = stream_seconds(2 * form.bytes(shape), self.target, self.threads)
-            estimate = fork_seconds(self.threads, self.target) + seconds
-            cost = self._cost(MemoryClass.CONCAT, form.dtype, estimate, math.prod(shape))
+            seconds = self._moving(2 * form.bytes(shape))
+            cost = self._cost(MemoryClass.CONCAT, form.dtype, seconds, math.prod(shape))
             total, source = total + cost.seconds, cost.source
         return Cost(total, source)
 
     def estimated(self, seconds: float) -> Cost:
         """Return seconds that no measurement corrects as a cost."""
         return Cost(seconds)
+
+    def _moving(self, size: float, *, forks: bool = True) -> float:
+        fork = fork_seconds(self.threads, self.target) if forks else 0.0
+        return fork + stream_seconds(size, self.target, self.threads)
 
     def _cost(self, kind: MemoryClass, dtype: str, estimate: float, elements: int) -> Cost:
         if (kind, dtype) not in self._curves:

@@ -77,21 +77,12 @@ def plan_layouts(
     opt: OptLevel,
     solver: Solver = "auto",
     limits: SearchLimits | None = None,
+    among: Sequence[tuple[Choice, ...]] | None = None,
 ) -> LayoutPlan:
-    """Choose a layout for every operator and a scheme for every convolution."""
-    every = operator_choices(network, costs, fold=opt is OptLevel.GLOBAL)
-    return plan_among(network, every, costs, opt, solver, limits)
-
-
-def plan_among(
-    network: Network,
-    every: Sequence[tuple[Choice, ...]],
-    costs: CostModel,
-    opt: OptLevel,
-    solver: Solver = "auto",
-    limits: SearchLimits | None = None,
-) -> LayoutPlan:
-    """Choose as `plan_layouts` does, among choices that `operator_choices` returned."""
+    """Choose a layout for every operator and a scheme for every convolution. `among` are choices
+    that `operator_choices` returned; None to ask it.
+    """
+    every = among or operator_choices(network, costs, fold=opt is OptLevel.GLOBAL)
 
     def plan(choices: Sequence[tuple[Choice, ...]]) -> LayoutPlan:
         via_nchw = opt is OptLevel.CONV_LAYOUT

@@ -18,7 +18,6 @@ from neocpu.planning.optimisation_levels import (
     LayoutPlan,
     OptLevel,
     operator_choices,
-    plan_among,
     plan_layouts,
 )
 from neocpu.planning.precision import Precision, parse_precision
@@ -152,7 +151,7 @@ class PlanOptions:
         every = operator_choices(choosing, priced, fold=False)
         seconds = {}
         for opt in (each for each in OptLevel if each is not OptLevel.GLOBAL):
-            plan = plan_among(choosing, every, priced, opt, self.solver, self.limits)
+            plan = plan_layouts(choosing, priced, opt, self.solver, self.limits, every)
             seconds[str(opt)] = in_seconds(plan, price).search.cost
         return {name: cost for name, cost in seconds.items() if math.isfinite(cost)}
 

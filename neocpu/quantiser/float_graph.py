@@ -17,11 +17,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from onnxscript.rewriter import rewrite
-from onnxscript.rewriter.rules.common import (
-    fuse_batchnorm_into_conv_rule,
-    fuse_batchnorm_into_conv_transpose_rule,
-    fuse_batchnorm_into_gemm_rule,
-)
+from onnxscript.rewriter.rules import common
 
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.tensor_spec import TensorSpec
@@ -41,9 +37,9 @@ KEEPING: Final = ("Concat", "Flatten", "MaxPool", "Reshape", "Squeeze", "Transpo
 """Operators whose results consist of values of their inputs."""
 
 _FUSED_NORMS: Final = (
-    fuse_batchnorm_into_conv_rule,
-    fuse_batchnorm_into_conv_transpose_rule,
-    fuse_batchnorm_into_gemm_rule,
+    common.fuse_batchnorm_into_conv_rule,
+    common.fuse_batchnorm_into_conv_transpose_rule,
+    common.fuse_batchnorm_into_gemm_rule,
 )
 
 
