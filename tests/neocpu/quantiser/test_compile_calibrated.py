@@ -59,6 +59,15 @@ def choices(**noise: float) -> tuple[IntegerLayer, ...]:
     return tuple(IntegerLayer(name, name, 1e-3, value) for name, value in noise.items())
 
 
+def decide(monkeypatch, layers, integers=1.0, float32=2.0):
+    """Have these layers be faster in integers, and a race take so many seconds."""
+    monkeypatch.setattr(module, "faster_in_integers", lambda *_: layers)
+    monkeypatch.setattr(module, "_race", lambda *_: (integers, float32))
+
+
+EVERYTHING = choices(**dict.fromkeys(NAMES, 0.0))
+
+
 def test_layers_that_save_least_for_their_noise_are_given_up_first():
     layers = choices(a=0.001, b=0.02, c=0.003)
     assert [one.result for one in within(layers, 1.0)] == ["a", "b", "c"]
@@ -138,9 +147,7 @@ def test_integers_keep_the_limit_or_are_refused():
 @needs.one_in(2)
 def test_the_faster_one_is_returned(monkeypatch, faster):
     """The result depends on what is faster on this machine."""
-    everything = choices(**dict.fromkeys(NAMES, 0.0))
-    monkeypatch.setattr(module, "faster_in_integers", lambda *_: everything)
-    monkeypatch.setattr(module, "_race", lambda *_: (1.0 if faster else 3.0, 2.0))
+    decide(monkeypatch, EVERYTHING, 1.0 if faster else 3.0)
     with neocpu.compile_calibrated(network(), DATA, threads=2) as compiled:
         assert len(compiled.integers) == (6 if faster else 0)
         assert compiled.verification is not None
@@ -148,9 +155,7 @@ def test_the_faster_one_is_returned(monkeypatch, faster):
 
 
 def test_layers_are_left_out_until_the_limit_holds(monkeypatch):
-    everything = choices(**dict.fromkeys(NAMES, 0.0))
-    monkeypatch.setattr(module, "faster_in_integers", lambda *_: everything)
-    monkeypatch.setattr(module, "_race", lambda *_: (1.0, 2.0))
+    decide(monkeypatch, EVERYTHING)
     counts, said = [], []
     for limit in (0.5, 0.006, 1e-6):
         with neocpu.compile_calibrated(network(), DATA, max_error=limit) as compiled:
@@ -167,7 +172,7 @@ def test_layers_are_left_out_until_the_limit_holds(monkeypatch):
 
 
 def test_layers_without_a_gain_say_so(monkeypatch):
-    monkeypatch.setattr(module, "faster_in_integers", lambda *_: ())
+    decide(monkeypatch, ())
     with neocpu.compile_calibrated(network(), DATA) as compiled:
         assert calibration_fields(compiled.plan) == [("integers", "none: float32 is as fast")]
 
@@ -254,8 +259,7 @@ def test_a_tuning_budget_is_spent_once(monkeypatch, tmp_path):
         return "report"
 
     monkeypatch.setattr("neocpu.compilation.compile_each.tune_networks", tune)
-    monkeypatch.setattr(module, "faster_in_integers", lambda *_: choices(left_sum=0.0))
-    monkeypatch.setattr(module, "_race", lambda *_: (1.0, 2.0))
+    decide(monkeypatch, choices(left_sum=0.0))
     known = {"databases": [tmp_path / "new.jsonl"], "only_databases": True}
     with neocpu.compile_calibrated(network(), DATA, tune_budget=5.0, **known) as compiled:
         assert compiled.tuned == "report"
@@ -269,10 +273,7 @@ def test_a_tuning_budget_is_spent_once(monkeypatch, tmp_path):
 
 
 def test_an_artifact_reports_the_gain_and_the_error_of_integers(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(
-        module, "faster_in_integers", lambda *_: choices(left_sum=0.0, last_sum=0.0)
-    )
-    monkeypatch.setattr(module, "_race", lambda *_: (1.0, 2.0))
+    decide(monkeypatch, choices(left_sum=0.0, last_sum=0.0))
     path = str(tmp_path / "mixed.so")
     with neocpu.compile_calibrated(network(), DATA, max_error=0.2) as compiled:
         compiled.export(path)
@@ -294,8 +295,7 @@ def test_an_artifact_reports_the_gain_and_the_error_of_integers(monkeypatch, tmp
 
 
 def test_the_report_says_that_float32_is_faster(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(module, "faster_in_integers", lambda *_: choices(left_sum=0.0))
-    monkeypatch.setattr(module, "_race", lambda *_: (3.0, 2.0))
+    decide(monkeypatch, choices(left_sum=0.0), 3.0)
     path = str(tmp_path / "plain.so")
     with neocpu.compile_calibrated(network(), DATA) as compiled:
         assert compiled.integers == ()
