@@ -90,9 +90,7 @@ class LocalMeasurer(Closing):
         return self._group_batch * (1 if len(self._groups) == 1 else BATCHES_AHEAD)
 
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Build and time each distinct request; yield each measurement as soon as it is made.
-        Raises NeoCPUError if no child can be started.
-        """
+        """Build and time each request. Raises NeoCPUError if no child can be started."""
         for built in self._built(requests):
             if isinstance(built, Measurement):
                 yield built

@@ -115,9 +115,8 @@ class RpcMeasurer(Closing):
         return SHARE * self._servers
 
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Build and time each distinct request; yield each measurement as soon as it is made.
-        Raises TargetError if a server is of another architecture than the target, or none can run
-        its code. Raises NeoCPUError if no server is left, or linking fails.
+        """Build and time each request. Raises TargetError if a server is of another architecture
+        than the target, or none can run its code; NeoCPUError if none is left, or linking fails.
         """
 
         def trial(request: Request) -> Trial:

@@ -59,10 +59,7 @@ class Session:
         return MACHINES.get(machine, machine)
 
     def time(self, candidate: Candidate, repeats: int, best: float) -> Any:
-        """Return the seconds per call of ``repeats`` repeats, or `Ended`.
-
-        One is enough of a candidate that is hopeless against ``best`` seconds.
-        """
+        """Return the seconds per call of repeats, or `Ended`."""
         return self._guarded(lambda: repeated(self._load(candidate), repeats, best))
 
     def compare(self, candidates: Sequence[Candidate], rounds: int) -> Any:
