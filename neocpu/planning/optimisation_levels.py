@@ -16,7 +16,7 @@ from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
-from neocpu.planning.operators.layout_op import LayoutOp
+from neocpu.planning.operators.layout_op import Around, LayoutOp
 from neocpu.planning.quantised.grids import STORED
 from neocpu.schedules.vocabulary.accuracy import SHORT_SUMS
 from neocpu.schedules.vocabulary.format import Format
@@ -126,7 +126,7 @@ def operator_choices(
     blocks |= {c.out_format.layout.block for options in convs.values() for c in options}
     layouts = [DataLayout(block) for block in sorted((blocks | {1}) - _whole(rows, costs.target))]
     inner = network.in_registers
-    copied = functools.cache(network.copied_parts)
+    around = functools.cache(lambda form: Around(inner, network.copied_parts(form)))
 
     def own_rows(op: LayoutOp) -> list[DataLayout]:
         whole = DataLayout(op.shape[1])
@@ -148,7 +148,7 @@ def operator_choices(
             # Nothing fuses with such a kernel: values in registers would have to be stored for it.
             and inner.isdisjoint({op.result, *(read.var for read in op.reads)})
         ]
-        found = [op.cost(form, costs, inner, copied(form)) for _, form in legal]
+        found = [op.cost(form, costs, around(form)) for _, form in legal]
         return tuple(
             Choice(
                 in_format=in_format,

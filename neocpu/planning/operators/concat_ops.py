@@ -18,7 +18,15 @@ from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
 from neocpu.ir.uses import used_vars
 from neocpu.planning.choice import IN_PLACE, Choice, Cost
 from neocpu.planning.memory_costs import MemoryClass, MemoryCosts
-from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.planning.operators.layout_op import (
+    ALONE,
+    Around,
+    Emitter,
+    Function,
+    LayoutOp,
+    Read,
+    Shape4,
+)
 from neocpu.planning.quantised.grids import either
 from neocpu.schedules.operators.concat import is_shifted, lies_end_to_end, lower_concat
 from neocpu.schedules.operators.gather import lower_gather, slice_offset
@@ -142,17 +150,11 @@ class GatherOp(_CopyOp):
             return False
         return slice_offset(self.reads[0].shape, self.slices[0], form) is not None
 
-    def cost(
-        self,
-        form: Format,
-        costs: MemoryCosts,
-        in_registers: Container[Var] = (),
-        copied: Container[Read] = (),
-    ) -> Cost:
+    def cost(self, form: Format, costs: MemoryCosts, around: Around = ALONE) -> Cost:
         """Return the cost of copying; a slice of a kernel's result costs nothing."""
-        if self.is_view(form) and self.reads[0] not in copied:
+        if self.is_view(form) and self.reads[0] not in around.copied:
             return Cost(0.0, IN_PLACE)
-        return LayoutOp.cost(self, form, costs, in_registers)
+        return LayoutOp.cost(self, form, costs, around)
 
     def moved(self, in_registers: Container[Var]) -> list[Shape4]:
         """Return the shape of the result: it reads as much as it writes."""
@@ -198,20 +200,14 @@ class ConcatOp(_CopyOp):
         end_to_end = lies_end_to_end([read.shape for read in self.reads], 1, form)
         return self.reads if end_to_end else ()
 
-    def cost(
-        self,
-        form: Format,
-        costs: MemoryCosts,
-        in_registers: Container[Var] = (),
-        copied: Container[Read] = (),
-    ) -> Cost:
+    def cost(self, form: Format, costs: MemoryCosts, around: Around = ALONE) -> Cost:
         """Return the cost of copying; parts that are written in their places cost nothing."""
         if parts := self.parts(form):
-            shapes = [read.shape for read in parts if read in copied]
+            shapes = [read.shape for read in parts if read in around.copied]
             if len(shapes) < len(parts):
                 return costs.copies(shapes, form)
         # Zero-argument super() has no class to find where dataclasses make one with slots.
-        return LayoutOp.cost(self, form, costs, in_registers)
+        return LayoutOp.cost(self, form, costs, around)
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
         form, shapes = choice.out_format, tuple(read.shape for read in self.reads)

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,17 @@ class Read:
     # Whether it is read in the operator's output layout (an epilogue operand) rather than in its
     # input layout.
     in_output_layout: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The surroundings of an operator whose feature maps are all in one format."""
+
+    in_registers: Container[Var] = ()  # feature maps that are not moved: `Network.in_registers`
+    copied: Container[Read] = ()  # see `Network.copied_parts`
+
+
+ALONE: Final = Around()
 
 
 class Function:
@@ -225,18 +236,9 @@ class LayoutOp:
         """Return the shapes of the feature maps that it reads from memory."""
         return [read.shape for read in self.reads if read.var not in in_registers]
 
-    def cost(
-        self,
-        form: Format,
-        costs: MemoryCosts,
-        in_registers: Container[Var] = (),
-        copied: Container[Read] = (),
-    ) -> Cost:
-        """Return its cost in ``form``: by default, that of the bytes that it reads and writes.
-        Feature maps `in_registers` are not moved: see `Network.in_registers` and
-        `Network.copied_parts`.
-        """
-        moved, stored = self.moved(in_registers), self.result not in in_registers
+    def cost(self, form: Format, costs: MemoryCosts, around: Around = ALONE) -> Cost:
+        """Return its cost in ``form``: by default, that of the bytes that it reads and writes."""
+        moved, stored = self.moved(around.in_registers), self.result not in around.in_registers
         if stored:
             moved.append(self.shape)
         kind = self.memory_class(form.layout)
@@ -289,16 +291,10 @@ class WorkloadOp(LayoutOp):
         """Return the constants that the kernel reads."""
         return ()
 
-    def cost(
-        self,
-        form: Format,
-        costs: MemoryCosts,
-        in_registers: Container[Var] = (),
-        copied: Container[Read] = (),
-    ) -> Cost:
+    def cost(self, form: Format, costs: MemoryCosts, around: Around = ALONE) -> Cost:
         seconds = self.estimate(form, costs.target, costs.threads)
         if seconds is None:
-            return LayoutOp.cost(self, form, costs, in_registers, copied)
+            return LayoutOp.cost(self, form, costs, around)
         return costs.estimated(seconds)
 
     def constant_bytes(self, form: Format, target: CpuTarget) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +10,15 @@ from tvm.ir import Var
 from neocpu.ir.expressions import Expr, feature_map_shape
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.memory_costs import MemoryClass, MemoryCosts
-from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.planning.operators.layout_op import (
+    ALONE,
+    Around,
+    Emitter,
+    Function,
+    LayoutOp,
+    Read,
+    Shape4,
+)
 from neocpu.planning.quantised.grids import STORED, Grid, grid_of, quantised_by
 from neocpu.schedules.operators.quantised import quantised_pack
 from neocpu.schedules.operators.quantised.quantised_pack import lower_quantised_pack
@@ -64,17 +71,11 @@ class QuantiseOp(LayoutOp):
     def memory_class(self, layout: DataLayout) -> MemoryClass:
         return MemoryClass.ELEMENTWISE
 
-    def cost(
-        self,
-        form: Format,
-        costs: MemoryCosts,
-        in_registers: Container[Var] = (),
-        copied: Container[Read] = (),
-    ) -> Cost:
+    def cost(self, form: Format, costs: MemoryCosts, around: Around = ALONE) -> Cost:
         if form.dtype == STORED:
             source = Format(form.layout, "float32")
             return costs.transform(self.shape, source, form)
-        return LayoutOp.cost(self, form, costs, in_registers)
+        return LayoutOp.cost(self, form, costs, around)
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
         """Emit the quantisation, and its inverse if float32 is stored.

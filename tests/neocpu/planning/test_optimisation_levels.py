@@ -10,6 +10,7 @@ from neocpu.planning.extract import extract
 from neocpu.planning.operators.concat_ops import ConcatOp
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
+from neocpu.planning.operators.layout_op import Around
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import DirectScheme
@@ -64,9 +65,9 @@ def test_a_fused_chain_is_charged_once():
 
     def elementwise(body):
         network = extract(build(body, IMAGE))
-        inner = network.in_registers
+        around = Around(network.in_registers)
         ops = [op for op in network.ops if isinstance(op, ElementwiseOp)]
-        return len(ops), sum(op.cost(float32(1), cost_model(), inner).seconds for op in ops)
+        return len(ops), sum(op.cost(float32(1), cost_model(), around).seconds for op in ops)
 
     (three, chained), (one, alone) = elementwise(chain), elementwise(single)
     assert (three, one) == (3, 1)
