@@ -193,7 +193,7 @@ class PackedRecords:
 
         begins = self._columns["seconds_begin"][rows.start : rows.stop + 1].tolist()
         first, last = begins[0], begins[-1]
-        seconds = tuple(self._seconds[first:last].tolist())
+        seconds = tuple(self._seconds[first:last])
         return zip(
             map(self._schemes.__getitem__, column("scheme")),
             (seconds[begin - first : end - first] for begin, end in pairwise(begins)),
