@@ -137,7 +137,7 @@ class MemoryCosts:
         """Return seconds that no measurement corrects as a cost."""
         return Cost(seconds)
 
-    def _moving(self, size: float, *, forks: bool = True) -> float:
+    def _moving(self, size: int, *, forks: bool = True) -> float:
         fork = fork_seconds(self.threads, self.target) if forks else 0.0
         return fork + stream_seconds(size, self.target, self.threads)
 
