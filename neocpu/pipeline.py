@@ -30,8 +30,7 @@ from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.kernel_report import kernel_reports, report_shortcomings
 from neocpu.building.link import write_artifact
 from neocpu.building.parallel_codegen import OneAtATime
-from neocpu.building.phases import PhaseClock
-from neocpu.building.pipeline import Dump, begin_build, finish_build, lower
+from neocpu.building.pipeline import Dump, PhaseClock, begin_build, finish_build, lower
 from neocpu.compilation.artifact_header import header_of
 from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.compilation.model_forms import (
@@ -55,13 +54,13 @@ from neocpu.lowering.values.stored_values import placed
 from neocpu.plan.outcome import WeightSizes
 from neocpu.plan.reports.decisions import CalibrationReport, Decisions, operator_reports
 from neocpu.plan.reports.stored_plan import stored_plan
+from neocpu.planning.choice import Measured
 from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
-from neocpu.planning.joint.plan_jointly import most_of_convolutions, plan_jointly
-from neocpu.planning.measured_costs import Measured
 from neocpu.planning.network import Network
 from neocpu.planning.operators.network_costs import NetworkCosts
 from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel
+from neocpu.planning.plan_jointly import most_of_convolutions, plan_jointly
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.weights import weights_of
 from neocpu.schedules.estimates.memory_traffic import with_cores

@@ -26,12 +26,8 @@ class Budget:
 
 
 class Pace:
-    """Says how large the next batch may be, from how long those before it took.
-
-    Parameters
-    ----------
-    clock : callable
-        Monotonic seconds; starts to count now.
+    """Says how large the next batch may be, from how long those before it took. It starts to count
+    now.
     """
 
     def __init__(self, budget: Budget, clock: Callable[[], float]) -> None:
@@ -46,7 +42,6 @@ class Pace:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start."""
         return self._clock() - self._start
 
     @property
@@ -80,11 +75,9 @@ class Pace:
         return max(0, limit)
 
     def begin(self) -> None:
-        """Note that a batch begins now."""
         self._batch_start = self._clock()
 
     def count(self) -> None:
-        """Note that a trial is made."""
         self.trials += 1
         self._batch_trials += 1
         self._batch_seconds = self._clock() - self._batch_start

@@ -15,10 +15,17 @@ from datetime import UTC, datetime
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.budget import Budget, Pace
-from neocpu.search.layer_board import LayerBoard, LayerProgress, seconds_before
 from neocpu.search.measuring.measure import Measurer
 from neocpu.search.strategies import Strategy
-from neocpu.search.tuning_state import SearchSpace, TaskState, TuningState, TuningTask
+from neocpu.search.tuning_state import (
+    LayerBoard,
+    LayerProgress,
+    SearchSpace,
+    TaskState,
+    TuningState,
+    TuningTask,
+    seconds_before,
+)
 from neocpu.search.winner_check import confirm, noise
 from neocpu.tuning_db.record import Record, Result, Workload
 from neocpu.tuning_db.store import Store
@@ -29,109 +36,64 @@ CHECK_SHARE = 0.4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneProgress:
-    """State after a measurement.
+    """State after a measurement."""
 
-    Attributes
-    ----------
-    doing : str
-        ``measure`` a scheme for the first time, or ``compare`` or ``check`` the winners.
-    trials, total : int
-        First measurements made, and their largest number: a strategy may stop before.
-    failed : int
-        Measurements that did not work.
-    seconds : float
-        Seconds since the start.
-    chosen : Scheme or None
-        A compilation's choice for ``workload`` now.
-    best : float
-        Seconds of the fastest scheme of ``workload``; ``inf`` if none has worked.
-    layers : tuple of LayerProgress
-        The state of all workloads, those that the networks spend most in first.
-    gain_left : float or None
-        The strategy's expectation of more measurements, as a share of a network's time; None if it
-        has none.
-    """
-
-    doing: str
+    doing: str  # ``measure`` a scheme for the first time, or ``compare`` or ``check`` the winners
+    # `trials`, `total`: first measurements made, and their largest number: a strategy may stop
+    # before.
     trials: int
     total: int
     failed: int
-    seconds: float
+    seconds: float  # seconds since the start
     workload: Workload
-    chosen: Scheme | None
-    best: float
+    chosen: Scheme | None  # a compilation's choice for ``workload`` now
+    best: float  # seconds of the fastest scheme of ``workload``; ``inf`` if none has worked
+    # The state of all workloads, those that the networks spend most in first.
     layers: tuple[LayerProgress, ...] = ()
+    # The strategy's expectation of more measurements, as a share of a network's time; None if it
+    # has none.
     gain_left: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Work of a run in which nothing is measured for a while.
+    """Work of a run in which nothing is measured for a while."""
 
-    Attributes
-    ----------
-    doing : str
-        ``estimate`` workloads, ``choose`` among schemes, or ``build`` some.
-    count : int
-        The number of workloads or schemes.
-    trials, total : int
-        The fields of `TuneProgress`; 0 in total before the estimates.
-    """
-
-    doing: str
-    count: int
+    doing: str  # ``estimate`` workloads, ``choose`` among schemes, or ``build`` some
+    count: int  # the number of workloads or schemes
+    # `trials`, `total`: the fields of `TuneProgress`; 0 in total before the estimates.
     trials: int = 0
     total: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A first measurement of a scheme.
+    """A first measurement of a scheme."""
 
-    Attributes
-    ----------
-    seconds : float
-        Seconds from the start to the measurement.
-    result : Result
-        The result of that measurement: winners are timed again.
-    """
-
-    seconds: float
+    seconds: float  # seconds from the start to the measurement
     workload: Workload
     scheme: Scheme
-    result: Result
+    result: Result  # result of that measurement: winners are timed again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """The knowledge of one workload after tuning.
-
-    Attributes
-    ----------
-    best : Record or None
-        The fastest measured scheme; None if none worked.
-    estimate : tuple of Scheme and float, or None
-        The best estimate, in seconds, of the schemes not measured.
-    measured, failed, reused, left : int
-        Schemes run now; of those, the ones that did not work; known before; not run.
-    noise : float or None
-        Relative spread of the best scheme's repeats.
-    checked : bool
-        Whether the best scheme's answer was compared with the reference now.
-    before : float or None
-        Seconds of a compilation's choice before, if any scheme worked; see
-        `layer_board.seconds_before`.
-    """
+    """The knowledge of one workload after tuning."""
 
     task: TuningTask
-    best: Record | None
+    best: Record | None  # fastest measured scheme; None if none worked
+    # The best estimate, in seconds, of the schemes not measured.
     estimate: tuple[Scheme, float] | None
+    # `measured`, `failed`, `reused`, `left`: schemes run now; of those, the ones that did not work;
+    # known before; not run.
     measured: int
     reused: int
     failed: int
     left: int
-    noise: float | None
-    checked: bool
+    noise: float | None  # relative spread of the best scheme's repeats
+    checked: bool  # whether the best scheme's answer was compared with the reference now
+    # Seconds of a compilation's choice before, if any scheme worked; see
+    # `tuning_state.seconds_before`.
     before: float | None
 
 
@@ -149,22 +111,18 @@ class TuneReport:
 
     @property
     def measured(self) -> int:
-        """Schemes measured now."""
         return sum(task.measured for task in self.tasks)
 
     @property
     def reused(self) -> int:
-        """Schemes known before."""
         return sum(task.reused for task in self.tasks)
 
     @property
     def failed(self) -> int:
-        """Schemes measured now that did not work."""
         return sum(task.failed for task in self.tasks)
 
     @property
     def left(self) -> int:
-        """Schemes that were not measured."""
         return sum(task.left for task in self.tasks)
 
 
@@ -184,31 +142,12 @@ def tune(
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> TuneReport:
-    """Measure schemes of ``tasks`` that ``store`` does not know yet, within ``budget``.
-
-    Parameters
-    ----------
-    tasks : sequence of TuningTask
-        No two of one workload.
-    store : Store
-        Opened for writing; gets every measurement, failed ones too, as soon as it is made.
-    budget : Budget
-        Is overrun by one measurement at most. Trials count first measurements only.
-    on_progress : callable
-        Called after every measurement.
-    on_stage : callable
-        Called before other work that takes a while.
-    on_interrupt : callable
-        Called with what was tried until then, if Ctrl-C ends the measuring.
-    clock, now : callable
-        Monotonic seconds for the budget, and the time for the records.
-
-    Raises
-    ------
-    DatabaseError
-        ``store`` cannot be written, which is found before anything is measured.
-    KeyboardInterrupt
-        The run was interrupted; ``store`` has all that was measured.
+    """Measure schemes of ``tasks`` that ``store`` does not know yet, within ``budget``. No two
+    tasks have one workload. `store` gets every measurement, failed ones too, as soon as it is made.
+    `budget` is overrun by one measurement at most; trials count first measurements only. `on_stage`
+    is called before other work than measuring that takes a while, and `on_interrupt` with what was
+    tried until then, if Ctrl-C ends the measuring. Raises DatabaseError before anything is measured
+    if ``store`` cannot be written.
     """
     pace = Pace(budget, clock)
     on_stage(Stage("estimate", len(tasks)))

@@ -9,8 +9,8 @@ from typing import Final
 from neocpu.foundation.progress import Progress
 from neocpu.foundation.units import plural
 from neocpu.search.budget import Budget
-from neocpu.search.layer_board import LayerProgress
 from neocpu.search.tuner import Stage, TuneProgress
+from neocpu.search.tuning_state import LayerProgress
 
 SHOWN: Final = 10
 """Layers below the live line, the costliest."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -34,58 +35,37 @@ class TuningTask:
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """The tuner's view of the templates.
+    """The tuner's view of the templates."""
 
-    Attributes
-    ----------
-    schemes : callable
-        Returns a workload's legal schemes.
-    estimate : callable
-        Returns the analytic seconds of a workload and scheme, at the thread count of the run.
-    template_version : callable
-        Returns a template's version by its name, for the records.
-    borrowed : callable
-        Returns the scheme that a relative of the CPU has found to be the fastest of a workload, for
-        as long as none is measured here; None if there is none.
-    """
-
-    schemes: Callable[[Workload], Sequence[Scheme]]
+    schemes: Callable[[Workload], Sequence[Scheme]]  # returns a workload's legal schemes
+    # Returns the analytic seconds of a workload and scheme, at the thread count of the run.
     estimate: Callable[[Workload, Scheme], float]
+    # Returns a template's version by its name, for the records.
     template_version: Callable[[str], int]
+    # Returns the scheme that a relative of the CPU has found to be the fastest of a workload, for
+    # as long as none is measured here; None if there is none.
     borrowed: Callable[[Workload], Scheme | None] = lambda workload: None
 
 
 @dataclass(slots=True, kw_only=True)
 class TaskState:
-    """A workload being tuned.
-
-    Attributes
-    ----------
-    estimates : dict
-        Analytic seconds of every legal scheme, best first.
-    waiting : dict
-        Legal schemes not measured yet, best estimate first.
-    records : dict
-        Legal schemes that were measured, failed ones too.
-    first : Scheme or None
-        A compilation's choice before this run; None if there is no legal scheme.
-    fresh, checked : set of Scheme
-        Schemes measured in this run, and those whose answer was compared with the reference.
-    """
+    """A workload being tuned."""
 
     task: TuningTask
-    estimates: dict[Scheme, float]
-    waiting: dict[Scheme, None]
-    records: dict[Scheme, Record]
+    estimates: dict[Scheme, float]  # analytic seconds of every legal scheme, best first
+    waiting: dict[Scheme, None]  # legal schemes not measured yet, best estimate first
+    records: dict[Scheme, Record]  # legal schemes that were measured, failed ones too
     reused: int
+    # A compilation's choice before this run; None if there is no legal scheme.
     first: Scheme | None = None
     failed: int = 0
+    # `fresh`, `checked`: schemes measured in this run, and those whose answer was compared with the
+    # reference.
     fresh: set[Scheme] = field(default_factory=set)
     checked: set[Scheme] = field(default_factory=set)
 
     @property
     def best(self) -> Record | None:
-        """The fastest record that did not fail."""
         usable = (record for record in self.records.values() if record.result.error is None)
         return min(usable, key=lambda record: record.result.best, default=None)
 
@@ -95,8 +75,16 @@ class TaskState:
         best = self.best
         return next(iter(self.waiting), None) if best is None else best.scheme
 
+    def expected(self, scheme: Scheme) -> float:
+        """Return a scheme's estimate, times the median ratio of measurements to estimates."""
+        ratios = [
+            record.result.best / self.estimates[measured]
+            for measured, record in self.records.items()
+            if record.result.error is None
+        ]
+        return self.estimates[scheme] * (statistics.median(ratios) if ratios else 1.0)
+
     def view(self) -> WorkloadState:
-        """Return the state that strategies see."""
         return WorkloadState(
             self.task.workload,
             self.task.counts,
@@ -107,16 +95,8 @@ class TaskState:
 
 
 class TuningState:
-    """All workloads of a run, whose measurements become records.
-
-    Parameters
-    ----------
-    tasks : sequence of TuningTask
-        No two of one workload.
-    store : Store
-        Opened for writing.
-    now : callable
-        The time for the records; nothing else depends on it.
+    """All workloads of a run, whose measurements become records. No two tasks have one workload.
+    Nothing but the records' time depends on `now`.
     """
 
     def __init__(
@@ -154,7 +134,6 @@ class TuningState:
         return state
 
     def views(self) -> tuple[WorkloadState, ...]:
-        """Return the states of all workloads that strategies see."""
         return tuple(task.view() for task in self.tasks.values())
 
     def keep(self, measurement: Measurement) -> TaskState:
@@ -190,7 +169,6 @@ class TuningState:
         return task
 
     def _reject(self, task: TaskState, measurement: Measurement) -> TaskState:
-        """Record that a scheme measured before is unusable after all, and why."""
         scheme = measurement.request.scheme
         self._record(task, scheme, Result((), measurement.error))
         task.failed += scheme in task.fresh
@@ -218,3 +196,62 @@ def _credible(seconds: tuple[float, ...]) -> tuple[float, ...]:
     if fastest >= FAULTY * second:
         return seconds
     return tuple(each for each in seconds if each != fastest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerProgress:
+    """One workload of a run."""
+
+    workload: Workload
+    count: int  # the number of times that all networks run it
+    # Seconds of the scheme that a compilation would have chosen before; see `seconds_before`.
+    before: float
+    now: float | None  # seconds of the fastest scheme that was measured; None if none has worked
+    # `tried`, `left`: schemes that are measured, and those that are not.
+    tried: int
+    left: int
+
+    @property
+    def cost(self) -> float:
+        """Seconds that the networks spend in it, as far as is known."""
+        return self.count * (self.before if self.now is None else self.now)
+
+
+def seconds_before(task: TaskState) -> float:
+    """Return the seconds of a task's choice before the run, to compare with its choice now.
+
+    They are measured, or else the seconds that measurements of other schemes make expect: estimates
+    and measurements do not compare.
+    """
+    first = task.first
+    assert first is not None
+    record = task.records.get(first)
+    if record is not None and record.result.error is None:
+        return record.result.best
+    return task.expected(first)
+
+
+class LayerBoard:
+    """The present state of a run's layers, without those that have no legal scheme."""
+
+    def __init__(self, tasks: Iterable[TaskState]) -> None:
+        self._layers = {t.task.workload: _progress(t) for t in tasks if t.first is not None}
+
+    def update(self, task: TaskState) -> None:
+        self._layers[task.task.workload] = _progress(task)
+
+    def costliest_first(self) -> tuple[LayerProgress, ...]:
+        """Return all layers by the time that the networks spend in them, longest first."""
+        return tuple(sorted(self._layers.values(), key=lambda layer: layer.cost, reverse=True))
+
+
+def _progress(task: TaskState) -> LayerProgress:
+    best = task.best
+    return LayerProgress(
+        workload=task.task.workload,
+        count=task.task.count,
+        before=seconds_before(task),
+        now=None if best is None else best.result.best,
+        tried=len(task.records),
+        left=len(task.waiting),
+    )

@@ -12,7 +12,6 @@ next best is checked.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -49,13 +48,8 @@ def confirm(
     """Compare and check the winners of workloads measured in this run, the costly ones' first.
 
     Yields what was done, ``compare`` or ``check``, and with which workload, after each measurement.
-
-    Parameters
-    ----------
-    left : callable
-        Seconds left; nothing is begun once they are spent.
-    before_checks : float
-        Seconds of them that comparing must leave for checking.
+    Nothing is begun once the seconds ``left`` are spent. Comparing leaves ``before_checks`` of them
+    for checking.
     """
     for turn in range(TURNS):
         each = (_contenders(task, with_earlier=turn == 0) for task in _by_stake(state))
@@ -73,7 +67,6 @@ def confirm(
 
 
 def _batches(groups: Iterable[Sequence[Request]], size: int) -> list[list[Request]]:
-    """Return whole groups together, about ``size`` requests at a time."""
     batches: list[list[Request]] = []
     for group in groups:
         if not batches or len(batches[-1]) + len(group) > size:
@@ -101,12 +94,8 @@ def _unchecked(state: TuningState) -> list[Request]:
 
 
 def _contenders(task: TaskState, *, with_earlier: bool) -> list[Request]:
-    """Return what to time again: the winner and those that may be faster, if there are any.
-
-    Parameters
-    ----------
-    with_earlier : bool
-        Whether the best that an earlier run found is one of them, if a new one takes its place.
+    """Return what to time again: the winner and those that may be faster, if there are any. The
+    best that an earlier run found is one of them ``with_earlier``, if a new one takes its place.
     """
     usable = (record for record in task.records.values() if record.result.error is None)
     every = sorted(usable, key=lambda record: record.result.best)
@@ -133,10 +122,5 @@ def _contenders(task: TaskState, *, with_earlier: bool) -> list[Request]:
 
 def _is_suspicious(task: TaskState, winner: Record) -> bool:
     """Whether a winner's repeats disagree, or it is far faster than its estimate makes expect."""
-    ratios = [
-        record.result.best / task.estimates[scheme]
-        for scheme, record in task.records.items()
-        if record.result.error is None
-    ]
-    expected = statistics.median(ratios) * task.estimates[winner.scheme]
+    expected = task.expected(winner.scheme)
     return noise(winner.result) > TOO_WIDE or winner.result.best < TOO_FAST * expected

@@ -28,23 +28,14 @@ from neocpu.tuning_db.store import refuse_shipped
 
 @dataclass(frozen=True, slots=True)
 class MergedFile:
-    """The records that `merge` took of one file.
-
-    Attributes
-    ----------
-    records : int
-        Number of records in it, one per scheme, workload and target.
-    added, improved : int
-        Numbers of records taken for new schemes, and in place of poorer records.
-    skipped : tuple of SkippedLine
-        Lines that are no records, which were left out.
-    """
+    """The records that `merge` took of one file."""
 
     path: Path
-    records: int
+    records: int  # number of records in it, one per scheme, workload and target
+    # `added`, `improved`: numbers of records taken for new schemes, and in place of poorer records.
     added: int
     improved: int
-    skipped: tuple[SkippedLine, ...]
+    skipped: tuple[SkippedLine, ...]  # lines that are no records, which were left out
 
 
 def merge(
@@ -56,13 +47,8 @@ def merge(
     wrong answer must not come back because another machine never looked. Then the one with more
     repeats, then the one with the later time. The order of the files does not matter but for equal
     ones. Lines of ``destination`` stay as they are; `prune` drops those that were superseded.
-
-    Raises
-    ------
-    UsageError
-        ``destination`` is a shipped database.
-    DatabaseError
-        A file cannot be read or written; ``destination`` is then as it was.
+    Raises UsageError if ``destination`` is a shipped database. Raises DatabaseError if a file
+    cannot be read or written; ``destination`` is then as it was.
     """
     refuse_shipped(destination)
     read = [read_records(path, on_read) for path in sources]

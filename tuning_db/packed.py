@@ -30,14 +30,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from neocpu.foundation.json_codec import fields_to_json
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.scheme_table import SCHEMES
-from neocpu.tuning_db.record import (
-    WORKLOADS,
-    Environment,
-    Record,
-    Result,
-    TargetKey,
-    Workload,
-)
+from neocpu.tuning_db.record import WORKLOADS, Environment, Record, Result, TargetKey, Workload
 
 MAGIC: Final = b"neocpu packed records "
 """The beginning of every packed file."""
@@ -57,8 +50,6 @@ _Row: TypeAlias = tuple[Scheme, tuple[float, ...], str | None, Environment, str]
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """The distinct values of a file, each with its place."""
-
     workloads: dict[str, int] = field(default_factory=dict)
     targets: dict[str, int] = field(default_factory=dict)
     schemes: dict[Scheme, int] = field(default_factory=dict)
@@ -119,22 +110,8 @@ def _file(tables: _Tables, columns: dict[str, bytes]) -> bytes:
 
 
 class PackedRecords:
-    """The records of one packed file, decoded where they are asked for.
-
-    Parameters
-    ----------
-    data : bytes
-        The file.
-
-    Attributes
-    ----------
-    targets : tuple of TargetKey
-        Everything that the records were measured on.
-
-    Raises
-    ------
-    ValueError
-        The file is damaged, not packed, or of another version.
+    """The records of one packed file, decoded where they are asked for. Raises ValueError if the
+    file is damaged, not packed, or of another version.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -175,7 +152,6 @@ class PackedRecords:
         return found
 
     def workloads(self, target: TargetKey) -> list[Workload]:
-        """Return every workload that has records on a target."""
         return [
             self._workloads[workload]
             for workload, number in self._groups
@@ -197,7 +173,6 @@ class PackedRecords:
 
     @cached_property
     def _groups(self) -> dict[tuple[int, int], range]:
-        """The rows of each workload and target."""
         workloads, targets, ends = (self._columns[name].tolist() for name in _GROUP_COLUMNS)
         places = zip(workloads, targets, strict=True)
         return dict(zip(places, map(range, (0, *ends), ends), strict=True))
@@ -213,14 +188,12 @@ class PackedRecords:
         return [Environment(**each) for each in self._head["environments"]]
 
     def _rows(self, rows: range) -> Iterator[_Row]:
-        """Return the columns of these rows side by side."""
-
         def column(name: str) -> list[int]:
             return self._columns[name][rows.start : rows.stop].tolist()
 
         begins = self._columns["seconds_begin"][rows.start : rows.stop + 1].tolist()
         first, last = begins[0], begins[-1]
-        seconds = tuple(self._seconds[first:last].tolist())
+        seconds = tuple(self._seconds[first:last])
         return zip(
             map(self._schemes.__getitem__, column("scheme")),
             (seconds[begin - first : end - first] for begin, end in pairwise(begins)),

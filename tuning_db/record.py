@@ -61,21 +61,13 @@ This set never grows: older records say nothing of a feature that `ISA_FEATURES`
 
 @dataclass(frozen=True, slots=True, order=True)
 class TargetKey:
-    """The CPU, features and thread count of a measurement.
+    """The CPU, features and thread count of a measurement."""
 
-    Attributes
-    ----------
-    mcpu : str
-        LLVM's name of the CPU.
-    features : tuple of str
-        LLVM's names. ``-name`` is a feature outside `RECORDED_FEATURES` that was switched off.
-    compared : tuple of str
-        The features that distinguish two keys, sorted: those of `RECORDED_FEATURES`, and those that
-        were switched off. A CPU thus keeps its records when `ISA_FEATURES` gets more names.
-    """
-
-    mcpu: str
+    mcpu: str  # LLVM's name of the CPU
+    # LLVM's names. ``-name`` is a feature outside `RECORDED_FEATURES` that was switched off.
     features: tuple[str, ...] = field(compare=False)
+    # The features that distinguish two keys, sorted: those of `RECORDED_FEATURES`, and those that
+    # were switched off. A CPU thus keeps its records when `ISA_FEATURES` gets more names.
     compared: tuple[str, ...] = field(init=False, repr=False)
     threads: int
 
@@ -87,23 +79,17 @@ class TargetKey:
 
     @classmethod
     def of(cls, target: CpuTarget, threads: int) -> TargetKey:
-        """Return the key of ``threads`` threads on ``target``."""
         later = {f"-{name}" for name in ISA_FEATURES - RECORDED_FEATURES}
         lacking = sorted(later.intersection(target.mattr))
         return cls(target.mcpu, (*lacking, *target.features), threads)
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {"mcpu": self.mcpu, "features": list(self.features), "threads": self.threads}
 
     @classmethod
     def from_json(cls, data: JsonObject) -> TargetKey:
-        """Inverse of `to_json`.
-
-        Raises
-        ------
-        ValueError, LookupError, TypeError
-            ``data`` is no target key.
+        """Inverse of `to_json`. Raises ValueError, LookupError or TypeError if ``data`` is no
+        target key.
         """
         features = tuple(_typed(name, str) for name in data["features"])
         threads = _typed(data["threads"], int)
@@ -114,23 +100,12 @@ class TargetKey:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of a measurement.
-
-    Attributes
-    ----------
-    seconds : tuple of float
-        Seconds per call, one entry per repeat, so that the spread is kept.
-    error : str or None
-        The reason for which the scheme is unusable; None if it ran.
-
-    Raises
-    ------
-    ValueError
-        The seconds are impossible or too many, or there is neither a time nor an error.
+    """The outcome of a measurement. Raises ValueError if the seconds are impossible or too many, or
+    there is neither a time nor an error.
     """
 
-    seconds: tuple[float, ...]
-    error: str | None = None
+    seconds: tuple[float, ...]  # seconds per call, one entry per repeat, so that the spread is kept
+    error: str | None = None  # why the scheme is unusable; None if it ran
 
     def __post_init__(self) -> None:
         for each in self.seconds:
@@ -163,7 +138,6 @@ class Environment:
 
     @classmethod
     def current(cls, template_version: int) -> Environment:
-        """Return the installed versions."""
         version = importlib.metadata.version
         return cls(
             version("neocpu"), version("apache-tvm"), version("apache-tvm-ffi"), template_version
@@ -172,23 +146,16 @@ class Environment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One measurement.
-
-    Attributes
-    ----------
-    time : str
-        The end of the measurement, ISO 8601 in UTC.
-    """
+    """One measurement."""
 
     workload: Workload
     target: TargetKey
     scheme: Scheme
     result: Result
     env: Environment
-    time: str
+    time: str  # end of the measurement, ISO 8601 in UTC
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {"v": VERSION, **fields_to_json(self)}
 
     def to_line(self) -> str:
@@ -197,14 +164,9 @@ class Record:
 
     @classmethod
     def from_json(cls, data: Any) -> Record:
-        """Inverse of `to_json`.
-
-        Raises
-        ------
-        UnknownRecordError
-            ``data`` has the form of a record, but of another version, workload or scheme.
-        ValueError
-            ``data`` is not a record or has impossible values.
+        """Inverse of `to_json`. Raises UnknownRecordError if ``data`` has the form of a record, but
+        of another version, workload or scheme. Raises ValueError if ``data`` is not a record or has
+        impossible values.
         """
         try:
             return _record(data)
@@ -213,12 +175,8 @@ class Record:
 
     @classmethod
     def from_line(cls, line: bytes) -> Record:
-        """Inverse of `to_line`; the newline need not be there.
-
-        Raises
-        ------
-        UnknownRecordError, ValueError
-            The line is no JSON, or `from_json` refuses it.
+        """Inverse of `to_line`; the newline need not be there. Raises UnknownRecordError or
+        ValueError if the line is no JSON, or `from_json` refuses it.
         """
         if len(line) > MAX_LINE_BYTES:
             raise ValueError(f"a line of {len(line)} bytes, of which a record has far fewer")

@@ -68,18 +68,10 @@ _FIXES = {
 
 @dataclass(frozen=True, slots=True)
 class RecordLine:
-    """A record of a file.
+    """A record of a file."""
 
-    Attributes
-    ----------
-    line : int
-        The number of its line; in a packed file its place.
-    written : bytes or None
-        The line without its newline; None in a packed file.
-    """
-
-    line: int
-    written: bytes | None
+    line: int  # the number of its line; in a packed file its place
+    written: bytes | None  # line without its newline; None in a packed file
     record: Record
 
     @property
@@ -124,7 +116,6 @@ class Contents:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether this is a file of another kind, as a model or an artifact: it has no record."""
         return not self.lines and _begins_foreign(self.data[:_HEAD])
 
     def winners(self) -> dict[Slot, RecordLine]:
@@ -141,12 +132,8 @@ def silent(path: Path, done: int, total: int) -> None:
 
 
 def read_records(path: Path, on_read: OnRead = silent) -> Contents:
-    """Read all of ``path``, be it lines or packed; ``on_read`` is called on the way.
-
-    Raises
-    ------
-    DatabaseError
-        The file is missing, unreadable or no file.
+    """Read all of ``path``, be it lines or packed; ``on_read`` is called on the way. Raises
+    DatabaseError if the file is missing, unreadable or no file.
     """
     data = read_database(path)
     if data.startswith(MAGIC):
@@ -174,12 +161,8 @@ def read_records(path: Path, on_read: OnRead = silent) -> Contents:
 
 
 def read_packed(path: Path) -> PackedRecords:
-    """Read a packed file; its records are decoded where they are asked for.
-
-    Raises
-    ------
-    DatabaseError
-        The file is missing, unreadable, damaged or not packed.
+    """Read a packed file; its records are decoded where they are asked for. Raises DatabaseError if
+    the file is missing, unreadable, damaged or not packed.
     """
     return _packed(path, read_database(path))
 
@@ -192,12 +175,8 @@ def _packed(path: Path, data: bytes) -> PackedRecords:
 
 
 def read_database(path: Path) -> bytes:
-    """Return the bytes of ``path``.
-
-    Raises
-    ------
-    DatabaseError
-        The file is missing, unreadable or no file, or has more than `MAX_LINES` lines.
+    """Return the bytes of ``path``. Raises DatabaseError if the file is missing, unreadable or no
+    file, or has more than `MAX_LINES` lines.
     """
     try:
         data = read_file(path, MAX_BYTES)
@@ -229,13 +208,9 @@ def is_missing(path: Path) -> bool:
 def append_lines(path: Path, lines: Sequence[bytes]) -> None:
     """Add ``lines``, each with its newline, to ``path``; they are on disk when this returns.
 
-    Makes the file and its folder if need be. No other writer's lines come between these.
-
-    Raises
-    ------
-    DatabaseError
-        The file cannot be written, is of another kind, or its lock cannot be had. No line is left
-        half written.
+    Makes the file and its folder if need be. No other writer's lines come between these. Raises
+    DatabaseError if the file cannot be written, is of another kind, or its lock cannot be had. No
+    line is left half written.
     """
     with ExitStack() as opened:
         with locked(path) as real:
@@ -253,13 +228,9 @@ def append_lines(path: Path, lines: Sequence[bytes]) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[Path]:
-    """Hold the lock of ``path`` and yield the file it is, links followed; make its folder.
-
-    Raises
-    ------
-    DatabaseError
-        Another process holds the lock for `LOCK_TIMEOUT` seconds, or the file system refuses the
-        lock or what the body does.
+    """Hold the lock of ``path`` and yield the file it is, links followed; make its folder. Raises
+    DatabaseError if another process holds the lock for `LOCK_TIMEOUT` seconds, or the file system
+    refuses the lock or what the body does.
     """
     with _named_errors(path):
         link_target(path)  # of a link that somebody planted, no target is touched
@@ -284,13 +255,8 @@ def locked(path: Path) -> Iterator[Path]:
 
 def replace_contents(path: Path, data: bytes) -> None:
     """Replace the content of ``path`` by ``data``, or change nothing. The caller has the lock.
-
-    Raises
-    ------
-    OSError
-        ``path`` is no file or may not be written, or the new file cannot be written.
-    DatabaseError
-        It is a file of another kind.
+    Raises OSError if ``path`` is no file or may not be written, or the new file cannot be written.
+    Raises DatabaseError if it is a file of another kind.
     """
     with suppress(FileNotFoundError):
         regular_status(path)
@@ -303,18 +269,13 @@ def replace_contents(path: Path, data: bytes) -> None:
 
 
 def _begins_foreign(head: bytes) -> bool:
-    """Whether a file begins as no database does."""
     begun = head.lstrip(b" \r\n\0")  # zeros are what a power failure leaves
     return bool(begun) and not begun.startswith(b"{")
 
 
 def _refuse_foreign(path: Path, head: bytes) -> None:
-    """Refuse to write to a model, an artifact or a page, by how it begins; records are JSON.
-
-    Raises
-    ------
-    DatabaseError
-        It is one.
+    """Refuse to write to a model, an artifact or a page, by how it begins; records are JSON. Raises
+    DatabaseError if it is one.
     """
     if _begins_foreign(head):
         raise DatabaseError(

@@ -20,7 +20,7 @@ import platformdirs
 from neocpu.foundation.errors import UsageError
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.tuning_db.nearest import relatives
+from neocpu.tuning_db.nearest import relatives, shape_of, similar_workloads
 from neocpu.tuning_db.packed import PackedRecords
 from neocpu.tuning_db.record import Record, TargetKey, Workload, record_key
 from neocpu.tuning_db.record_file import (
@@ -32,7 +32,6 @@ from neocpu.tuning_db.record_file import (
     read_records,
     silent,
 )
-from neocpu.tuning_db.similar_workloads import shape_of, similar_workloads
 
 
 def default_database() -> Path:
@@ -46,13 +45,7 @@ def shipped_databases() -> tuple[Path, ...]:
 
 
 def refuse_shipped(path: Path) -> None:
-    """Make sure that ``path`` is not a shipped file.
-
-    Raises
-    ------
-    UsageError
-        It is one.
-    """
+    """Make sure that ``path`` is not a shipped file. Raises UsageError if it is one."""
     if os.path.realpath(path) in set(map(os.path.realpath, shipped_databases())):
         raise UsageError(f"{path} comes with neocpu and is never changed: name another file")
 
@@ -67,14 +60,8 @@ class Borrowed:
 
 
 class Store:
-    """Records of several files, found by workload, target and thread count.
-
-    Attributes
-    ----------
-    skipped : tuple of SkippedLine
-        Lines of the files that are not records.
-    writable : Path or None
-        The file that `append` writes.
+    """Records of several files, found by workload, target and thread count. `skipped` has the lines
+    of the files that are not records. `append` writes to `writable`.
     """
 
     def __init__(
@@ -105,27 +92,12 @@ class Store:
     ) -> Store:
         """Read ``paths`` and then ``writable``; of two records of a scheme the later one counts.
 
-        Later is a matter of places, never of clocks, which may run backwards.
-
-        Parameters
-        ----------
-        paths : sequence of Path
-            Files to read only.
-        writable : Path or None
-            File that `append` writes; need not exist yet. It is only read here, so a read-only
-            database can be opened; see `ensure_writable`.
-        template_version : callable
-            Template name to its current version. Records of another version are left out: the code
-            they measured is no longer what would run.
-        on_read : callable
-            Function that is called with the progress of the reading.
-        shipped : sequence of Path
-            Packed files, which count as older than all others.
-
-        Raises
-        ------
-        DatabaseError
-            A file is missing (``writable`` may be), unreadable, or no file.
+        Later is a matter of places, never of clocks, which may run backwards. `writable` need not
+        exist yet. It is only read here, so a read-only database can be opened; see
+        `ensure_writable`. Records of other versions than `template_version` returns are left out:
+        the code they measured is no longer what would run. `shipped` are packed files, which count
+        as older than all others. Raises DatabaseError if a file is missing (``writable`` may be),
+        unreadable, or no file.
         """
         store = cls(writable, template_version, shipped)
         files = list(paths)
@@ -161,11 +133,9 @@ class Store:
             yield from every[key].values()
 
     def results(self, workload: Workload, target: CpuTarget, threads: int) -> dict[Scheme, Record]:
-        """Return every scheme measured for ``workload``, failed ones too."""
         return self._found(workload, TargetKey.of(target, threads))
 
     def best(self, workload: Workload, target: CpuTarget, threads: int) -> Record | None:
-        """Return the fastest record that did not fail, or None."""
         found = self.results(workload, target, threads).values()
         usable = (record for record in found if record.result.error is None)
         return min(usable, key=lambda record: record.result.best, default=None)
@@ -190,26 +160,16 @@ class Store:
                 yield Borrowed(lender, key, found)
 
     def ensure_writable(self) -> None:
-        """Make sure `append` will work, creating the file and its folder if need be.
-
-        Raises
-        ------
-        UsageError
-            The file is a shipped database.
-        DatabaseError
-            It will not.
+        """Make sure `append` will work, creating the file and its folder if need be. Raises
+        UsageError if the file is a shipped database.
         """
         refuse_shipped(self._destination())
         append_lines(self._destination(), [])
 
     def append(self, records: Sequence[Record]) -> None:
         """Add records, on disk before this returns; several at once are cheaper than one by one.
-
-        Raises
-        ------
-        DatabaseError
-            The file cannot be written. Its former content stays, and so do those ``records`` that
-            were written.
+        Raises DatabaseError if the file cannot be written. Its former content stays, and so do
+        those ``records`` that were written.
         """
         if not records:
             return
@@ -237,7 +197,6 @@ class Store:
         return found | self._records.get((workload, target), {})
 
     def _every(self) -> dict[tuple[Workload, TargetKey], dict[Scheme, Record]]:
-        """Return all records by workload and target."""
         every: dict[tuple[Workload, TargetKey], dict[Scheme, Record]] = {}
         for record in itertools.chain.from_iterable(self._shipped):
             if self._is_current(record):

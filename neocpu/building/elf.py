@@ -44,14 +44,11 @@ class ElfFile:
     sections: tuple[Section, ...]
 
     def find(self, name: str) -> Section | None:
-        """Return the section called ``name``, or ``None``."""
         return next((s for s in self.sections if s.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """A parsed section header table: raw headers and the string table with their names."""
-
     ehdr: tuple[int, ...]
     ident: bytes
     headers: tuple[tuple[int, ...], ...]
@@ -75,23 +72,10 @@ def with_sections(
     """Describe sections that will be appended to an ELF file, or replaced at its end.
 
     The dynamic loader does not load the sections (no ``SHF_ALLOC``), so no program header and no
-    address changes: a new section header table and a new name table suffice.
-
-    Parameters
-    ----------
-    elf : buffer
-        The linked file, or one with such sections.
-    sections : sequence of Section
-        Ranges of the final file, whose contents the caller writes.
-    table_offset : int
-        The offset at which the caller will write the returned tables; a multiple of eight.
-
-    Returns
-    -------
-    start : bytes
-        The ELF header, pointing to the new table. It replaces that of ``elf``.
-    tables : bytes
-        Section names followed by the section header table, to be written at ``table_offset``.
+    address changes: a new section header table and a new name table suffice. `elf` is the linked
+    file, or one with such sections; `sections` are ranges of the final file, whose contents the
+    caller writes. Returns an ELF header in place of that of ``elf``, which points to the new table,
+    and the tables, which the caller writes at ``table_offset``, a multiple of eight.
     """
     assert table_offset % 8 == 0
     tables = _read_tables(memoryview(elf))
@@ -124,17 +108,8 @@ def with_sections(
 
 
 def with_symbols_renamed(data: bytes, old: str, new: str) -> bytes:
-    """Rename a function of an object file, and the symbols that its compiler derived from it.
-
-    Parameters
-    ----------
-    data : bytes
-        The object file.
-    old : str
-        The function's name. Other symbols that begin with it, or with ``__tvm_ffi_`` and it,
-        are renamed likewise.
-    new : str
-        The new name or prefix.
+    """Rename a function of an object file, and the symbols that its compiler derived from it. Other
+    symbols that begin with its name ``old``, or with ``__tvm_ffi_`` and it, are renamed likewise.
     """
     tables = _read_tables(memoryview(data))
     (table,) = (header for header in tables.headers if header[1] == _SHT_SYMTAB)

@@ -73,12 +73,8 @@ def combine(
 def combine_each(
     artifacts: Iterable[tuple[str, str | os.PathLike[str]]], path: str | os.PathLike[str]
 ) -> tuple[Variant, ...]:
-    """Write the file of `combine`, each artifact as soon as it is ready, while the next is made.
-
-    Parameters
-    ----------
-    artifacts : iterable of (str, path)
-        Names and files; a file may be deleted once the next is asked for.
+    """Write the file of `combine`, each artifact as soon as it is ready, while the next is made. A
+    file may be deleted once the next is asked for.
     """
     with replacing(Path(path)) as file:
         opened: Iterable[tuple[Variant, ArtifactFile]] = _opened(artifacts)
@@ -128,7 +124,6 @@ def index_entry(variant: Variant) -> JsonObject:
 def _opened(
     artifacts: Iterable[tuple[str, str | os.PathLike[str]]],
 ) -> Iterator[tuple[Variant, ArtifactFile]]:
-    """Yield each opened artifact and the variant that says where it goes."""
     variants: list[Variant] = []
     end = BLOCK
     for name, path in artifacts:
@@ -167,7 +162,6 @@ def _check_same_model(first: Variant, other: Variant) -> None:
 
 
 def _index(variants: Iterable[Variant]) -> bytes:
-    """Return the block that a file of these variants begins with."""
     entries = [index_entry(variant) for variant in variants]
     if not 1 <= len(entries) <= MAX_VARIANTS:
         raise UsageError(f"a fat file holds 1 to {MAX_VARIANTS} variants, got {len(entries)}")

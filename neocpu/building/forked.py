@@ -47,31 +47,14 @@ class Limits:
 class ForkedJobs:
     """Numbered jobs, done by children while this process does something else.
 
-    `start` forks children, and `outcomes` does if all of them were lost. In between, a thread
-    hands out the jobs and forks nothing: a lost child is not replaced, so the remaining jobs take
-    longer.
-
-    Parameters
-    ----------
-    work : callable
-        The function that does a job; it leaves its results in files.
-    count : int
-        Number of jobs.
-    workers : int
-        Children at a time.
-    limits : Limits
-        The limits of each job; a child that exceeds one is killed.
-    folder : Path
-        An existing folder for what the children print.
+    `start` forks children, and `outcomes` does if all of them were lost. In between, a thread hands
+    out the jobs and forks nothing: a lost child is not replaced, so the remaining jobs take longer.
+    `work` leaves its results in files. A child that exceeds one of the `limits` of a job is killed.
+    What the children print goes to `folder`, which exists.
     """
 
     def __init__(
-        self,
-        work: Callable[[int], None],
-        count: int,
-        workers: int,
-        limits: Limits,
-        folder: Path,
+        self, work: Callable[[int], None], count: int, workers: int, limits: Limits, folder: Path
     ) -> None:
         self._work, self._workers, self._limits, self._folder = work, workers, limits, folder
         self._outcomes: list[str | None] = [None] * count
@@ -82,13 +65,7 @@ class ForkedJobs:
         self._error: BaseException | None = None
 
     def start(self) -> None:
-        """Start children, as many as there is work for, and the thread that hands it out.
-
-        Raises
-        ------
-        NeoCPUError
-            The system refuses another process.
-        """
+        """Start children, as many as there is work for, and the thread that hands it out."""
         self._start_children()
         # Stored before it runs, so that `close` waits for it wherever this is interrupted.
         self._server = threading.Thread(target=self._hand_out, name="neocpu-jobs", daemon=True)
@@ -104,17 +81,8 @@ class ForkedJobs:
             raise self._error
 
     def outcomes(self) -> list[str | None]:
-        """Wait for all jobs, and return what became of each.
-
-        Returns
-        -------
-        list of str or None
-            None for a job that is done, else its error, or how its child ended.
-
-        Raises
-        ------
-        NeoCPUError
-            The system refuses another process.
+        """Wait for all jobs, and return what became of each. None stands for a job that is done;
+        else it is the error, or how the child ended.
         """
         self.wait()
         while self._waiting:
@@ -159,7 +127,6 @@ class ForkedJobs:
             self._error = error
 
     def _hear(self, pipe: Connection, child: _Child, *, answered: bool) -> None:
-        """Record the outcome of a child's job, and give the child another."""
         alive, self._outcomes[child.job] = child.outcome(self._limits, answered=answered)
         if alive and self._waiting:
             child.begin(self._waiting.popleft(), self._limits)
@@ -170,8 +137,6 @@ class ForkedJobs:
 
 @dataclass(slots=True, eq=False)
 class _Child:
-    """The parent's end of a child, and the child's current job."""
-
     pipe: Connection
     printed: Path
     pid: int = 0
@@ -189,7 +154,6 @@ class _Child:
                 _be_child(work, theirs, self.printed, parent)
 
     def begin(self, job: int, limits: Limits) -> None:
-        """Give it a job."""
         self.job, self.deadline = job, time.monotonic() + limits.seconds
         with contextlib.suppress(OSError):  # `outcome` finds out that the child is gone, and why
             self.pipe.send((job, limits.cpu_seconds))

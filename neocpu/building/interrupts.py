@@ -1,13 +1,16 @@
-"""Delay Ctrl-C while a resource is acquired that its interrupted owner has to release."""
+"""Delay Ctrl-C while a resource is acquired, so that no interruption leaves a process behind."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 _P = ParamSpec("_P")
 
@@ -36,3 +39,21 @@ def insist(function: Callable[_P, object], *args: _P.args, **kwargs: _P.kwargs) 
     except BaseException:
         function(*args, **kwargs)
         raise
+
+
+@contextmanager
+def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """Start a command in a session of its own, and end what is left of it after the block."""
+    with contextlib.ExitStack() as at_end:
+        with interrupts_wait():  # else Ctrl-C could leave a process that nothing ends
+            process = subprocess.Popen(command, start_new_session=True, **options)
+            at_end.callback(_end, process)
+        yield process
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

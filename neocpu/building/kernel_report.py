@@ -17,11 +17,7 @@ from neocpu.planning.choice import ESTIMATED
 from neocpu.planning.operators.network_costs import MOVING, NetworkCosts, NetworkTime
 from neocpu.schedules.estimates.kernel_work import KernelWork, work_seconds
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, overlapped
-from neocpu.schedules.estimates.shortcomings import (
-    AS_IT_STANDS,
-    Shortcoming,
-    is_register_tile,
-)
+from neocpu.schedules.estimates.shortcomings import AS_IT_STANDS, Shortcoming, is_register_tile
 
 logger = logging.getLogger(__name__)
 
@@ -41,96 +37,48 @@ COPY_RATE: Final = 40e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedShortcoming:
-    """A shortcoming of a kernel, and the time it costs.
-
-    Attributes
-    ----------
-    seconds : float
-        The approximate cost over all calls.
-    """
+    """A shortcoming of a kernel, and the time it costs."""
 
     shortcoming: Shortcoming
-    seconds: float
+    seconds: float  # approximate cost over all calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelReport:
-    """A kernel and all its calls.
-
-    Attributes
-    ----------
-    name : str
-    kind : str
-        The kind of the plan's operators that it computes, or `TRANSFORM`, `OTHER` or `RUNTIME`.
-    calls : int
-        The number of calls in a run.
-    seconds : float
-        The time of all calls.
-    source : str
-        The source of the time of the longest calls.
-    pace : str
-        The kind whose pace applies; empty where the time is that of its loops.
-    computing, moving : float
-        Seconds of all calls at a pace of 1, without entering and leaving parallel loops: see
-        `neocpu.planning.operators.network_costs.NetworkTime`.
-    forks : int
-        The number of times that it enters and leaves a parallel loop besides.
-    streamed : float
-        Bytes of feature maps that a call reads and writes; see `NetworkTime` too.
-    work : KernelWork
-        The work of its loops in a call, where the time is theirs.
-    skippable : float
-        The part of the seconds spent in calls that data may make needless.
-    images : int
-        Images that the tasks of its loops go through one after another; 1 if they do not.
-    largest : tuple of float
-        The largest task of each parallel loop, as a multiple of the mean of its tasks.
-    lacks : tuple of PricedShortcoming
-        Its shortcomings.
-    """
+    """A kernel and all its calls."""
 
     name: str
-    kind: str
-    calls: int
-    seconds: float
-    source: str
-    pace: str = ""
+    kind: str  # kind of the plan's operators that it computes, or `TRANSFORM`, `OTHER` or `RUNTIME`
+    calls: int  # in a run
+    seconds: float  # of all calls
+    source: str  # source of the time of the longest calls
+    pace: str = ""  # kind whose pace applies; empty where the time is that of its loops
+    # `computing`, `moving`: seconds of all calls at a pace of 1, without entering and leaving
+    # parallel loops: see `neocpu.planning.operators.network_costs.NetworkTime`.
     computing: float = 0.0
     moving: float = 0.0
-    forks: int = 0
+    forks: int = 0  # the number of times that it enters and leaves a parallel loop besides
+    # Bytes of feature maps that a call reads and writes; see `NetworkTime` too.
     streamed: float = 0.0
-    work: KernelWork = ()
-    skippable: float = 0.0
+    work: KernelWork = ()  # work of its loops in a call, where the time is theirs
+    skippable: float = 0.0  # part of the seconds spent in calls that data may make needless
+    # Images that the tasks of its loops go through one after another; 1 if they do not.
     images: int = 1
+    # The largest task of each parallel loop, as a multiple of the mean of its tasks.
     largest: tuple[float, ...] = ()
     lacks: tuple[PricedShortcoming, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class KnownCalls:
-    """The calls of a kernel that stem from operators or transforms of the plan.
-
-    Attributes
-    ----------
-    kind : str
-    times : tuple of NetworkTime
-        The times of the calls; empty if the kernel's loops decide them.
-    forks : bool
-        Whether entering and leaving the kernel's parallel loop is to be added.
-    """
+    """The calls of a kernel that stem from operators or transforms of the plan."""
 
     kind: str
-    times: tuple[NetworkTime, ...]
-    forks: bool = False
+    times: tuple[NetworkTime, ...]  # times of the calls; empty if the kernel's loops decide them
+    forks: bool = False  # whether entering and leaving the kernel's parallel loop is to be added
 
     def report(self, name: str, calls: int, network: NetworkCosts, *, enters: bool) -> KernelReport:
-        """Return the time of all calls, which are fewer where equal ones became one.
-
-        Parameters
-        ----------
-        enters : bool
-            Whether the kernel has a parallel loop.
-        """
+        """Return the time of all calls, which are fewer where equal ones became one."""
         longest = max(self.times, key=lambda time: time.computing + time.moving)
         computing = calls * statistics.fmean(time.computing for time in self.times)
         moving = calls * statistics.fmean(time.moving for time in self.times)
@@ -160,16 +108,9 @@ def kernel_reports(
     input_bytes: int,
     lacks: Mapping[str, tuple[Shortcoming, ...]],
 ) -> tuple[KernelReport, ...]:
-    """Return the predicted time of each kernel that a program calls, in calling order.
-
-    Parameters
-    ----------
-    work : mapping of str to KernelWork
-        The work of each kernel's loops; it decides the time of kernels of no ``known`` cost.
-    input_bytes : int
-        Bytes of all the model's inputs.
-    lacks : mapping of str to tuple of Shortcoming
-        The shortcomings of each kernel. The costs that the plan knows do not include them.
+    """Return the predicted time of each kernel that a program calls, in calling order. The ``work``
+    of its loops decides the time of a kernel of no ``known`` cost. The costs that the plan knows do
+    not include the shortcomings ``lacks``.
     """
     counted: Counter[str] = Counter()
     by_data: Counter[str] = Counter()
@@ -182,12 +123,7 @@ def kernel_reports(
         kind = known[name].kind if name in known else OTHER
         by_loops = calls * work_seconds(work[name], network.warm, network.threads)
         report = KernelReport(
-            name=name,
-            kind=kind,
-            calls=calls,
-            seconds=by_loops,
-            source=ESTIMATED,
-            work=work[name],
+            name=name, kind=kind, calls=calls, seconds=by_loops, source=ESTIMATED, work=work[name]
         )
         lacking = _priced(lacks.get(name, ()), report, network)
         if name in known and known[name].times:

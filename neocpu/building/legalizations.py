@@ -17,11 +17,7 @@ from neocpu.ir.norm_calls import TAKES_ELEMENTWISE
 from neocpu.schedules.operators.indexing.lookup import lower_take
 from neocpu.schedules.operators.quantised.quantise import dequantise, quantise
 from neocpu.schedules.operators.select import SELECT, select
-from neocpu.schedules.operators.statistics.normalization import (
-    group_norm,
-    layer_norm,
-    softmax,
-)
+from neocpu.schedules.operators.statistics.normalization import group_norm, layer_norm, softmax
 
 _FUSING: Final = {"op_pattern": TAKES_ELEMENTWISE}
 

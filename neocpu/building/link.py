@@ -16,18 +16,19 @@ from typing import Final
 import numpy as np
 
 from neocpu.building.elf import Section, read_elf, with_sections, with_symbols_renamed
-from neocpu.building.kernel_table import SYMBOL, CompiledKernel, table_source
+from neocpu.building.interrupts import started
 from neocpu.building.object_cache import SYMBOL as UNNAMED
-from neocpu.building.own_session import started
 from neocpu.building.pipeline import Built
-from neocpu.building.weights_digest import WeightsDigest
+from neocpu.building.program import SYMBOL, CompiledKernel, table_source
 from neocpu.core import ROOT
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import ArtifactError, UnsupportedError
 from neocpu.foundation.files import replacing, write_in_huge_pages
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.runtime.aligned_memory import address_of
 from neocpu.runtime.array_types import AnyArray
+from neocpu.runtime.binding import library
 from neocpu.runtime.header import (
     DIGEST_SECTION,
     HEADER_SECTION,
@@ -56,29 +57,13 @@ def write_artifact(
 ) -> ArtifactHeader:
     """Write an artifact file; either all of it appears at ``path`` or nothing does.
 
-    The file is temporary and not synced; it is copied to its lasting place after verification.
-
-    Parameters
-    ----------
-    built : Built
-        The code and its plan. The header takes ``activations``, ``arena_bytes``, ``calls``,
-        ``repeats``, ``launches`` and ``returns`` from the plan.
-    weights : sequence of array
-        The weights in parameter order, packed as the code reads them. The header's ``weights``
-        describe them, and then the constants of ``built``.
-    header : ArtifactHeader
-        The remaining fields of the header.
-    path : path
-        The file to write; an existing one is replaced.
-
-    Raises
-    ------
-    UsageError
-        The folder is missing or not writable, or there is no C++ compiler.
-    UnsupportedError
-        A tensor is of a dtype that a header cannot name.
-    ArtifactError
-        Linking fails or the disk is full.
+    The file is temporary and not synced; it is copied to its lasting place after verification. The
+    header takes ``activations``, ``arena_bytes``, ``calls``, ``repeats``, ``launches`` and
+    ``returns`` from the plan. The ``weights`` are in parameter order, packed as the code reads
+    them; the header's ``weights`` describe them, and then the constants of ``built``. `cxx` is the
+    C++ compiler that links, with or without options; see `find_linker`. Raises UsageError if the
+    folder is not writable or there is no C++ compiler, UnsupportedError for a dtype that a header
+    cannot name, and ArtifactError if linking fails or the disk is full.
     """
     path = Path(path)
     planned = built.planned
@@ -302,3 +287,40 @@ def _run(arguments: Sequence[str], folder: Path) -> tuple[int, str]:
 
 def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
+
+
+WEIGHTS_PIECE: Final = 16 << 10
+"""Bytes of weights that share a checksum."""
+
+
+class WeightsDigest:
+    """The digest of weights that come in parts of any size: SHA-256 of the pieces' CRC-32C."""
+
+    def __init__(self) -> None:
+        self._sums = hashlib.sha256()
+        self._rest = b""
+
+    def update(self, part: bytes | memoryview) -> None:
+        view = memoryview(part)
+        if self._rest:
+            taken = WEIGHTS_PIECE - len(self._rest)
+            self._rest += view[:taken]
+            view = view[taken:]
+            if len(self._rest) < WEIGHTS_PIECE:
+                return
+            self._add(self._rest)
+        whole = view.nbytes - view.nbytes % WEIGHTS_PIECE
+        self._add(view[:whole])
+        self._rest = bytes(view[whole:])
+
+    def digest(self) -> bytes:
+        """Return the digest of all parts; no part can be added afterwards."""
+        self._add(self._rest)
+        return self._sums.digest()
+
+    def _add(self, part: bytes | memoryview) -> None:
+        data = np.frombuffer(part, np.uint8)
+        sums = np.empty(-(-data.nbytes // WEIGHTS_PIECE), np.uint32)
+        if data.nbytes:
+            library().neocpu_checksums(address_of(data), data.nbytes, address_of(sums))
+        self._sums.update(sums.data)

@@ -67,33 +67,17 @@ _FORM: Final = "3"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCode:
-    """The machine code of one function.
+    """The machine code of one function."""
 
-    Attributes
-    ----------
-    code : bytes
-        An object file, in which the function is called `SYMBOL`.
-    launches : tuple of int
-        The iterations of its parallel loops, in turn; 0 for unknown ones.
-    parameters : tuple of (str, tuple of int, str)
-        The name, shape and element type of each parameter.
-    attributes : dict of str to int or str
-        The other attributes of the function.
-    work : tuple of LoopWork
-        The arithmetic and memory accesses of its loops.
-    lacks : tuple of Shortcoming
-        Its shortcomings.
-    """
-
-    code: bytes
-    launches: tuple[int, ...]
+    code: bytes  # object file, in which the function is called `SYMBOL`
+    launches: tuple[int, ...]  # iterations of its parallel loops, in turn; 0 for unknown ones
+    # The name, shape and element type of each parameter.
     parameters: tuple[tuple[str, tuple[int, ...], str], ...]
     attributes: dict[str, int | str]
-    work: KernelWork
+    work: KernelWork  # arithmetic and memory accesses of its loops
     lacks: tuple[Shortcoming, ...] = ()
 
     def encode(self) -> bytes:
-        """Return the entry as bytes."""
         work = [nest.to_json() for nest in self.work]
         known = [self.launches, self.parameters, self.attributes, work]
         head = json.dumps([*known, [each.to_json() for each in self.lacks]]).encode()
@@ -101,7 +85,6 @@ class KernelCode:
 
     @classmethod
     def decode(cls, data: bytes) -> KernelCode:
-        """Return the entry that `encode` wrote."""
         end = 4 + int.from_bytes(data[:4], "little")
         launches, parameters, attributes, work, lacks = json.loads(data[4:end])
         shaped = tuple((name, tuple(shape), dtype) for name, shape, dtype in parameters)
@@ -125,7 +108,6 @@ class KernelCode:
         work: KernelWork,
         lacks: tuple[Shortcoming, ...] = (),
     ) -> KernelCode:
-        """Return the code of a function, with the facts about it."""
         parameters = tuple(
             (str(p.name), tuple(int(n) for n in p.ty.shape), str(p.ty.dtype))
             for p in function.params
@@ -145,7 +127,6 @@ class KernelCode:
         )
 
     def outline(self) -> tirx.PrimFunc:
-        """Return the function without its body."""
         buffers = [tirx.decl_buffer(shape, dtype, name) for name, shape, dtype in self.parameters]
         attributes = tvm.ir.make_node("ir.DictAttrs", **self.attributes)
         return tirx.PrimFunc(buffers, tirx.Evaluate(0), attrs=attributes)
@@ -173,7 +154,6 @@ class ObjectCache:
         return None if found is None else found.outline()
 
     def keep(self, key: str, code: KernelCode) -> None:
-        """Keep the code of a function for the next time."""
         self._files.put(_name(key), code.encode())
 
     def kept(self, key: str, make: Callable[[], Any]) -> Any:
@@ -186,7 +166,6 @@ class ObjectCache:
         return json.loads(data)
 
     def trim(self) -> None:
-        """Delete the least recently used entries, if there is too much."""
         self._files.trim()
 
 
@@ -211,12 +190,8 @@ def object_files() -> FileCache | None:
 
 
 def key_of(function: tirx.PrimFunc, target: CpuTarget) -> str:
-    """Return a key that distinguishes a function's code from all other code of this version.
-
-    Parameters
-    ----------
-    function : tvm.tirx.PrimFunc
-        A function from `anonymous`; its recipe is the key if it has one, else a digest of it.
+    """Return a key that distinguishes a function's code from all other code of this version. The
+    key of a function from `anonymous` is its recipe if it has one, else a digest of it.
     """
     attrs = function.attrs or {}
     if RECIPE in attrs:

@@ -24,14 +24,7 @@ from tvm.ir import GlobalVar
 
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.forked import ForkedJobs, Limits
-from neocpu.building.object_cache import (
-    ORIGIN,
-    SYMBOL,
-    KernelCode,
-    ObjectCache,
-    anonymous,
-    key_of,
-)
+from neocpu.building.object_cache import ORIGIN, SYMBOL, KernelCode, ObjectCache, anonymous, key_of
 from neocpu.building.program import buffer_bytes
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.temporary import TemporaryFolder
@@ -60,31 +53,19 @@ _ModuleForTarget: TypeAlias = tuple[Any, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """A function to compile to an object file; by `_as_it_stands` if it is ``plain``.
+    """A function to compile to an object file; by `_as_it_stands` if it is ``plain``."""
 
-    Attributes
-    ----------
-    name : str
-        The name for messages.
-    function : tirx.PrimFunc
-        The function from `anonymous`.
-    origins : tuple of str
-        The names of the model's tensors that it computes.
-    """
-
-    name: str
-    function: Any
-    origins: tuple[str, ...]
+    name: str  # name for messages
+    function: Any  # function from `anonymous`
+    origins: tuple[str, ...]  # names of the model's tensors that it computes
     path: Path
     plain: bool = False
 
     @property
     def notes(self) -> Path:
-        """The path of the JSON file with the function's launches, work, doubt and shortcomings."""
         return self.path.with_suffix(".json")
 
     def code(self) -> KernelCode:
-        """Return the compiled code."""
         launches, work, doubt, lacks = json.loads(self.notes.read_text())
         if doubt:
             text = "kernel '%s'%s is predicted to move its tensors and nothing else: %s"
@@ -96,22 +77,8 @@ class _Job:
 
 class CodeGeneration:
     """The machine code of every function of a module, made by children within a ``with`` block.
-
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        A module of ``PrimFunc`` only. Those that are not scheduled get the generic schedule.
-    target : CpuTarget
-        The CPU to generate code for.
-    workers : int
-        The number of functions compiled at a time. It does not change the objects.
-    cache : ObjectCache, optional
-        The cache to look code up in and to store it in. It does not change the objects.
-
-    Raises
-    ------
-    ArtifactError
-        There is no room for the objects; this may also be raised within the block.
+    Neither `workers`, the functions compiled at a time, nor `cache` change the objects. Raises
+    ArtifactError if there is no room for the objects; this may also be raised within the block.
     """
 
     def __init__(
@@ -144,13 +111,6 @@ class CodeGeneration:
         self._jobs[key] = _Job(name, nameless, origins, path)
 
     def start(self) -> None:
-        """Start the children.
-
-        Raises
-        ------
-        NeoCPUError
-            The system refuses another process.
-        """
         self._running.start()
 
     def wait(self) -> None:
@@ -158,19 +118,8 @@ class CodeGeneration:
         self._running.wait()
 
     def codes(self) -> dict[str, KernelCode]:
-        """Wait for the code of all functions.
-
-        Returns
-        -------
-        dict of str to KernelCode
-            The code by name, sorted by name.
-
-        Raises
-        ------
-        UnsupportedError
-            TVM or LLVM fails, crashes or does not end on a function; the message names it.
-        NeoCPUError
-            The system refuses another process.
+        """Wait for the code of all functions. The result is sorted by name. Raises UnsupportedError
+        if TVM or LLVM fails, crashes or does not end on a function; the message names it.
         """
         outcomes = self._running.outcomes()
         for (key, job), failure in zip(self._jobs.items(), outcomes, strict=True):
@@ -195,13 +144,7 @@ class CodeGeneration:
 
 
 class OneAtATime(ExitStack):
-    """Code generations that take turns on the CPUs, in a ``with`` block that ends them all.
-
-    Parameters
-    ----------
-    cache : ObjectCache, optional
-        The cache of all generations.
-    """
+    """Code generations that take turns on the CPUs, in a ``with`` block that ends them all."""
 
     def __init__(self, cache: ObjectCache | None = None) -> None:
         super().__init__()
@@ -209,13 +152,7 @@ class OneAtATime(ExitStack):
         self._last: CodeGeneration | None = None
 
     def start(self, mod: tvm.IRModule, target: CpuTarget, workers: int) -> CodeGeneration:
-        """Start a generation once the children of the last one are done; see `CodeGeneration`.
-
-        Raises
-        ------
-        NeoCPUError
-            The system refuses another process.
-        """
+        """Start a generation once the children of the last one are done; see `CodeGeneration`."""
         if self._last is not None:
             self._last.wait()
         generation = CodeGeneration(mod, target, workers, self._cache)
@@ -224,11 +161,9 @@ class OneAtATime(ExitStack):
         return self._last
 
     def outline(self, recipe: str) -> tirx.PrimFunc | None:
-        """Return a function without a body if its code is cached; see `ObjectCache.outline`."""
         return None if self._cache is None else self._cache.outline(recipe)
 
     def kept(self, key: str, make: Callable[[], Any]) -> Any:
-        """Return the value stored under a key, or make it; see `ObjectCache.kept`."""
         # Templates that are not ours may change without a new version of neocpu.
         if self._cache is None or not registry.is_ours():
             return make()
@@ -330,7 +265,6 @@ def _as_it_stands(function: Any, target: CpuTarget) -> _ModuleForTarget:
 
 
 def _cost(function: Any) -> int:
-    """Return the approximate size of a function: its loops and stores."""
     found: list[Any] = []
     kinds = (tirx.For, tirx.BufferStore)
     tvm_ffi.structural_walk(function.body, (kinds, found.append), order="pre")

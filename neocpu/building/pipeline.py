@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,14 +17,14 @@ from tvm import relax, tirx
 from tvm.ir import Call, GlobalVar
 
 from neocpu.building.deep_stack import on_deep_stack
-from neocpu.building.kernel_table import CompiledKernel
 from neocpu.building.legalizations import LEGALIZATIONS
 from neocpu.building.object_cache import ORIGIN
 from neocpu.building.parallel_codegen import CodeGeneration, OneAtATime, assembly
-from neocpu.building.program import Program, program_of
+from neocpu.building.program import CompiledKernel, Program, program_of
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import replacing
 from neocpu.foundation.machine.machines import MACHINES
+from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.ir.expressions import is_op
 from neocpu.ir.uses import bindings
 from neocpu.lowering.hoist_loops import hoist_loops
@@ -38,6 +41,7 @@ from neocpu.schedules.estimates.loop_threads import MANY_THREADS, piece_of, wort
 from neocpu.schedules.estimates.shared_launch import Piece
 from neocpu.schedules.estimates.shortcomings import Shortcoming
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.serving.freed_memory import return_freed_memory
 
 MAX_FUSED: Final = 64
 """Operators of one fused function. The times of scheduling it and of LLVM grow with the square of
@@ -47,12 +51,8 @@ DUMP_VARIABLE = "NEOCPU_DUMP_DIR"
 
 
 class Dump:
-    """Writes the result of each phase to ``$NEOCPU_DUMP_DIR``, numbered, if that is set.
-
-    Parameters
-    ----------
-    *parts : str
-        Nested folders that distinguish several compilations.
+    """Writes the result of each phase to ``$NEOCPU_DUMP_DIR``, numbered, if that is set. `parts`
+    are nested folders that distinguish several compilations.
     """
 
     def __init__(self, *parts: str) -> None:
@@ -61,13 +61,6 @@ class Dump:
         self._count = 0
 
     def __call__(self, phase: str, text: Callable[[], str], suffix: str = "txt") -> None:
-        """Write ``text()`` as the next numbered file.
-
-        Raises
-        ------
-        UsageError, ArtifactError
-            The file cannot be written.
-        """
         if self._folder is None:
             return
         path, content = self._folder / f"{self._count:02d}-{phase}.{suffix}", text()
@@ -81,7 +74,6 @@ class Dump:
         self._count += 1
 
     def module(self, phase: str, mod: tvm.IRModule) -> None:
-        """Write an IR module without its weights."""
         self(phase, lambda: str(on_deep_stack(mod.script, show_meta=False)), "py")
 
 
@@ -90,12 +82,8 @@ def lower(
 ) -> tvm.IRModule:
     """Turn the remaining Relax operators into functions, which get the generic schedule later.
 
-    Fusion does not look into template calls: they include their epilogues already.
-
-    Parameters
-    ----------
-    names : collection of str
-        Variables of ``main`` whose names survive where fusion leaves their values.
+    Fusion does not look into template calls: they include their epilogues already. `names` are
+    variables of ``main`` whose names survive where fusion leaves their values.
     """
     with target.to_tvm(), tvm.transform.PassContext(config={"relax.FuseOps.max_depth": MAX_FUSED}):
         # 1. Operators become functions made by TE, and chains of elementwise ones become one.
@@ -139,7 +127,6 @@ def _origins(mod: tvm.IRModule) -> dict[str, list[str]]:
 
 
 def _callee(value: Any) -> str | None:
-    """Return the name of the function that a Relax expression calls."""
     if not isinstance(value, Call):
         return None
     callee = value.args[0] if is_op(value, "relax.call_tir") else value.op
@@ -147,73 +134,33 @@ def _callee(value: Any) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Planned:
-    """The calls of a model, and the memory they work in.
-
-    Attributes
-    ----------
-    program : Program
-        The calls of kernels.
-    constants : tuple of array
-        Weights that follow those of the model.
-    activations : tuple of Placement
-        The place in the arena of each tensor between two kernels.
-    arena_bytes : int
-        Size of the arena.
-    places : mapping of str to StoredPlace
-        The places of the requested variables that are left.
-    """
+class CallPlan:
+    """The calls of a model, and the memory they work in."""
 
     program: Program
-    constants: tuple[NDArray[Any], ...]
-    activations: tuple[Placement, ...]
+    constants: tuple[NDArray[Any], ...]  # weights that follow those of the model
+    activations: tuple[Placement, ...]  # place in the arena of each tensor between two kernels
     arena_bytes: int
-    places: Mapping[str, StoredPlace]
+    places: Mapping[str, StoredPlace]  # places of the requested variables that are left
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Built:
-    """Code that is not linked yet, and its plan.
+    """Code that is not linked yet, and its plan."""
 
-    Attributes
-    ----------
-    kernels : tuple of CompiledKernel
-        The kernels, in the order of their names.
-    work : mapping of str to KernelWork
-        The work of each kernel's loops.
-    lacks : mapping of str to tuple of Shortcoming
-        The shortcomings of each kernel.
-    planned : Planned
-    target : CpuTarget
-        The CPU that the code is for.
-    """
-
-    kernels: tuple[CompiledKernel, ...]
+    kernels: tuple[CompiledKernel, ...]  # in the order of their names
     work: Mapping[str, KernelWork]
     lacks: Mapping[str, tuple[Shortcoming, ...]]
-    planned: Planned
-    target: CpuTarget
+    planned: CallPlan
+    target: CpuTarget  # CPU that the code is for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Unplaced:
-    """A module that calls kernels, before its memory is planned.
-
-    Attributes
-    ----------
-    mod : tvm.IRModule
-    constants : tuple of array
-        See `Planned`.
-    written : mapping of str to int
-        The number of tensors that each kernel writes.
-    names : collection of str
-        Variables whose places are requested.
-    """
-
     mod: tvm.IRModule
-    constants: tuple[NDArray[Any], ...]
-    written: Mapping[str, int]
-    names: Collection[str]
+    constants: tuple[NDArray[Any], ...]  # see `CallPlan`
+    written: Mapping[str, int]  # the number of tensors that each kernel writes
+    names: Collection[str]  # variables whose places are requested
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,7 +169,7 @@ class Building:
 
     kernels: CodeGeneration
     unplaced: _Unplaced
-    planned: Planned
+    planned: CallPlan
     target: CpuTarget
 
 
@@ -234,44 +181,21 @@ def begin_build(
     workers: int = 1,
     names: Collection[str] = (),
 ) -> Building:
-    """Plan memory, and let children generate code on ``workers`` CPUs, as one of ``generations``.
-
-    Parameters
-    ----------
-    names : collection of str
-        Variables of ``main`` whose places are requested.
-
-    Raises
-    ------
-    NeoCPUError
-        The system refuses another process.
-    """
+    """Plan memory, and let ``workers`` children generate code, as one of ``generations``."""
     unplaced, kernels, planned = on_deep_stack(_plan, mod, target, dump, names)
     dump("assembly", lambda: on_deep_stack(assembly, kernels, target), "s")
     return Building(generations.start(kernels, target, workers), unplaced, planned, target)
 
 
 def finish_build(building: Building, threads: int = 1) -> Built:
-    """Wait for the kernels' code.
-
-    Parameters
-    ----------
-    threads : int
-        The number of threads to plan for. With many, a loop that more threads slow down
-        uses fewer, and calls too small for all threads are launched jointly.
-
-    Raises
-    ------
-    UnsupportedError, NeoCPUError
-        See `CodeGeneration.codes`.
+    """Wait for the kernels' code. A loop that more of the ``threads`` slow down uses fewer, and
+    calls too small for all threads are launched jointly.
     """
     with building.kernels as generation:
         codes = generation.codes()
     kernels = tuple(
         CompiledKernel(
-            kernel,
-            worthwhile_tasks(code.work, code.launches, building.target, threads),
-            code.code,
+            kernel, worthwhile_tasks(code.work, code.launches, building.target, threads), code.code
         )
         for kernel, code in zip(building.planned.program.kernels, codes.values(), strict=True)
     )
@@ -286,7 +210,7 @@ def _launch_jointly(
     kernels: Sequence[CompiledKernel],
     work: Mapping[str, KernelWork],
     threads: int,
-) -> Planned:
+) -> CallPlan:
     """Return the plan with calls launched jointly where that is known to pay."""
     machine, unplaced = MACHINES.get(building.target.mcpu), building.unplaced
     before = building.planned
@@ -321,8 +245,7 @@ def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _plan(
     mod: tvm.IRModule, target: CpuTarget, dump: Dump, names: Collection[str]
-) -> tuple[_Unplaced, tvm.IRModule, Planned]:
-    """Return a module's calls, its kernels, and the plan of the calls."""
+) -> tuple[_Unplaced, tvm.IRModule, CallPlan]:
     with target.to_tvm():
         mod = hoist_loops(mod)
         written = _written(mod)
@@ -339,12 +262,11 @@ def _plan(
 
 def _placed(
     unplaced: _Unplaced, target: CpuTarget, launches: Sequence[Steps] = ()
-) -> tuple[Planned, tvm.IRModule]:
-    """Return the plan of a module's calls, and the module with its memory planned."""
+) -> tuple[CallPlan, tvm.IRModule]:
     written = unplaced.written
     placed = plan_memory(unplaced.mod, target, written, unplaced.names, launches)
     program = program_of(placed, written)
-    planned = Planned(
+    planned = CallPlan(
         program=program,
         constants=unplaced.constants,
         activations=placed.activations,
@@ -355,7 +277,6 @@ def _placed(
 
 
 def _written(mod: tvm.IRModule) -> dict[str, int]:
-    """Return the number of tensors that each kernel writes."""
     written: dict[str, int] = {}
     for binding in bindings(mod["main"]):
         if is_op(binding.value, "relax.call_tir"):
@@ -363,3 +284,30 @@ def _written(mod: tvm.IRModule) -> dict[str, int]:
             count = len(kind.fields) if isinstance(kind, relax.TupleType) else 1
             written[str(binding.value.args[0].name_hint)] = count
     return written
+
+
+# TVM keeps the functions under construction on one stack for all threads of the process.
+BUILDING: Final = threading.Lock()
+
+
+class PhaseClock:
+    """Times the phases and reports the start of each."""
+
+    def __init__(self, report: ProgressCallback) -> None:
+        self.report = report
+        self.seconds: dict[str, float] = {}
+        self._last = ""
+
+    @contextmanager
+    def phase(self, name: str, *, alone: bool = True) -> Iterator[None]:
+        """Add the time of the block to that of phase ``name``. `alone` says whether no other thread
+        may build at the same time.
+        """
+        if name != self._last:  # a phase may be resumed
+            self._last = name
+            self.report(Progress(name))
+        with BUILDING if alone else nullcontext():
+            start = time.perf_counter()
+            yield
+            return_freed_memory()
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start

@@ -1,11 +1,14 @@
-"""A planned module as a table of calls, and the kernels they call."""
+"""A planned module as a table of calls, the kernels they call, and these as a table in the code.
+
+A runtime rejects a header that contradicts the code's table.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import tvm
 from tvm import relax, tirx
@@ -28,49 +31,24 @@ _Guards: TypeAlias = Sequence[Sequence[tuple[Operand, bool]]]
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A function of the code.
+    """A function of the code."""
 
-    Attributes
-    ----------
-    name : str
-        The symbol without its prefix ``__tvm_ffi_``.
-    sizes : tuple of int
-        Bytes of each tensor argument.
-    types : tuple of str
-        The element type of each tensor argument.
-    results : int
-        The number of tensors that it writes, which are its last arguments.
-    """
-
-    name: str
-    sizes: tuple[int, ...]
-    types: tuple[str, ...]
-    results: int
+    name: str  # symbol without its prefix ``__tvm_ffi_``
+    sizes: tuple[int, ...]  # bytes of each tensor argument
+    types: tuple[str, ...]  # element type of each tensor argument
+    results: int  # the number of tensors that it writes, which are its last arguments
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Calls of kernels, in order.
+    """Calls of kernels, in order."""
 
-    Attributes
-    ----------
-    kernels : tuple of Kernel
-        The kernels, in the order of their names.
-    calls : tuple of (str, tuple of int)
-        The name of a kernel, and the numbers of its tensor arguments.
-    results : tuple of int
-        The numbers of the tensors that ``main`` returns.
-    repeats : tuple of Repeat
-        Calls that are made under a condition or repeatedly.
-    launches : tuple of Launch
-        Calls whose loops are launched jointly.
-    """
-
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Kernel, ...]  # in the order of their names
+    # The name of a kernel, and the numbers of its tensor arguments.
     calls: tuple[tuple[str, tuple[Operand, ...]], ...]
-    results: tuple[Operand, ...]
-    repeats: tuple[Repeat, ...]
-    launches: tuple[Launch, ...] = ()
+    results: tuple[Operand, ...]  # numbers of the tensors that ``main`` returns
+    repeats: tuple[Repeat, ...]  # calls that are made under a condition or repeatedly
+    launches: tuple[Launch, ...] = ()  # calls whose loops are launched jointly
 
     @property
     def times(self) -> tuple[int, ...]:
@@ -87,19 +65,9 @@ class Program:
 
 
 def program_of(placed: PlannedModule, written: Mapping[str, int]) -> Program:
-    """Read the program of a module whose memory is planned.
-
-    Parameters
-    ----------
-    placed : PlannedModule
-        Its ``main`` calls kernels on its parameters, and nothing else.
-    written : mapping of str to int
-        The number of tensors that a kernel writes; one for kernels without an entry.
-
-    Raises
-    ------
-    UnsupportedError
-        ``main`` does something else, such as making a tensor whose size only the run decides.
+    """Read the program of a module whose memory is planned. `written` has the number of tensors
+    that a kernel writes; one for kernels without an entry. Raises UnsupportedError if ``main`` does
+    something else, such as making a tensor whose size only the run decides.
     """
     main = placed.mod["main"]
     numbers: dict[Var, Operand] = {param: number for number, param in enumerate(main.params)}
@@ -152,14 +120,8 @@ def _repeats(
 ) -> Iterator[Repeat]:
     """Yield the loops among some calls, and the ranges of calls under one guard at ``depth``.
 
-    Each comes before those within it. A loop lies within a range, unless its guards differ.
-
-    Parameters
-    ----------
-    guards : sequence of sequence of (int, bool)
-        The guards of each call.
-    loops : mapping of int to Repeat
-        Loops by their first calls, without those around all of these calls.
+    Each comes before those within it. A loop lies within a range, unless its guards differ. `loops`
+    has them by their first calls, without those around all of these calls.
     """
     while first < end:
         loop, guard = loops.get(first), guards[first][depth : depth + 1]
@@ -183,7 +145,6 @@ def _repeats(
 def _end_of_guard(
     guards: _Guards, first: int, end: int, depth: int, loops: Mapping[int, Repeat]
 ) -> int:
-    """Return the end of the range of calls that are under the first one's guard."""
     guard = guards[first][depth : depth + 1]
     while first < end and guards[first][depth : depth + 1] == guard:
         loop = loops.get(first)
@@ -228,3 +189,68 @@ def _refusal(value: Expr) -> UnsupportedError:
         f"the program does more than call kernels on tensors of known sizes: {str(value)[:200]}; "
         "please report this model"
     )
+
+
+SYMBOL: Final = "neocpu_kernel_table"
+"""The symbol of the table."""
+
+_HOOKS: Final = ("ParallelLaunch", "AllocWorkspace", "FreeWorkspace")
+"""Functions of the runtime, without the prefix ``__TVMBackend``. Generated code has a variable for
+each function that it calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """A kernel with its machine code."""
+
+    kernel: Kernel
+    # The iterations of its parallel loops, in turn, or the number of tasks to cut them into where
+    # that is smaller; 0 for unknown ones.
+    launches: tuple[int, ...]
+    code: bytes  # object file, in which the kernel has the name common to all generated functions
+
+
+def table_source(compiled: Sequence[CompiledKernel]) -> str:
+    """Return the source, for C and C++ compilers that have included ``kernel_table.h``."""
+    kernels = [each.kernel for each in compiled]
+    lines = ["#ifdef __cplusplus", 'extern "C" {', "#endif"]
+    lines += [f"extern void *__TVMBackend{hook} __attribute__((weak));" for hook in _HOOKS]
+    lines += [f"extern nc_kernel_function __tvm_ffi_{kernel.name};" for kernel in kernels]
+    sizes, types, iterations = _Numbers(), _Numbers(), _Numbers()
+    rows = []
+    for each in compiled:
+        kernel, loops = each.kernel, each.launches
+        codes = [DTYPES[name].code << 8 | DTYPES[name].bits for name in kernel.types]
+        rows.append(
+            f'  {{"{kernel.name}", __tvm_ffi_{kernel.name}, sizes + {sizes.add(kernel.sizes)}, '
+            f"types + {types.add(codes)}, launches + {iterations.add(loops)}, "
+            f"{len(kernel.sizes)}, {kernel.results}, {len(loops)}}},"
+        )
+    lines.append(f"static const uint64_t sizes[] = {{{sizes}}};")
+    lines.append(f"static const uint16_t types[] = {{{types}}};")
+    lines.append(f"static const uint32_t launches[] = {{{iterations}}};")
+    # One row more than there are kernels, because C has no empty arrays.
+    lines += ["static const nc_kernel kernels[] = {", *rows, "  {0, 0, 0, 0, 0, 0, 0, 0}};"]
+    hooks = ", ".join(f"&__TVMBackend{hook}" for hook in _HOOKS)
+    lines += [
+        f"extern const nc_kernel_table {SYMBOL};",
+        f"const nc_kernel_table {SYMBOL} = {{",
+        f"  NC_KERNEL_TABLE_MAGIC, {len(kernels)}, kernels, {hooks}}};",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+class _Numbers:
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+
+    def add(self, numbers: Iterable[int]) -> int:
+        start = len(self._numbers)
+        self._numbers += numbers
+        return start
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self._numbers or [0]))

@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 
 from neocpu.building.elf import read_elf
-from neocpu.building.kernel_table import CompiledKernel
 from neocpu.building.link import link_artifact, place
+from neocpu.building.program import CompiledKernel
 from neocpu.building.weight_packing import (
     PackedArray,
     Packing,
@@ -40,21 +40,12 @@ MAX_HEADER: Final = 15 << 20
 
 @dataclass(frozen=True, slots=True)
 class SetMember:
-    """An artifact of one signature.
-
-    Attributes
-    ----------
-    header : ArtifactHeader
-    kernels : tuple of CompiledKernel
-    path : Path
-        The artifact file, from which the weights are read.
-    origins : sequence of WeightOrigin or None
-        The weights that the first packed weights were made from, where that is known.
-    """
+    """An artifact of one signature."""
 
     header: ArtifactHeader
     kernels: tuple[CompiledKernel, ...]
-    path: Path
+    path: Path  # artifact file, from which the weights are read
+    # The weights that the first packed weights were made from, where that is known.
     origins: Sequence[WeightOrigin | None] = ()
 
 
@@ -64,25 +55,10 @@ def write_shape_set(
     compile_packings: Callable[[Sequence[Packing]], PackingKernels],
     max_weights: int | None = None,
 ) -> ArtifactHeader:
-    """Write an artifact file for several signatures of one model.
-
-    Parameters
-    ----------
-    members : sequence of SetMember
-        The members, in the order of reports; the first one represents the artifact.
-    path : Path
-        The file to write.
-    compile_packings : callable
-        A function that returns the code of packings; see `PackingKernels.compile`.
-    max_weights : int, optional
-        Bytes that the packed weights of all members may take in sum, as plans read them.
-
-    Raises
-    ------
-    UsageError
-        The weights take more, the set's header is too large, or see `write_artifact`.
-    ArtifactError
-        See `write_artifact`.
+    """Write an artifact file for several signatures of one model. The first of the ``members``,
+    which are in the order of reports, represents the artifact. The packed weights of all members
+    may take ``max_weights`` bytes, as plans read them. Raises UsageError if they take more or the
+    set's header is too large; see also `write_artifact`.
     """
     table, store = _KernelTable(), _WeightStore()
     parts = [(each.header, table.add(each.kernels), store.add(each)) for each in members]
@@ -134,8 +110,6 @@ def _terse(header: ArtifactHeader) -> ArtifactHeader:
 
 
 def _renamed(plan: Plan, names: Mapping[str, str]) -> Plan:
-    """Return a plan with other names of kernels."""
-
     def renamed(kernel: str | None) -> str | None:
         return None if kernel is None else names.get(kernel, kernel)
 
@@ -148,15 +122,12 @@ def _renamed(plan: Plan, names: Mapping[str, str]) -> Plan:
 
 
 class _KernelTable:
-    """The kernels of all members."""
-
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], str] = {}
         self._kernels: dict[str, CompiledKernel] = {}
 
     @property
     def kernels(self) -> tuple[CompiledKernel, ...]:
-        """The kernels in the order of their names."""
         return tuple(self._kernels[name] for name in sorted(self._kernels))
 
     def add(self, kernels: Sequence[CompiledKernel]) -> dict[str, str]:
@@ -172,7 +143,6 @@ class _KernelTable:
         return names
 
     def _free(self, name: str) -> str:
-        """Return a name that no kernel has yet."""
         number, free = 1, name
         while free in self._kernels:
             number += 1
@@ -181,12 +151,8 @@ class _KernelTable:
 
 
 class _WeightStore:
-    """The packed weights of all members, without duplicates.
-
-    Attributes
-    ----------
-    arrays : list of PackedArray
-        Bytes that lie in the members' files.
+    """The packed weights of all members, without duplicates. The bytes of `arrays` lie in the
+    members' files.
     """
 
     def __init__(self) -> None:
@@ -195,11 +161,9 @@ class _WeightStore:
 
     @property
     def total(self) -> int:
-        """Bytes of all arrays."""
         return sum(array.data.nbytes for array in self.arrays)
 
     def add(self, member: SetMember) -> list[int]:
-        """Add a member's weights; return their numbers."""
         with open(member.path, "rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         section = read_elf(memoryview(data)).find(WEIGHTS_SECTION)

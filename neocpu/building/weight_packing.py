@@ -19,10 +19,9 @@ import tvm
 from numpy.typing import NDArray
 from tvm.ir import GlobalVar
 
-from neocpu.building.kernel_table import CompiledKernel
 from neocpu.building.link import offsets_of
 from neocpu.building.parallel_codegen import OneAtATime
-from neocpu.building.program import Kernel
+from neocpu.building.program import CompiledKernel, Kernel
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.host import usable_cpus
 from neocpu.planning.weight_origin import WeightOrigin
@@ -41,23 +40,12 @@ AnyArray: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedArray:
-    """One of a set's weights.
+    """One of a set's weights."""
 
-    Attributes
-    ----------
-    data : array
-        The bytes, in any shape.
-    dtype : str
-    shape : tuple of int
-        The shape in which plans read it.
-    origin : WeightOrigin or None
-        The weight that it was packed from, if that is known.
-    """
-
-    data: AnyArray
+    data: AnyArray  # bytes, in any shape
     dtype: str
-    shape: tuple[int, ...]
-    origin: WeightOrigin | None = None
+    shape: tuple[int, ...]  # shape in which plans read it
+    origin: WeightOrigin | None = None  # weight that it was packed from, if that is known
 
     @property
     def made_of(self) -> tuple[object, ...] | None:
@@ -69,20 +57,12 @@ class PackedArray:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A weight that is packed when the set is loaded.
+    """A weight that is packed when the set is loaded."""
 
-    Attributes
-    ----------
-    made : int
-        The number of the made weight among the arrays.
-    reads : tuple of int
-        The numbers of the weight it is made from and, if transformed, of its factors.
-    source, packed : PackedWeights
-        The packings that are read and made.
-    """
-
-    made: int
+    made: int  # the number of the made weight among the arrays
+    # The numbers of the weight it is made from and, if transformed, of its factors.
     reads: tuple[int, ...]
+    # `source`, `packed`: the packings that are read and made.
     source: PackedWeights
     packed: PackedWeights
 
@@ -145,29 +125,15 @@ def _factors(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackingKernels:
-    """The kernels of packings, without duplicates.
+    """The kernels of packings, without duplicates."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        The name of each packing's kernel.
-    kernels : tuple of CompiledKernel
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # name of each packing's kernel
     kernels: tuple[CompiledKernel, ...]
 
     @classmethod
     def compile(
         cls, packings: Sequence[Packing], target: CpuTarget, generations: OneAtATime
     ) -> PackingKernels:
-        """Generate the code of packings, as one of ``generations``.
-
-        Raises
-        ------
-        UnsupportedError, NeoCPUError
-            See `CodeGeneration.codes`.
-        """
         names: dict[tuple[PackedWeights, PackedWeights], str] = {}
         kernels: list[Kernel] = []
         functions: dict[GlobalVar, Any] = {}
@@ -198,35 +164,18 @@ def _kernel(name: str, packing: Packing) -> Kernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaidOut:
-    """The places of all weights of a set.
+    """The places of all weights of a set."""
 
-    Attributes
-    ----------
-    stored : tuple of array
-        The arrays in the file, in its order.
-    places : dict of int to Placement
-        The place of each array, by its number.
-    prologue : Prologue or None
-        The calls that pack the weights that are not in the file; None if all are.
-    """
-
-    stored: tuple[AnyArray, ...]
-    places: Mapping[int, Placement]
+    stored: tuple[AnyArray, ...]  # arrays in the file, in its order
+    places: Mapping[int, Placement]  # place of each array, by its number
+    # The calls that pack the weights that are not in the file; None if all are.
     prologue: Prologue | None
 
 
 def lay_out(
     arrays: Sequence[PackedArray], packings: Sequence[Packing], names: Sequence[str]
 ) -> LaidOut:
-    """Find a place for each of a set's weights.
-
-    Parameters
-    ----------
-    packings : sequence of Packing
-        The choice of `find_packings` among the arrays.
-    names : sequence of str
-        The kernel of each packing.
-    """
+    """Find a place for each of a set's weights. `names` has the kernel of each packing."""
     made = [each.made for each in packings]
     stored = [number for number in range(len(arrays)) if number not in {*made}]
     places, size = _placed(arrays, stored, 0)
@@ -255,7 +204,6 @@ def lay_out(
 def _placed(
     arrays: Sequence[PackedArray], numbers: Sequence[int], start: int
 ) -> tuple[dict[int, Placement], int]:
-    """Return the places of consecutive arrays, and the end of the last."""
     *offsets, end = offsets_of((arrays[number].data.nbytes for number in numbers), start)
     return {
         number: Placement(offset, arrays[number].dtype, arrays[number].shape)

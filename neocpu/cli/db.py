@@ -24,9 +24,9 @@ from neocpu.frontend.shapes.input_shapes import InputShapes
 
 if TYPE_CHECKING:
     from neocpu.tuning_db.merge import MergedFile
-    from neocpu.tuning_db.prune import PruneReport
     from neocpu.tuning_db.record import Record, Workload
     from neocpu.tuning_db.record_file import Contents, OnRead, SkippedLine
+    from neocpu.tuning_db.selection import PruneReport
 
 PROGRESS_AFTER: Final = 2.0  # seconds after which reading shows its progress
 MAX_NOTES: Final = 10
@@ -59,7 +59,7 @@ _files: Final = click.argument("files", metavar="[FILE]…", nargs=-1, type=opti
 def stats(terminal: Terminal, files: tuple[Path, ...]) -> None:
     """Count records by CPU and template in FILEs, by default the shipped ones and your own."""
     from neocpu.schedules.registry import template_version
-    from neocpu.tuning_db.statistics import file_statistics
+    from neocpu.tuning_db.selection import file_statistics
 
     counts = []
     for layer, contents in _read_each(terminal, files):
@@ -214,8 +214,8 @@ def prune(
     stay. The shipped records are never changed.
     """
     from neocpu.schedules.registry import template_version
-    from neocpu.tuning_db.prune import PruneRules
-    from neocpu.tuning_db.prune import prune as prune_file
+    from neocpu.tuning_db.selection import PruneRules
+    from neocpu.tuning_db.selection import prune as prune_file
 
     path = writable_database(() if database is None else (database,))
     rules = PruneRules(template_version, _fits, keep_best, failed)

@@ -86,7 +86,7 @@ def command(
     check_destination(path, others=read)
     check_destination(histograms, "--histograms", (*read, path))
     if histograms is not None:
-        from neocpu.quantiser.histogram_chart import check_drawing, draw
+        from neocpu.quantiser.quantisation_report import check_drawing, draw
 
         check_drawing(histograms)
     import_tvm()

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from neocpu.building.object_cache import open_object_cache
 from neocpu.building.parallel_codegen import OneAtATime
-from neocpu.building.phases import PhaseClock
-from neocpu.building.pipeline import DUMP_VARIABLE, Dump
+from neocpu.building.pipeline import DUMP_VARIABLE, Dump, PhaseClock
 from neocpu.compilation.accuracy_fallback import finish_as_promised, finish_unchecked, verifier_of
 from neocpu.compilation.compile_options import CompileOptions, Member
 from neocpu.compilation.compiled_module import CompiledModule

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from neocpu.building.kernel_report import KernelReport
-from neocpu.building.kernel_table import CompiledKernel
 from neocpu.building.link import write_outcome
+from neocpu.building.program import CompiledKernel
 from neocpu.foundation.closing import Closing
 from neocpu.foundation.files import move, replacing
 from neocpu.foundation.temporary import TemporaryFolder

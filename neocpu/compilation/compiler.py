@@ -28,7 +28,7 @@ from neocpu.frontend.shapes.requested_shapes import Shapes
 from neocpu.schedules.vocabulary.accuracy import parse_accuracy
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.target_parsing import parse_target
-from neocpu.search.measuring.fleet import parse_fleet
+from neocpu.search.measuring.rpc_tracker import parse_fleet
 from neocpu.search.tuner import TuneReport
 
 

@@ -15,10 +15,9 @@ from typing import Any, TypeAlias
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.progress import ProgressCallback
 from neocpu.foundation.units import duration, plural
+from neocpu.planning.choice import BORROWED, Measured
 from neocpu.planning.costs import Keep, make_anew
-from neocpu.planning.measured_costs import BORROWED, Measured
-from neocpu.planning.memory_workloads import memory_workloads
-from neocpu.planning.network import Network
+from neocpu.planning.network import Network, memory_workloads
 from neocpu.planning.precision import Precision
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS
@@ -29,14 +28,12 @@ from neocpu.schedules.vocabulary.scheme_table import scheme_from_json
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.budget import Budget
 from neocpu.search.cost_model import LearnedCostModel
-from neocpu.search.measuring.fleet import Fleet
 from neocpu.search.measuring.local_measurer import LocalMeasurer
 from neocpu.search.measuring.measure import Measurer, ReplayMeasurer
 from neocpu.search.measuring.rpc_measurer import RpcMeasurer
+from neocpu.search.measuring.rpc_tracker import Fleet
 from neocpu.search.strategies import Strategy
-from neocpu.search.strategies.analytic import AnalyticStrategy
-from neocpu.search.strategies.grid import GridStrategy
-from neocpu.search.strategies.random import RandomStrategy
+from neocpu.search.strategies.simple import AnalyticStrategy, GridStrategy, RandomStrategy
 from neocpu.search.strategies.xgb import XgbStrategy
 from neocpu.search.tuner import TuneReport, tune
 from neocpu.search.tuning_progress import stage_progress, tuning_progress

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import onnx
 
 from neocpu.building.deep_stack import on_deep_stack
-from neocpu.building.phases import BUILDING
+from neocpu.building.pipeline import BUILDING
 from neocpu.compilation.network_tuning import workloads_of
 from neocpu.frontend import models
 from neocpu.frontend.importer import import_relax

@@ -21,23 +21,14 @@ that one is enough. An artifact thus explains all choices in few bytes."""
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another way to run an operator, while all other operators stay as they are.
-
-    Attributes
-    ----------
-    choice : Choice
-    transforms : float
-        The seconds by which layout transforms around it would take longer; negative if they would
-        take less.
-    weights : float
-        The price of its weights in seconds, less that of the chosen way's weights.
-    more : float
-        The seconds that the plan would cost more: for the kernel, the transforms and the weights.
-    """
+    """Another way to run an operator, while all other operators stay as they are."""
 
     choice: Choice
+    # The seconds by which layout transforms around it would take longer; negative if they would
+    # take less.
     transforms: float
-    weights: float
+    weights: float  # price of its weights in seconds, less that of the chosen way's weights
+    # The seconds that the plan would cost more: for the kernel, the transforms and the weights.
     more: float
 
 

@@ -1,8 +1,9 @@
-"""One way to run an operator, and its cost."""
+"""One way to run an operator, its cost, and the records that costs come from."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from neocpu.schedules.vocabulary.format import Format
@@ -29,33 +30,39 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One way to run an operator.
-
-    Attributes
-    ----------
-    scheme : Scheme or None
-        The scheme of a convolution; None for other operators.
-    source : str
-        `ESTIMATED`, or the `Measured.source` of the records that the seconds come from. Either
-        ends with ``and folded`` if the kernel is known between other layouts.
-    weight_bytes : int
-        The bytes of the packed weights and per-channel operands.
-    day : str
-        The day of the newest record, as ``2026-11-23``; empty if there are no records.
-    runner_up : Choice or None
-        The next best way to run a convolution between the same formats.
-    """
+    """One way to run an operator."""
 
     in_format: Format
     out_format: Format
     seconds: float
+    # `ESTIMATED`, or the `Measured.source` of the records that the seconds come from. Either ends
+    # with ``and folded`` if the kernel is known between other layouts.
     source: str = ESTIMATED
-    scheme: Scheme | None = None
-    weight_bytes: int = 0
-    day: str = ""
+    scheme: Scheme | None = None  # scheme of a convolution; None for other operators
+    weight_bytes: int = 0  # bytes of the packed weights and per-channel operands
+    day: str = ""  # day of the newest record, as ``2026-11-23``; empty if there are no records
+    # The next best way to run a convolution between the same formats.
     runner_up: Choice | None = None
 
     def __str__(self) -> str:
         if self.scheme is not None:
             return str(self.scheme)
         return str(self.out_format)
+
+
+# The source of records of this very CPU.
+MEASURED = "measured"
+# The source of records of a similar workload: the difference hardly changes the seconds.
+BORROWED = "borrowed"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The records of a workload."""
+
+    # The best known seconds of each measured scheme; None for a scheme that failed.
+    seconds: Mapping[Scheme, float | None] = field(default_factory=dict)
+    # ``measured``; ``measured on znver4 with 2 threads`` if the records are of a related CPU;
+    # ``borrowed`` or ``borrowed, measured on ...`` if they are of a similar workload.
+    source: str = MEASURED
+    day: str = ""  # day of the newest record, as ``2026-11-23``

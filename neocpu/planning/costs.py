@@ -51,36 +51,21 @@ def formats(workload: Conv2dWorkload, scheme: Scheme) -> tuple[Format, Format]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostModel(MemoryCosts):
-    """Costs of operators and transforms for one target and thread count.
+    """Costs of operators and transforms for one target and thread count."""
 
-    Attributes
-    ----------
-    templates : frozenset of str or None
-        The templates to choose among; None for all.
-    admission : Admission
-        The bound on errors that schemes have to keep.
-    byte_price : float
-        The seconds that a plan may take longer for each byte of packed weights that it saves: see
-        `neocpu.planning.weight_limit`.
-    keep : callable
-        Keeps lists of schemes with their estimates, and choices: see `Keep`.
-    keeps_choices : bool
-        Whether choices are kept too. That is not worth it while a limit on weights tries one price
-        of bytes after another.
-    by_packing : bool
-        Whether choices with other packings of the weights are offered besides the best one, because
-        another plan may need these packings anyway.
-    sparing : bool
-        Whether slower schemes with fewer bytes of weights are offered as well.
-    """
-
-    templates: frozenset[str] | None = None
-    admission: Admission = EVERY_TILE
+    templates: frozenset[str] | None = None  # templates to choose among; None for all
+    admission: Admission = EVERY_TILE  # bound on errors that schemes have to keep
+    # The seconds that a plan may take longer for each byte of packed weights that it saves: see
+    # `neocpu.planning.weight_limit`.
     byte_price: float = 0.0
-    keep: Keep = make_anew
+    keep: Keep = make_anew  # keeps lists of schemes with their estimates, and choices: see `Keep`
+    # Whether choices are kept too. That is not worth it while a limit on weights tries one price of
+    # bytes after another.
     keeps_choices: bool = True
+    # Whether choices with other packings of the weights are offered besides the best one, because
+    # another plan may need these packings anyway.
     by_packing: bool = False
-    sparing: bool = False
+    sparing: bool = False  # whether slower schemes with fewer bytes of weights are offered as well
 
     def price(self, choice: Choice) -> float:
         """Return what the search minimises: a choice's seconds plus the price of its weights."""
@@ -185,11 +170,7 @@ class CostModel(MemoryCosts):
 
 class BestChoices:
     """The cheapest and the second cheapest way to run a convolution for every pair of formats.
-
-    Parameters
-    ----------
-    known : iterable of Choice
-        The best ways so far, one for each pair.
+    `known` has the best ways so far, one for each pair.
     """
 
     def __init__(
@@ -202,12 +183,8 @@ class BestChoices:
             self._best[self._kind(choice.in_format, choice.out_format, choice.scheme)] = choice
 
     def offer(self, choice: Choice) -> None:
-        """Take a way to run it if it is cheaper than the two best ones between its formats.
-
-        Parameters
-        ----------
-        choice : Choice
-            The way. Its bytes of weights are counted here.
+        """Take a way to run it if it is cheaper than the two best ones between its formats. Its
+        bytes of weights are counted here.
         """
         assert choice.scheme is not None
         kind, price = self._kind(choice.in_format, choice.out_format, choice.scheme), self._price

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,16 +13,11 @@ from tvm.ir import Call, Var
 
 from neocpu.ir.constants import Array, constant_value
 from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op, static_shape
-from neocpu.ir.frame_calls import (
-    CONVOLUTION,
-    folded_stored_weights,
-    folded_weights,
-)
+from neocpu.ir.frame_calls import CONVOLUTION, folded_stored_weights, folded_weights
 from neocpu.ir.stored_weights import StoredWeights, stored_weights, weight_values
-from neocpu.ir.uses import bindings, consumers, definitions, used_vars
-from neocpu.planning.epilogues import Epilogue, match_epilogue
+from neocpu.ir.uses import bindings
+from neocpu.planning.fused_steps import Epilogue, Prologue, match_epilogue, match_prologue
 from neocpu.planning.network import Network
-from neocpu.planning.operators.attention.channel_gate_op import with_channel_gates
 from neocpu.planning.operators.conv_op import ConvOp, conv_workload
 from neocpu.planning.operators.dense_forms_op import integer_forms
 from neocpu.planning.operators.dense_op import (
@@ -32,12 +26,11 @@ from neocpu.planning.operators.dense_op import (
     dense_workload,
     with_stored_weights,
 )
-from neocpu.planning.operators.gate_op import with_gates
+from neocpu.planning.operators.gate_ops import with_channel_gates, with_gates
 from neocpu.planning.operators.kinds import KINDS
-from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
+from neocpu.planning.operators.layout_op import Function, LayoutOp, Read, Shape4
 from neocpu.planning.operators.products import find_products
-from neocpu.planning.prologues import Prologue, match_prologue
-from neocpu.planning.quantised.grids import STORED, Grid, grid_of_rows, grids_of, quantised_by
+from neocpu.planning.quantised.grids import STORED, Grid, grid_of_rows, quantised_by
 from neocpu.planning.quantised.quantised_steps import (
     ConvForm,
     float_steps,
@@ -51,22 +44,15 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 
 def extract(mod: tvm.IRModule, *, prologues: bool = True) -> Network:
-    """Find the layout operators of ``main`` and the feature maps that must exist in NCHW.
-
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        A result of `neocpu.graph.simplify.simplify`.
-    prologues : bool
-        Whether 1x1 convolutions may take the elementwise operators before them.
+    """Find the layout operators of ``main`` and the feature maps that must exist in NCHW. `mod` has
+    gone through `neocpu.graph.simplify.simplify`. `prologues` says whether 1x1 convolutions may
+    take the elementwise operators before them.
     """
     return _Extractor(mod["main"], prologues).run()
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Core:
-    """A convolution or dense layer: its call, its workload with fused steps, and its chains."""
-
     call: Call
     workload: Any
     weights: Array
@@ -76,17 +62,13 @@ class _Core:
     prologue: Prologue | None = None
 
 
-class _Extractor:
+class _Extractor(Function):
     def __init__(self, func: relax.Function, prologues: bool) -> None:
+        super().__init__(func)
         self._func = func
         self._prologues = prologues
-        self._definitions = definitions(func)
-        self._readers = consumers(func)
-        self.grids = grids_of(self._definitions)
-        self._results = set(used_vars(func.body.body))
         self._claims = {kind: kind.claims(self) for kind in KINDS}
         self._claimed: set[Var] = set().union(*self._claims.values())
-        self._numbers: Counter[str] = Counter()
 
     def run(self) -> Network:
         products = {op.result: op for op in find_products(self) if not op.absorbed & self._claimed}
@@ -205,7 +187,6 @@ class _Extractor:
     def _dense_forms(
         self, call: Call, workload: DenseWorkload, stored: StoredWeights, matched: Epilogue
     ) -> tuple[ConvForm, ...]:
-        """Return the forms of a layer that read integers; none if its data are on no grid."""
         grid = grid_of_rows(call.args[0], self.grids, self._definitions)
         return () if grid is None else integer_forms(workload, stored, grid, matched.steps)
 
@@ -216,11 +197,7 @@ class _Extractor:
             if not isinstance(core.workload, Conv2dWorkload) or core.forms:
                 continue
             found = match_prologue(
-                core.call.args[0],
-                core.workload,
-                self._readers,
-                self._definitions,
-                taken,
+                core.call.args[0], core.workload, self._readers, self._definitions, taken
             )
             taken.update(found.chain)
             self._claimed.update(found.chain)
@@ -291,35 +268,6 @@ class _Extractor:
             kinds = [kind for kind in KINDS if var in self._claims[kind]]
         found = (kind.match(self, var, value, shape) for kind in kinds)
         return next((op for op in found if op is not None), None)
-
-    def name(self, kind: str) -> str:
-        """Return a new name for an operator of ``kind``."""
-        self._numbers[kind] += 1
-        return f"{kind}_{self._numbers[kind] - 1}"
-
-    def definition(self, var: Var) -> Expr | None:
-        """Return the value that ``var`` is bound to; None for a parameter."""
-        return self._definitions.get(var)
-
-    def definitions(self) -> dict[Var, Expr]:
-        """Return every variable's value, in program order."""
-        return self._definitions
-
-    def readers(self, var: Var) -> frozenset[Var]:
-        """Return the variables whose values read ``var``."""
-        return frozenset(self._readers[var])
-
-    def is_result(self, var: Var) -> bool:
-        """Whether the function returns ``var``."""
-        return var in self._results
-
-    def grid(self, var: Expr) -> Grid | None:
-        """Return the grid that a feature map's values are on; None if there is none."""
-        return self.grids.get(var)
-
-    def claimed_by(self, kind: type[LayoutOp]) -> frozenset[Var]:
-        """Return the variables that ``kind`` has claimed."""
-        return self._claims[kind]
 
     def _nchw_reads(self, ops: list[LayoutOp]) -> dict[Var, Shape4]:
         inside = {op.result for op in ops}.union(*(op.absorbed for op in ops))

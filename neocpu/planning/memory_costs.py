@@ -12,13 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.planning.choice import IN_PLACE, Cost
-from neocpu.planning.measured_costs import Measured
-from neocpu.planning.memory_class import MemoryClass
+from neocpu.planning.choice import IN_PLACE, Cost, Measured
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.operators.join_template import SHIFT_FACTOR
@@ -28,6 +27,19 @@ from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, Transform
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Workload
+
+
+class MemoryClass(StrEnum):
+    """Operators that move bytes in the same way, whatever their size."""
+
+    PACK = "pack"  # NCHW to NCHW[x]c
+    UNPACK = "unpack"  # and back
+    WIDEN = "widen"  # to larger blocks
+    NARROW = "narrow"  # to smaller ones
+    ELEMENTWISE = "elementwise"
+    CONCAT = "concat"
+    SHIFTED_CONCAT = "shifted concat"  # of channels that do not fill their blocks
+
 
 # Canonical feature maps: 25 KB to 26 MB in steps of four. Channels are a multiple of every block.
 # The sides are no powers of two, because rows of such maps compete for the same cache lines.
@@ -44,7 +56,6 @@ class _Curve:
     sources: tuple[str, ...]
 
     def scale(self, estimate: float, elements: int) -> Cost:
-        """Return ``estimate`` corrected by the measurements; as it is if there are none."""
         if not self.sizes:
             return Cost(estimate)
         size = math.log(elements)
@@ -54,48 +65,30 @@ class _Curve:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCosts:
-    """The costs of operators bound by memory, for one target and thread count.
-
-    Attributes
-    ----------
-    measured : callable
-        A function that returns the records of a workload.
-    """
+    """The costs of operators bound by memory, for one target and thread count."""
 
     target: CpuTarget
     threads: int
-    measured: Callable[[Workload], Measured]
+    measured: Callable[[Workload], Measured]  # returns the records of a workload
     _curves: dict[tuple[MemoryClass, str], _Curve] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def transform(
-        self,
-        shape: tuple[int, ...],
-        source: Format,
-        dest: Format,
-        *,
-        from_registers: bool = False,
+        self, shape: tuple[int, ...], source: Format, dest: Format, *, from_registers: bool = False
     ) -> Cost:
         """Return the cost of bringing a feature map of NCHW ``shape`` from one format to another.
-
-        Parameters
-        ----------
-        from_registers : bool
-            Whether the feature map would stay in registers without the transform: see
-            `Network.in_registers`. Its producer must then write it and its reader must read it,
-            which the costs of neither contain.
+        `from_registers` says whether the feature map would stay in registers without the transform:
+        see `Network.in_registers`. Its producer must then write it and its reader must read it,
+        which the costs of neither contain.
         """
         if source == dest:
             return Cost(0.0)
         cost = self._transform(shape, source, dest)
         if not from_registers:
             return cost
-        size = source.bytes(shape) + dest.bytes(shape)
-        estimate = fork_seconds(self.threads, self.target) + stream_seconds(
-            size, self.target, self.threads
-        )
-        around = self._cost(MemoryClass.ELEMENTWISE, source.dtype, estimate, math.prod(shape))
+        seconds = self._moving(source.bytes(shape) + dest.bytes(shape))
+        around = self._cost(MemoryClass.ELEMENTWISE, source.dtype, seconds, math.prod(shape))
         return Cost(cost.seconds + around.seconds, cost.source)
 
     def _transform(self, shape: tuple[int, ...], source: Format, dest: Format) -> Cost:
@@ -103,11 +96,8 @@ class MemoryCosts:
             first, second = self._transform(shape, source, via), self._transform(shape, via, dest)
             return Cost(first.seconds + second.seconds, first.source)
         if source.layout == dest.layout:
-            size = source.bytes(shape) + dest.bytes(shape)
-            estimate = fork_seconds(self.threads, self.target) + stream_seconds(
-                size, self.target, self.threads
-            )
-            return self._cost(MemoryClass.ELEMENTWISE, "float32", estimate, math.prod(shape))
+            seconds = self._moving(source.bytes(shape) + dest.bytes(shape))
+            return self._cost(MemoryClass.ELEMENTWISE, "float32", seconds, math.prod(shape))
         workload = TransformWorkload.between(shape, source, dest)
         estimate = registry.estimate(workload, TransformScheme(), self.target, self.threads)
         kind = transform_class(source.layout, dest.layout)
@@ -122,22 +112,12 @@ class MemoryCosts:
         *,
         forks: bool,
     ) -> Cost:
-        """Return the cost of a kernel that is bound by the bytes it moves.
-
-        Parameters
-        ----------
-        kind : MemoryClass or None
-            The class whose measurements correct the estimate; None for the estimate alone.
-        moved : sequence of tuple of int
-            The NCHW shapes of the tensors that it reads and writes, all in ``form``.
-        elements : int
-            The number of elements of its result.
-        forks : bool
-            Whether it begins a parallel loop of its own.
+        """Return the cost of a kernel that is bound by the bytes it moves. Measurements of class
+        ``kind`` correct the estimate. `moved` has the NCHW shapes of the tensors that it reads and
+        writes, all in ``form``; `elements` counts those of its result. `forks` says whether it
+        begins a parallel loop of its own.
         """
-        seconds = stream_seconds(sum(map(form.bytes, moved)), self.target, self.threads)
-        if forks:
-            seconds += fork_seconds(self.threads, self.target)
+        seconds = self._moving(sum(map(form.bytes, moved)), forks=forks)
         if kind is None:
             return Cost(seconds)
         if kind is MemoryClass.SHIFTED_CONCAT:
@@ -148,15 +128,18 @@ class MemoryCosts:
         """Return the cost of copying feature maps of NCHW ``shapes``, each by its own kernel."""
         total, source = 0.0, IN_PLACE
         for shape in shapes:
-            seconds = stream_seconds(2 * form.bytes(shape), self.target, self.threads)
-            estimate = fork_seconds(self.threads, self.target) + seconds
-            cost = self._cost(MemoryClass.CONCAT, form.dtype, estimate, math.prod(shape))
+            seconds = self._moving(2 * form.bytes(shape))
+            cost = self._cost(MemoryClass.CONCAT, form.dtype, seconds, math.prod(shape))
             total, source = total + cost.seconds, cost.source
         return Cost(total, source)
 
     def estimated(self, seconds: float) -> Cost:
         """Return seconds that no measurement corrects as a cost."""
         return Cost(seconds)
+
+    def _moving(self, size: int, *, forks: bool = True) -> float:
+        fork = fork_seconds(self.threads, self.target) if forks else 0.0
+        return fork + stream_seconds(size, self.target, self.threads)
 
     def _cost(self, kind: MemoryClass, dtype: str, estimate: float, elements: int) -> Cost:
         if (kind, dtype) not in self._curves:

@@ -6,12 +6,20 @@ first two are `LayoutOp`s here. All others are dependent: they read and write NC
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tvm.ir import Var
 
+from neocpu.planning.memory_costs import (
+    LOG_ELEMENTS,
+    SIDES,
+    MemoryClass,
+    canonical_workload,
+    nearest,
+)
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.dense_forms_op import computed_in, storing_narrow
 from neocpu.planning.operators.dense_op import DenseOp
@@ -21,41 +29,28 @@ from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.grids import Grid
 from neocpu.planning.tokens import Tokens
 from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, channel_blocks
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Network:
-    """The operators of a function that have kernels of their own, and the reads that need NCHW.
-
-    Attributes
-    ----------
-    ops : tuple of LayoutOp
-    dense : tuple of DenseOp
-    nchw_reads : dict of Var to shape
-        Feature maps that layout-dependent operators or the function's result read.
-    inputs : frozenset of Var
-        The function's parameters.
-    grids : mapping of Var to Grid
-        Feature maps that may be stored as integers.
-    products : tuple of ProductOp
-        Attention, and products of activations.
-    tokens : mapping of Var to Tokens
-        Rows that are transposed feature maps, and feature maps that are transposed rows.
-    """
+    """The operators of a function that have kernels of their own, and the reads that need NCHW."""
 
     ops: tuple[LayoutOp, ...]
     dense: tuple[DenseOp, ...]
+    # Feature maps that layout-dependent operators or the function's result read.
     nchw_reads: dict[Var, Shape4]
     inputs: frozenset[Var] = frozenset()
+    # Feature maps that may be stored as integers.
     grids: Mapping[Var, Grid] = field(default_factory=dict)
-    products: tuple[ProductOp, ...] = ()
+    products: tuple[ProductOp, ...] = ()  # attention, and products of activations
+    # Rows that are transposed feature maps, and feature maps that are transposed rows.
     tokens: Mapping[Var, Tokens] = field(default_factory=dict)
 
     @property
     def convs(self) -> tuple[ConvOp, ...]:
-        """The convolutions, in program order."""
         return tuple(op for op in self.ops if isinstance(op, ConvOp))
 
     @property
@@ -71,14 +66,9 @@ class Network:
         narrow: Container[str] | None = None,
     ) -> Network:
         """Return the network with the ways to compute each operator that a plan may choose from.
-
-        Parameters
-        ----------
-        small : bool
-            Whether to keep only the narrow ways of an operator wherever ``precision`` has any.
-        narrow : container of str, optional
-            The names of the operators that may use ``precision``. Others compute in float32,
-            except operators such as concatenations and poolings: see `LayoutOp.takes_halves`.
+        `small` says whether to keep only the narrow ways of an operator wherever ``precision`` has
+        any. `narrow` names the operators that may use ``precision``. Others compute in float32,
+        except operators such as concatenations and poolings: see `LayoutOp.takes_halves`.
         """
 
         def own(name: str) -> Precision:
@@ -122,3 +112,37 @@ class Network:
                     copied.add(read)
                 placed.add(read.var)
         return frozenset(copied)
+
+
+def memory_workloads(network: Network, target: CpuTarget) -> tuple[Workload, ...]:
+    """Return the canonical workloads that plans of ``network`` need on ``target``.
+
+    There are a few tens at most, and all networks share them.
+    """
+    return tuple(
+        dict.fromkeys(
+            canonical_workload(
+                kind, dtype, SIDES[nearest(math.log(elements), LOG_ELEMENTS)], target
+            )
+            for kind, dtype, elements in _needed(network, target)
+        )
+    )
+
+
+def _needed(network: Network, target: CpuTarget) -> Iterator[tuple[MemoryClass, str, int]]:
+    """Yield the class, element type and elements of every cost that a layout graph may need."""
+    produced = {op.result for op in network.ops}
+    for op in network.ops:
+        for read in op.reads:
+            elements = math.prod(read.shape)
+            yield MemoryClass.PACK, read.dtype, elements
+            if read.var in produced:
+                yield MemoryClass.UNPACK, read.dtype, elements
+                yield MemoryClass.WIDEN, read.dtype, elements
+                yield MemoryClass.NARROW, read.dtype, elements
+        if op.result in network.nchw_reads:
+            yield MemoryClass.UNPACK, op.dtype, math.prod(op.shape)
+        blocks = (1, *channel_blocks(op.shape[1], target.lanes(op.dtype)))
+        for kind in {op.memory_class(DataLayout(block)) for block in blocks} - {None}:
+            assert kind is not None
+            yield kind, op.dtype, math.prod(op.shape)

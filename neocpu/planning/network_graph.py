@@ -36,10 +36,7 @@ def wanted(read: Read, choice: Choice) -> Format:
 
 
 def build_graph(
-    network: Network,
-    choices: Sequence[Sequence[Choice]],
-    costs: CostModel,
-    via_nchw: bool = False,
+    network: Network, choices: Sequence[Sequence[Choice]], costs: CostModel, via_nchw: bool = False
 ) -> LayoutGraph:
     """Return the layout graph: a node per operator, in order, then one per shared feature map.
 
@@ -60,28 +57,14 @@ def build_graph(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FeatureMap:
-    """A tensor that operators write or read.
-
-    Attributes
-    ----------
-    producer : int or None
-        The index of the operator that makes it; None if it exists as ``plain``.
-    plain : Format
-        NCHW with the model's element type; for a feature map that is made of rows, their format.
-    kept : frozenset of Format
-        The formats in which it must exist in any case.
-    fused : bool
-        Whether it stays in registers unless it is transformed.
-    readers : dict of int to list of Read
-        The reads of each operator that reads it.
-    """
-
     name: str
     shape: Shape4
-    producer: int | None
+    producer: int | None  # index of the operator that makes it; None if it exists as ``plain``
+    # NCHW with the model's element type; for a feature map that is made of rows, their format.
     plain: Format
-    kept: Formats
-    fused: bool = False
+    kept: Formats  # formats in which it must exist in any case
+    fused: bool = False  # whether it stays in registers unless it is transformed
+    # The reads of each operator that reads it.
     readers: dict[int, list[Read]] = field(default_factory=dict)
 
 
@@ -112,8 +95,6 @@ def _feature_maps(network: Network, via_nchw: bool) -> Iterable[_FeatureMap]:
 
 
 class _Builder:
-    """Collects the costs of operators, the edges, and the nodes of shared feature maps."""
-
     def __init__(self, choices: Sequence[Sequence[Choice]], costs: CostModel) -> None:
         self.own = [[costs.price(choice) for choice in options] for options in choices]
         self.shared: list[LayoutNode] = []
@@ -188,7 +169,6 @@ class _Builder:
         self.edges.append(LayoutEdge(producer, target, np.array([rows[s] for s in sources])))
 
     def _copies(self, feature: _FeatureMap, source: Format, formats: Formats) -> float:
-        """Return the seconds to make all ``formats`` from ``source``, each by its own transform."""
         made = sorted(formats - {source})
         costs = (
             self._transform(feature.shape, source, to, from_registers=feature.fused) for to in made

@@ -10,13 +10,13 @@ from typing import TypeAlias
 
 from neocpu.foundation.option_words import Solver
 from neocpu.planning.choice import Choice
+from neocpu.planning.convolution_choices import convolution_choices
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
-from neocpu.planning.operators.kept_choices import convolution_choices
-from neocpu.planning.operators.layout_op import LayoutOp
+from neocpu.planning.operators.layout_op import Around, LayoutOp
 from neocpu.planning.quantised.grids import STORED
 from neocpu.schedules.vocabulary.accuracy import SHORT_SUMS
 from neocpu.schedules.vocabulary.format import Format
@@ -24,8 +24,7 @@ from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.solver.layout_graph import LayoutGraph
-from neocpu.search.solver.plan import Plan, solve
-from neocpu.search.solver.solver_limits import SearchLimits
+from neocpu.search.solver.plan import Plan, SearchLimits, solve
 
 
 class OptLevel(StrEnum):
@@ -39,28 +38,16 @@ class OptLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """The choices that a plan was selected from.
+    """The choices that a plan was selected from."""
 
-    Attributes
-    ----------
-    choices : sequence of tuple of Choice
-        The choices of each operator, parallel to those of its node.
-    graph : LayoutGraph
-        The costs of all combinations of choices.
-    byte_price : float
-        The price of `CostModel`.
-    packings : mapping of int to sequence of float
-        The additional price in seconds of each choice, for operators with weights that plans for
-        several shapes share: the price of a packing that no other operator and no other plan needs.
-    """
-
-    choices: Sequence[tuple[Choice, ...]]
-    graph: LayoutGraph
+    choices: Sequence[tuple[Choice, ...]]  # choices of each operator, parallel to those of its node
+    graph: LayoutGraph  # costs of all combinations of choices
     byte_price: float
+    # The additional price in seconds of each choice, for operators with weights that plans for
+    # several shapes share: the price of a packing that no other operator and no other plan needs.
     packings: Mapping[int, Sequence[float]] = field(default_factory=dict)
 
     def paid(self, node: int) -> Sequence[float]:
-        """Return the price of the weights in seconds, for each choice of an operator."""
         choices = self.choices[node]
         more = self.packings.get(node) or [0.0] * len(choices)
         return [self.byte_price * c.weight_bytes + m for c, m in zip(choices, more, strict=True)]
@@ -68,26 +55,15 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LayoutPlan:
-    """One choice per operator, and how good these choices are.
-
-    Attributes
-    ----------
-    choices : tuple of Choice
-        The choices, parallel to ``network.ops``.
-    search : Plan
-        The solver's result: cost, lower bound, gap, seconds.
-    via_nchw : bool
-        Whether every convolution's result goes back to NCHW (level ``conv-layout``).
-    offer : Offer or None
-        The choices that it was selected from.
-    """
+    """One choice per operator, and how good these choices are."""
 
     network: Network
-    choices: tuple[Choice, ...]
-    search: Plan
+    choices: tuple[Choice, ...]  # choices, parallel to ``network.ops``
+    search: Plan  # the solver's result: cost, lower bound, gap, seconds
     opt: OptLevel
+    # Whether every convolution's result goes back to NCHW (level ``conv-layout``).
     via_nchw: bool = False
-    offer: Offer | None = None
+    offer: Offer | None = None  # choices that it was selected from
 
     @property
     def weight_bytes(self) -> int:
@@ -101,21 +77,12 @@ def plan_layouts(
     opt: OptLevel,
     solver: Solver = "auto",
     limits: SearchLimits | None = None,
+    among: Sequence[tuple[Choice, ...]] | None = None,
 ) -> LayoutPlan:
-    """Choose a layout for every operator and a scheme for every convolution."""
-    every = operator_choices(network, costs, fold=opt is OptLevel.GLOBAL)
-    return plan_among(network, every, costs, opt, solver, limits)
-
-
-def plan_among(
-    network: Network,
-    every: Sequence[tuple[Choice, ...]],
-    costs: CostModel,
-    opt: OptLevel,
-    solver: Solver = "auto",
-    limits: SearchLimits | None = None,
-) -> LayoutPlan:
-    """Choose as `plan_layouts` does, among choices that `operator_choices` returned."""
+    """Choose a layout for every operator and a scheme for every convolution. `among` are choices
+    that `operator_choices` returned; None to ask it.
+    """
+    every = among or operator_choices(network, costs, fold=opt is OptLevel.GLOBAL)
 
     def plan(choices: Sequence[tuple[Choice, ...]]) -> LayoutPlan:
         via_nchw = opt is OptLevel.CONV_LAYOUT
@@ -146,12 +113,8 @@ def plan_among(
 def operator_choices(
     network: Network, costs: CostModel, *, fold: bool = True
 ) -> list[tuple[Choice, ...]]:
-    """Return all ways to run each operator of ``network``, in order.
-
-    Parameters
-    ----------
-    fold : bool
-        Whether convolutions may take layout transforms into their loads and stores.
+    """Return all ways to run each operator of ``network``, in order. `fold` says whether
+    convolutions may take layout transforms into their loads and stores.
     """
     convs: dict[_ConvKind, tuple[Choice, ...]] = {}
     rows = frozenset(network.rows.values() if fold else ())
@@ -163,7 +126,7 @@ def operator_choices(
     blocks |= {c.out_format.layout.block for options in convs.values() for c in options}
     layouts = [DataLayout(block) for block in sorted((blocks | {1}) - _whole(rows, costs.target))]
     inner = network.in_registers
-    copied = functools.cache(network.copied_parts)
+    around = functools.cache(lambda form: Around(inner, network.copied_parts(form)))
 
     def own_rows(op: LayoutOp) -> list[DataLayout]:
         whole = DataLayout(op.shape[1])
@@ -185,7 +148,7 @@ def operator_choices(
             # Nothing fuses with such a kernel: values in registers would have to be stored for it.
             and inner.isdisjoint({op.result, *(read.var for read in op.reads)})
         ]
-        found = [op.cost(form, costs, inner, copied(form)) for _, form in legal]
+        found = [op.cost(form, costs, around(form)) for _, form in legal]
         return tuple(
             Choice(
                 in_format=in_format,
@@ -219,7 +182,6 @@ _ConvKind: TypeAlias = tuple[Conv2dWorkload, bool]
 
 
 def _blocks(every: Sequence[Sequence[Choice]]) -> list[int]:
-    """Return all blocks above one that some convolution can write."""
     found = {
         c.out_format.layout.block for choices in every for c in choices if c.scheme is not None
     }
@@ -232,7 +194,6 @@ def _is_legal(op: LayoutOp, layout: DataLayout) -> bool:
 
 
 def _in(choices: Sequence[Choice], layout: DataLayout) -> tuple[Choice, ...]:
-    """Return the choices that both read and write ``layout``."""
     return tuple(c for c in choices if c.in_format.layout == c.out_format.layout == layout)
 
 

@@ -18,7 +18,6 @@ from neocpu.planning.optimisation_levels import (
     LayoutPlan,
     OptLevel,
     operator_choices,
-    plan_among,
     plan_layouts,
 )
 from neocpu.planning.precision import Precision, parse_precision
@@ -32,7 +31,7 @@ from neocpu.planning.weight_limit import (
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
-from neocpu.search.solver.solver_limits import SearchLimits
+from neocpu.search.solver.plan import SearchLimits
 
 _log = logging.getLogger("neocpu")
 
@@ -42,30 +41,19 @@ _HINT_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """The level of optimisation, the solver, its limits, and limits on the result.
-
-    Attributes
-    ----------
-    max_weights : int or None
-        The limit on packed weights, in bytes.
-    precision : Precision
-        The numbers in which operators may compute.
-    small : bool
-        Whether to compute in the narrowest of these wherever the CPU can, even if it is slower.
-    narrow : frozenset of str or None
-        The names of the operators that may compute in less than float32; None for all.
-    packs_at_load : bool
-        Whether the file of a set of shapes has each weight in one packing, and others are made of
-        it at load time.
-    """
+    """The level of optimisation, the solver, its limits, and limits on the result."""
 
     opt: OptLevel
     solver: Solver
     limits: SearchLimits
-    max_weights: int | None = None
-    precision: Precision = Precision.AUTO
+    max_weights: int | None = None  # bytes
+    precision: Precision = Precision.AUTO  # numbers in which operators may compute
+    # Whether the file of a set of shapes has each weight in one packing, and others are made of it
+    # at load time.
     packs_at_load: bool = True
+    # Whether to compute in the narrowest of these wherever the CPU can, even if it is slower.
     small: bool = False
+    # The names of the operators that may compute in less than float32; None for all.
     narrow: frozenset[str] | None = None
 
     @classmethod
@@ -79,12 +67,6 @@ class PlanOptions:
         packs_at_load: bool = True,
         small: bool = False,
     ) -> PlanOptions:
-        """Check the options of ``neocpu compile``.
-
-        Raises
-        ------
-        UsageError
-        """
         if max_weights is not None and (type(max_weights) is not int or max_weights < 0):
             raise UsageError(
                 f"max_weights must be a number of bytes, 0 or more, got {max_weights!r}"
@@ -111,21 +93,12 @@ class PlanOptions:
         return allowed and in_float and self.opt is not OptLevel.NCHW
 
     def allowing(self, network: Network, target: CpuTarget) -> Network:
-        """Return a network with the ways to compute operators that these options allow."""
         return network.computing(self.precision, target, self.small, self.narrow)
 
     def plan(self, network: Network, costs: CostModel, fixed_weights: int = 0) -> LayoutPlan:
-        """Choose layouts and schemes; warn if there may be a better plan.
-
-        Parameters
-        ----------
-        fixed_weights : int
-            The bytes of packed weights that no plan changes.
-
-        Raises
-        ------
-        UsageError
-            No plan keeps the limit on the weights.
+        """Choose layouts and schemes; warn if there may be a better plan. `fixed_weights` counts
+        the bytes of packed weights that no plan changes. Raises UsageError if no plan keeps the
+        limit on the weights.
         """
         choosing = self.allowing(network, costs.target)
 
@@ -133,8 +106,7 @@ class PlanOptions:
             priced = replace(costs, byte_price=byte_price, keeps_choices=not within, sparing=within)
             return plan_layouts(choosing, priced, self.opt, self.solver, self.limits)
 
-        limit, (*_, bandwidth) = self.max_weights, costs.target.bandwidths
-        plan = plan_sparingly(bandwidth, solve)
+        limit, plan = self.max_weights, plan_sparingly(price_kept(costs.target), solve)
         requested = limit is not None
         if not requested:
             limit = most_of_integers(plan, costs, fixed_weights)
@@ -152,18 +124,13 @@ class PlanOptions:
         return self.precision is Precision.AUTO and self.opt is OptLevel.GLOBAL and not has_forms
 
     def saved_in_bfloat16(self, network: Network, plain: LayoutPlan, costs: CostModel) -> float:
-        """Return the seconds that a plan of float32 would save if bfloat16 were allowed.
-
-        Parameters
-        ----------
-        network : Network
-            The network of the same program, extracted as plans of bfloat16 need it.
+        """Return the seconds that a plan of float32 would save if bfloat16 were allowed. `network`
+        is extracted from the same program as plans of bfloat16 need it.
         """
         halves = replace(self, precision=Precision.BF16, narrow=None)
         limits = replace(self.limits, seconds=min(self.limits.seconds, _HINT_SECONDS))
         choosing = halves.allowing(network, costs.target)
-        (*_, bandwidth) = costs.target.bandwidths
-        price = price_kept(bandwidth)
+        price = price_kept(costs.target)
         priced = replace(costs, byte_price=price)
         plan = in_seconds(plan_layouts(choosing, priced, self.opt, "auto", limits), price)
 
@@ -179,13 +146,12 @@ class PlanOptions:
         if self.opt is not OptLevel.GLOBAL:
             return {}
         choosing = self.allowing(network, costs.target)
-        (*_, bandwidth) = costs.target.bandwidths
-        price = price_kept(bandwidth)
+        price = price_kept(costs.target)
         priced = replace(costs, byte_price=price)
         every = operator_choices(choosing, priced, fold=False)
         seconds = {}
         for opt in (each for each in OptLevel if each is not OptLevel.GLOBAL):
-            plan = plan_among(choosing, every, priced, opt, self.solver, self.limits)
+            plan = plan_layouts(choosing, priced, opt, self.solver, self.limits, every)
             seconds[str(opt)] = in_seconds(plan, price).search.cost
         return {name: cost for name, cost in seconds.items() if math.isfinite(cost)}
 

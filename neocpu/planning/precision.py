@@ -31,13 +31,7 @@ class Precision(StrEnum):
 
 
 def parse_precision(text: str) -> Precision:
-    """Return the precision of that name.
-
-    Raises
-    ------
-    UsageError
-        There is none.
-    """
+    """Return the precision of that name. Raises UsageError if there is none."""
     try:
         return Precision(text)
     except ValueError:

@@ -25,24 +25,12 @@ FEWEST_CHANNELS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokens:
-    """A feature map and its rows; the model makes one of the two from the other.
+    """A feature map and its rows; the model makes one of the two from the other."""
 
-    Attributes
-    ----------
-    source : Var
-        The one that the model makes the other from.
-    shape : Shape4
-        The shape of the feature map.
-    made : bool
-        Whether rows are made from the map; if not, the map is made from rows.
-    absorbed : frozenset of Var
-        The variables in between, which no longer exist.
-    """
-
-    source: Var
-    shape: Shape4
-    made: bool
-    absorbed: frozenset[Var]
+    source: Var  # the one that the model makes the other from
+    shape: Shape4  # shape of the feature map
+    made: bool  # whether rows are made from the map; if not, the map is made from rows
+    absorbed: frozenset[Var]  # variables in between, which no longer exist
 
     @property
     def form(self) -> Format:
@@ -51,13 +39,9 @@ class Tokens:
 
 
 def find_tokens(function: Function, claimed: Set[Var]) -> dict[Var, Tokens]:
-    """Return the rows that are transposed feature maps, and the maps that are transposed rows.
-
-    Parameters
-    ----------
-    claimed : set of Var
-        Variables that operators make or absorb. They are no tokens, and nothing is looked up
-        through them.
+    """Return the rows that are transposed feature maps, and the maps that are transposed rows. The
+    variables ``claimed``, which operators make or absorb, are no tokens, and nothing is looked up
+    through them.
     """
     visible = {var: value for var, value in function.definitions().items() if var not in claimed}
     found = ((var, _tokens(visible, var)) for var in visible)

@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import size
+from neocpu.planning.convolution_choices import convolution_choices
 from neocpu.planning.costs import CostModel
 from neocpu.planning.operators.conv_op import ConvOp
-from neocpu.planning.operators.kept_choices import convolution_choices
 from neocpu.planning.optimisation_levels import LayoutPlan
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.solver.plan import Plan
 
@@ -50,25 +51,17 @@ class _Corner:
     seconds: float
 
 
-def plan_sparingly(bandwidth: float, solve: Callable[[float], LayoutPlan]) -> LayoutPlan:
-    """Return the fastest plan whose weights save enough time for their bytes.
+def plan_sparingly(price: float, solve: Callable[[float], LayoutPlan]) -> LayoutPlan:
+    """Return the fastest plan whose weights save enough time for the ``price`` of their bytes.
 
-    The plan's cost and its lower bound are seconds, without the price of its bytes.
-
-    Parameters
-    ----------
-    bandwidth : float
-        The bandwidth of memory in bytes per second.
-    solve : callable
-        The function that `plan_within` takes.
+    The plan's cost and its lower bound are without that price. `solve` is that of `plan_within`.
     """
-    price = price_kept(bandwidth)
     return in_seconds(solve(price), price)
 
 
-def price_kept(bandwidth: float) -> float:
-    """Return the seconds that each byte of weights has to save, for a bandwidth of memory."""
-    return KEPT / bandwidth
+def price_kept(target: CpuTarget) -> float:
+    """Return the seconds that each byte of weights has to save."""
+    return KEPT / target.bandwidths[-1]
 
 
 def in_seconds(plan: LayoutPlan, price: float) -> LayoutPlan:
@@ -84,14 +77,9 @@ def most_of_integers(plan: LayoutPlan, costs: CostModel, fixed: int) -> int | No
 
     The limit is `MOST_OF_FLOAT32` of the bytes that the weights would take in float32. If some
     convolutions stay in float32, it is at least all bytes of these, plus that share of the others.
-
-    Parameters
-    ----------
-    fixed : int
-        The bytes that no plan changes, which include those of dense layers.
+    `fixed` counts the bytes that no plan changes, those of dense layers too.
     """
-    (*_, bandwidth) = costs.target.bandwidths
-    priced = replace(costs, byte_price=price_kept(bandwidth))
+    priced = replace(costs, byte_price=price_kept(costs.target))
     in_float, beside = 0, plan.weight_bytes
     found: dict[Conv2dWorkload, int] = {}
     for op, choice in zip(plan.network.ops, plan.choices, strict=True):
@@ -112,22 +100,9 @@ def most_of_integers(plan: LayoutPlan, costs: CostModel, fixed: int) -> int | No
 
 
 def plan_within(limit: int, fixed: int, solve: Callable[[float], LayoutPlan]) -> LayoutPlan:
-    """Return the fastest plan on the hull that packs its weights into ``limit`` bytes.
-
-    Parameters
-    ----------
-    limit : int
-        The most bytes that all weights may take.
-    fixed : int
-        The bytes among these that no plan changes.
-    solve : callable
-        A function that returns the best plan at a price in seconds per byte. The plan's cost
-        contains the price of its bytes.
-
-    Raises
-    ------
-    UsageError
-        The weights of every plan are larger.
+    """Return the fastest plan on the hull that packs its weights into ``limit`` bytes. No plan
+    changes ``fixed`` of these. `solve` returns the best plan at a price in seconds per byte, which
+    its cost contains. Raises UsageError if the weights of every plan are larger.
     """
     spent = 0.0
 
@@ -163,7 +138,6 @@ def plan_within(limit: int, fixed: int, solve: Callable[[float], LayoutPlan]) ->
 
 
 def _within(corner: _Corner, bound: float, spent: float) -> Plan:
-    """Return the search's result for the plan at ``corner``, with ``bound`` as its lower bound."""
     gap = (corner.seconds - bound) / corner.seconds
     return replace(
         corner.plan.search,

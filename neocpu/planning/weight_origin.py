@@ -14,41 +14,23 @@ from neocpu.schedules.vocabulary.layout import KernelLayout, WeightLayout
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightOrigin:
-    """A description of weights before packing that outlives the rest of the model.
+    """A description of weights before packing that outlives the rest of the model."""
 
-    Attributes
-    ----------
-    digest : bytes
-        The digest of the weights, which identifies them.
-    oihw : tuple of int
-        The shape of the weights in the model.
-    layout : KernelLayout, WinogradLayout or StrassenLayout
-        The layout in which they were packed.
-    transformed : array or None
-        The weights as the model has them, if they cannot be restored from the packed ones.
-    """
-
-    digest: bytes
-    oihw: tuple[int, int, int, int]
-    layout: WeightLayout
+    digest: bytes  # digest of the weights, which identifies them
+    oihw: tuple[int, int, int, int]  # shape of the weights in the model
+    layout: WeightLayout  # layout in which they were packed
+    # The weights as the model has them, if they cannot be restored from the packed ones.
     transformed: NDArray[Any] | None
 
     def packed(self, dtype: str, shape: tuple[int, ...]) -> PackedWeights:
-        """Return the packed weights as a tensor with an element type and a shape."""
         return PackedWeights(self.oihw, dtype, self.layout, shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unpacked:
-    """Weights as the model has them, and the layout they are packed in.
+    """Weights as the model has them, and the layout they are packed in."""
 
-    Attributes
-    ----------
-    oihw : array
-        The weights, which may be a view of another array.
-    """
-
-    oihw: NDArray[Any]
+    oihw: NDArray[Any]  # weights, which may be a view of another array
     layout: WeightLayout
 
     @classmethod
@@ -57,7 +39,6 @@ class Unpacked:
         return None if layout is None else cls(oihw, layout)
 
     def origin(self, digests: ArrayDigests) -> WeightOrigin:
-        """Return the description that outlives the model."""
         weights, layout = self.oihw, self.layout
         outs, ins, down, across = weights.shape
         kept = None if isinstance(layout, KernelLayout) else weights

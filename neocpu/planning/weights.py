@@ -37,22 +37,14 @@ Packing: TypeAlias = tuple[str, tuple[int, ...], str]
 
 @dataclass(frozen=True, slots=True)
 class WeightBytes:
-    """The weights of a network, whatever its plan.
+    """The weights of a network, whatever its plan."""
 
-    Attributes
-    ----------
-    original : int
-        The bytes of all weights in the simplified model.
-    fixed : int
-        The packed bytes of the weights that no plan changes: all weights except those of operators
-        that run in several layouts.
-    """
-
-    original: int
+    original: int  # bytes of all weights in the simplified model
+    # The packed bytes of the weights that no plan changes: all weights except those of operators
+    # that run in several layouts.
     fixed: int
 
     def sizes(self, packed: Iterable[NDArray[np.generic]], limit: int | None) -> WeightSizes:
-        """Return the bytes of all weights before and after packing, and the limit on them."""
         size = sum(array.nbytes for array in packed)
         return WeightSizes(given_bytes=self.original, packed_bytes=size, limit_bytes=limit)
 
@@ -122,7 +114,6 @@ def _size(shape: tuple[int, ...], dtype: str) -> int:
 
 
 def _leaves(value: Expr) -> Iterator[Expr]:
-    """Yield the operands of a bound expression, those in tuples one by one."""
     if isinstance(value, relax.Tuple):
         for part in value.fields:
             yield from _leaves(part)

@@ -18,9 +18,9 @@ from neocpu.foundation.errors import MissingFileError, UsageError
 from neocpu.foundation.foreign_code import foreign_code, one_line
 from neocpu.foundation.plain_text import shortened
 from neocpu.foundation.tensor_spec import TensorSpec
-from neocpu.quantiser.histogram import Array
 from neocpu.quantiser.observation import Feeds, require_finite
 from neocpu.quantiser.pictures import Preprocessing, find_pictures, read_picture
+from neocpu.quantiser.ranges import Array
 from neocpu.quantiser.stored_arrays import StoredArray, StoredArrays
 
 Source: TypeAlias = str | Path | Array | Mapping[str, Array] | Iterable[Any]
@@ -37,13 +37,8 @@ def read_samples(
     """Return at most ``limit`` samples, each with all inputs in their shapes.
 
     An array may have several samples along its first axis. A rest that does not fill the model's
-    batch is left out.
-
-    Raises
-    ------
-    UsageError
-        There are no samples; one does not fit the model's inputs, or is infinite or NaN; or the
-        user's function raises.
+    batch is left out. Raises UsageError if there are no samples; one does not fit the model's
+    inputs, or is infinite or NaN; or the user's function raises.
     """
     if isinstance(source, str | Path):
         samples = _of_path(str(source), specs, limit, pictures)
@@ -170,7 +165,6 @@ def _of_arrays(
 
 
 def _array(value: Any, spec: TensorSpec, where: str) -> Array | StoredArray:
-    """Return the value of an input as an array of real numbers."""
     if isinstance(value, StoredArray):
         array: Array | StoredArray = value
     else:
@@ -190,7 +184,6 @@ def _array(value: Any, spec: TensorSpec, where: str) -> Array | StoredArray:
 
 
 def _read(array: Array | StoredArray, spec: TensorSpec, samples: int) -> Array:
-    """Return the part of an array that has the given number of samples."""
     if not isinstance(array, StoredArray):
         return array
     if array.shape == spec.shape[1:] and (spec.shape or not array.ndim):
@@ -199,7 +192,6 @@ def _read(array: Array | StoredArray, spec: TensorSpec, samples: int) -> Array:
 
 
 def _count(array: Array | StoredArray, spec: TensorSpec, where: str) -> int:
-    """Return the number of samples of an input in an array."""
     if not spec.shape and array.ndim == 1:
         return array.shape[0]
     if array.shape == spec.shape[1:] and (not spec.shape or spec.shape[0] == 1):

@@ -27,7 +27,6 @@ from neocpu.plan.reports.decisions import CalibrationReport, IntegerLayer
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.calibrated import Calibrated, calibrate
 from neocpu.quantiser.calibration import Source, read_samples
-from neocpu.quantiser.comparison import Comparison, compare_models
 from neocpu.quantiser.equalisation import equalise
 from neocpu.quantiser.float_graph import float_graph
 from neocpu.quantiser.mixed_precision import (
@@ -36,7 +35,7 @@ from neocpu.quantiser.mixed_precision import (
     measure_noise,
     within,
 )
-from neocpu.quantiser.observation import Samples, VisibleModel, visible
+from neocpu.quantiser.observation import Comparison, Samples, VisibleModel, compare_models, visible
 from neocpu.quantiser.pictures import Preprocessing
 from neocpu.quantiser.quantise_options import QuantiseOptions
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -56,27 +55,13 @@ _WORTH: Final = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits on the outputs' difference from float32, on data that gave no ranges.
+    """Limits on the outputs' difference from float32, on data that gave no ranges."""
 
-    Attributes
-    ----------
-    max_error : float or None
-        Largest norm-wise relative error.
-    min_agreement : float or None
-        Least share of rows whose largest score stays the same.
-    """
-
-    max_error: float | None
-    min_agreement: float | None
+    max_error: float | None  # largest norm-wise relative error
+    min_agreement: float | None  # least share of rows whose largest score stays the same
 
     @classmethod
     def parse(cls, max_error: float | None, min_agreement: float | None) -> Budget:
-        """Check the limits; without any, the default limit on the error applies.
-
-        Raises
-        ------
-        UsageError
-        """
         if max_error is not None and not 0 < max_error < math.inf:
             raise UsageError(f"max_error must be above 0, got {max_error!r}")
         if min_agreement is not None and not 0 <= min_agreement <= 1:
@@ -91,7 +76,6 @@ class Budget:
         return math.inf if self.max_error is None else self.max_error**2
 
     def excess(self, found: Comparison) -> str:
-        """Return in words how outputs miss the limits; empty if they keep them."""
         if self.max_error is not None and not found.error <= self.max_error:
             return f"outputs err by {found.error:.2g} of their norm, more than {self.max_error:g}"
         if self.min_agreement is not None:
@@ -119,12 +103,6 @@ class CalibrationRequest:
         max_error: float | None = None,
         min_agreement: float | None = None,
     ) -> CalibrationRequest:
-        """Check the arguments of `compile_calibrated` about calibration.
-
-        Raises
-        ------
-        UsageError
-        """
         return cls(calibration, how or QuantiseOptions(), Budget.parse(max_error, min_agreement))
 
 
@@ -183,16 +161,7 @@ def compile_each_calibrated(
     """Compile a float32 model for several CPUs, each with its own choice of layers in integers.
 
     The model is calibrated once for all CPUs. A member whose precision is neither ``int8`` nor
-    ``auto`` is compiled without integers.
-
-    Parameters
-    ----------
-    progress_of : callable
-        Function that returns the progress callback of a member by its number.
-
-    Raises
-    ------
-    AccuracyError, ModelError, UnsupportedError, TargetError, UsageError, DatabaseError
+    ``auto`` is compiled without integers. `progress_of` returns the progress callback of a member.
     """
     how, budget = _with_artifact_pictures(request.how, options.processing), request.budget
     if not any(_takes_integers(member) for member in members):
@@ -237,19 +206,15 @@ def _takes_integers(member: Member) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compiling:
-    """A calibrated model on its way to one CPU.
-
-    Attributes
-    ----------
-    choosing, checking : sequence of feeds
-        Samples that ranges and noise are taken from, and samples that limits are checked on.
-    """
+    """A calibrated model on its way to one CPU."""
 
     model: ModelLike
     options: CompileOptions
     budget: Budget
     calibrated: Calibrated
     original: VisibleModel
+    # `choosing`, `checking`: samples that ranges and noise are taken from, and samples that limits
+    # are checked on.
     choosing: Samples
     checking: Samples
     member: Member
@@ -350,10 +315,7 @@ class _Compiling:
         )
 
     def _report(
-        self,
-        layers: tuple[IntegerLayer, ...],
-        found: Comparison | None,
-        excess: str | None = None,
+        self, layers: tuple[IntegerLayer, ...], found: Comparison | None, excess: str | None = None
     ) -> CalibrationReport:
         stored = Calibration(
             layers=tuple(
@@ -390,7 +352,6 @@ class _Compiling:
 def _race(
     first: CompiledModule, second: CompiledModule, threads: int, tell: ProgressCallback
 ) -> tuple[float, float]:
-    """Return the median seconds of each module, which run in turns."""
     tell(Progress("race"))
     seconds: tuple[list[float], list[float]] = ([], [])
     with first.module(threads) as a, second.module(threads) as b:

@@ -17,7 +17,7 @@ import onnx
 from onnx import numpy_helper
 
 from neocpu.quantiser.float_graph import FloatGraph, Layer, readers_of
-from neocpu.quantiser.histogram import Array
+from neocpu.quantiser.ranges import Array
 
 _ROUNDS: Final = 8
 _MOST: Final = 100.0

@@ -17,11 +17,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from onnxscript.rewriter import rewrite
-from onnxscript.rewriter.rules.common import (
-    fuse_batchnorm_into_conv_rule,
-    fuse_batchnorm_into_conv_transpose_rule,
-    fuse_batchnorm_into_gemm_rule,
-)
+from onnxscript.rewriter.rules import common
 
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.tensor_spec import TensorSpec
@@ -35,43 +31,28 @@ from neocpu.frontend.rows.bound_rows import row_values
 from neocpu.frontend.shapes.static_shapes import static_dims
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.unsupported import OWN_DOMAIN
-from neocpu.quantiser.histogram import Array
+from neocpu.quantiser.ranges import Array
 
 KEEPING: Final = ("Concat", "Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators whose results consist of values of their inputs."""
 
 _FUSED_NORMS: Final = (
-    fuse_batchnorm_into_conv_rule,
-    fuse_batchnorm_into_conv_transpose_rule,
-    fuse_batchnorm_into_gemm_rule,
+    common.fuse_batchnorm_into_conv_rule,
+    common.fuse_batchnorm_into_conv_transpose_rule,
+    common.fuse_batchnorm_into_gemm_rule,
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Layer:
-    """A node with weights that is computed in integers.
-
-    Attributes
-    ----------
-    node : onnx.NodeProto
-    data : str
-        The tensor that it reads.
-    weights : str
-        The initializer of its weights.
-    weight_axis : int
-        The axis of output channels in the weights.
-    bias : str or None
-        The initializer of its bias, a vector.
-    groups : int
-        The number of groups of a convolution.
-    """
+    """A node with weights that is computed in integers."""
 
     node: onnx.NodeProto
-    data: str
-    weights: str
-    weight_axis: int
-    bias: str | None
-    groups: int = 1
+    data: str  # tensor that it reads
+    weights: str  # initializer of its weights
+    weight_axis: int  # axis of output channels in the weights
+    bias: str | None  # initializer of its bias, a vector
+    groups: int = 1  # the number of groups of a convolution
 
     @property
     def name(self) -> str:
@@ -80,7 +61,6 @@ class Layer:
 
     @property
     def result(self) -> str:
-        """The tensor that it makes."""
         return str(self.node.output[0])
 
     def outputs_first(self, weights: Array) -> Array:
@@ -94,47 +74,23 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FloatGraph:
-    """A float32 model with fixed shapes and fused batch norms, and its parts that are quantised.
-
-    Attributes
-    ----------
-    proto : onnx.ModelProto
-    inputs : tuple of TensorSpec
-    compared : tuple of str
-        Tensors that the quantised model's error is measured on: its outputs. Outputs of selected
-        rows are replaced by the tensors that the rows are selected by.
-    layers : tuple of Layer
-        Layers in program order.
-    tensors : tuple of str
-        Tensors that get a grid, in program order.
-    kept : mapping of str to str
-        Tensors that use the grid of another tensor, by name.
-    initializers : mapping of str to array
-        The layers' weights and biases.
-    """
+    """A float32 model with fixed shapes and fused batch norms, and its parts that are quantised."""
 
     proto: onnx.ModelProto
     inputs: tuple[TensorSpec, ...]
+    # Tensors that the quantised model's error is measured on: its outputs. Outputs of selected rows
+    # are replaced by the tensors that the rows are selected by.
     compared: tuple[str, ...]
     layers: tuple[Layer, ...]
-    tensors: tuple[str, ...]
-    kept: Mapping[str, str]
-    initializers: Mapping[str, Array]
+    tensors: tuple[str, ...]  # tensors that get a grid, in program order
+    kept: Mapping[str, str]  # tensors that use the grid of another tensor, by name
+    initializers: Mapping[str, Array]  # layers' weights and biases
 
 
 def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGraph:
-    """Return a loaded model in the form that is quantised.
-
-    Parameters
-    ----------
-    exclude : collection of str
-        Nodes (by name or result) and types of operators that stay in float32.
-
-    Raises
-    ------
-    UsageError
-        The model is quantised already or has nothing to quantise, or ``exclude`` has an unknown
-        name.
+    """Return a loaded model in the form that is quantised. `exclude` names nodes (or their results)
+    and types of operators that stay in float32. Raises UsageError if the model is quantised already
+    or has nothing to quantise, or ``exclude`` has an unknown name.
     """
     with named("fuse the model's batch norms"):
         module = ir.from_proto(_standard(loaded))
@@ -249,7 +205,6 @@ def _layer(node: onnx.NodeProto, arrays: Mapping[str, Any]) -> Layer | None:
 
 
 def _is_sum(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | None]) -> bool:
-    """Whether a node adds two feature maps of one shape, and neither is a constant."""
     if node.op_type != "Add":
         return False
     first, second = (shapes.get(name) for name in node.input)

@@ -32,10 +32,7 @@ MAX_ROUNDS: Final = 4
 
 
 def faster_in_integers(
-    calibrated: Calibrated,
-    cpu: CpuTarget,
-    options: CompileOptions,
-    on_progress: ProgressCallback,
+    calibrated: Calibrated, cpu: CpuTarget, options: CompileOptions, on_progress: ProgressCallback
 ) -> tuple[IntegerLayer, ...]:
     """Return the layers that a plan computes in integers by choice; none if it is not faster.
 
@@ -76,7 +73,6 @@ def _saved(
     ops: Mapping[str, OperatorReport],
     chosen: Collection[str],
 ) -> tuple[IntegerLayer, ...]:
-    """Return the chosen layers, in program order, with the seconds that they save."""
     return tuple(
         IntegerLayer(
             layer.name,
@@ -97,7 +93,6 @@ def _plan(
 
 
 def _by_result(plan: Decisions, calibrated: Calibrated) -> dict[str, OperatorReport]:
-    """Return the operators of layers, by the layers' results."""
     results = set(calibrated.layers)
     return {name: op for op in plan.ops for name in results.intersection(op.tensors)}
 

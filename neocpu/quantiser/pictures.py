@@ -13,7 +13,7 @@ from neocpu.foundation.errors import MissingPackageError, UsageError
 from neocpu.foundation.files import read_file
 from neocpu.foundation.option_words import FITS, Fit
 from neocpu.foundation.tensor_spec import TensorSpec
-from neocpu.quantiser.histogram import Array
+from neocpu.quantiser.ranges import Array
 from neocpu.runtime.pictures.picture_bounds import MAX_BYTES
 from neocpu.runtime.pictures.picture_files import FORMATS, read_sized
 
@@ -49,13 +49,7 @@ class Preprocessing:
 
 
 def find_pictures(folder: Path) -> list[Path]:
-    """Return the pictures of a folder and of its subfolders, in order of their names.
-
-    Raises
-    ------
-    UsageError
-        There is none.
-    """
+    """Return the pictures of a folder and of its subfolders, in order of their names."""
     found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
     if not found:
         raise UsageError(
@@ -65,12 +59,8 @@ def find_pictures(folder: Path) -> list[Path]:
 
 
 def read_picture(path: Path, spec: TensorSpec, how: Preprocessing) -> Array:
-    """Return a picture as the input ``spec``, of shape ``(1, C, H, W)`` or ``(1, H, W, C)``.
-
-    Raises
-    ------
-    UsageError
-        The file cannot be read, Pillow is missing, or the input takes no pictures.
+    """Return a picture as the input ``spec``, of shape ``(1, C, H, W)`` or ``(1, H, W, C)``. Raises
+    UsageError if the file cannot be read, Pillow is missing, or the input takes no pictures.
     """
     channels, height, width, last = _layout(spec)
     image = _read(path, "L" if channels == 1 else "RGB", (width, height), how.fit)

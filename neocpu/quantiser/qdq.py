@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from neocpu.frontend.onnx_graph.names import FreshNames
 from neocpu.frontend.onnx_graph.subgraphs import all_names
 from neocpu.quantiser.float_graph import FloatGraph, Layer
-from neocpu.quantiser.histogram import Array
+from neocpu.quantiser.ranges import Array
 from neocpu.quantiser.stored_tensors import Stored
 
 _BITS: Final[Mapping[int, type[np.unsignedinteger]]] = {8: np.uint8, 16: np.uint16}
@@ -32,36 +32,23 @@ class TensorGrid:
 
     @property
     def levels(self) -> int:
-        """Number of steps between the least and the largest integer."""
         return int(2**self.bits - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredLayer:
-    """The stored weights and the bias of a layer.
-
-    Attributes
-    ----------
-    weights : Stored
-    bias : array or None
-        The bias in float32; the file has it as a multiple of the product of the operands' scales.
-    """
+    """The stored weights and the bias of a layer."""
 
     weights: Stored
+    # The bias in float32; the file has it as a multiple of the product of the operands' scales.
     bias: Array | None
 
 
 def write_qdq(
     graph: FloatGraph, grids: Mapping[str, TensorGrid], layers: Mapping[str, StoredLayer]
 ) -> onnx.ModelProto:
-    """Return the quantised model.
-
-    Parameters
-    ----------
-    grids : mapping
-        Grids of tensors, by name.
-    layers : mapping
-        Layers to write in integers, by the names of their results; others stay in float32.
+    """Return the quantised model. `layers` has those to write in integers, by the names of their
+    results; others stay in float32.
     """
     return _Writer(graph, grids).write(layers)
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+import numpy as np
+
+from neocpu.foundation.errors import MissingPackageError, UsageError
+from neocpu.foundation.files import replacing
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.units import json_number
-from neocpu.quantiser.histogram import Distribution
 from neocpu.quantiser.qdq import TensorGrid
+from neocpu.quantiser.ranges import Distribution
 
 POOR: Final = 15.0
 """Signal to noise of a layer's output in decibels below which the layer is reported as poor: the
@@ -27,7 +33,6 @@ class TensorReport:
     method: str
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "name": self.name,
             "scale": self.grid.scale,
@@ -60,28 +65,13 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantisationReport:
-    """The report on a quantised model.
+    """The report on a quantised model."""
 
-    Attributes
-    ----------
-    samples : int
-        Number of calibration samples.
-    tensors : tuple of TensorReport
-    layers : tuple of LayerReport
-    outputs : mapping of str to float
-        Signal to noise of each output, in decibels.
-    agreement : float or None
-        Share of rows whose largest score is the same; None for models without rows of scores.
-    correction : str
-        The correction of biases.
-    notes : tuple of str
-        Remarks for the user.
-    """
-
-    samples: int
+    samples: int  # number of calibration samples
     tensors: tuple[TensorReport, ...]
     layers: tuple[LayerReport, ...]
-    outputs: Mapping[str, float]
+    outputs: Mapping[str, float]  # signal to noise of each output, in decibels
+    # Share of rows whose largest score is the same; None for models without rows of scores.
     agreement: float | None
     correction: str
     notes: tuple[str, ...] = ()
@@ -94,7 +84,6 @@ class QuantisationReport:
         return tuple(sorted(found, key=lambda layer: layer.output_db))
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "samples": self.samples,
             "correction": self.correction,
@@ -115,3 +104,54 @@ def constant_notes(names: Sequence[str]) -> tuple[str, ...]:
         f"calibration leaves {len(names)} of the tensors constant ({some}): "
         "their ranges are unknown; calibrate with data as the model will see them",
     )
+
+
+FORMATS: Final = ("pdf", "png", "svg")
+_COLUMNS: Final = 4
+_BARS: Final = 128
+
+
+def check_drawing(path: Path) -> tuple[Any, str]:
+    """Return matplotlib's figure class, and the format of a file by its suffix. Raises UsageError
+    if Matplotlib is missing, or the name has another suffix.
+    """
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in FORMATS:
+        raise UsageError(f"{path}: histograms are drawn as .{', .'.join(FORMATS)}")
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise MissingPackageError(
+            "histograms are drawn with matplotlib: pip install 'neocpu[quantize]'"
+        ) from None
+    return Figure, kind
+
+
+def draw(report: QuantisationReport, path: Path) -> None:
+    """Write a chart with a panel for each tensor; its range is shaded, counts are logarithmic."""
+    figure_class, kind = check_drawing(path)
+    rows = max(1, math.ceil(len(report.tensors) / _COLUMNS))
+    figure = figure_class(figsize=(3.2 * _COLUMNS, 1.9 * rows), layout="constrained")
+    panels = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
+    for panel, tensor in zip(panels, report.tensors, strict=False):
+        _panel(panel, tensor, report.distributions[tensor.name])
+    for panel in panels[len(report.tensors) :]:
+        panel.set_axis_off()
+    with replacing(path, option="--histograms") as stream:
+        figure.savefig(stream, format=kind)
+
+
+def _panel(panel: Any, tensor: TensorReport, seen: Distribution) -> None:
+    counts = seen.counts.reshape(_BARS, -1).sum(axis=1)
+    edges = np.linspace(-seen.limit, seen.limit, _BARS + 1)
+    panel.stairs(np.maximum(counts, 0.5), edges, fill=True, color="#4878a8")
+    grid = tensor.grid
+    low, high = ((end - grid.zero) * grid.scale for end in (0, grid.levels))
+    panel.axvspan(max(low, -seen.limit), min(high, seen.limit), color="#d8a030", alpha=0.25)
+    some = edges[1:][counts > 0], edges[:-1][counts > 0]
+    if len(some[0]):
+        panel.set_xlim(min(some[1].min(), low), max(some[0].max(), high))
+    panel.set_yscale("log")
+    panel.set_yticks([])
+    panel.tick_params(labelsize=6)
+    panel.set_title(tensor.name[-36:], fontsize=6)

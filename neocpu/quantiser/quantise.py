@@ -13,13 +13,11 @@ from neocpu.compilation.read_model import ModelLike, load_for_import
 from neocpu.foundation.files import replacing
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.frontend.shapes.input_shapes import InputShapes
-from neocpu.quantiser.calibrated import Calibrated, calibrate
+from neocpu.quantiser.calibrated import Calibrated, calibrate, correct_by_activations
 from neocpu.quantiser.calibration import Source, read_samples
-from neocpu.quantiser.comparison import Comparison, compare_models
-from neocpu.quantiser.correction import correct_by_activations
 from neocpu.quantiser.equalisation import equalise
 from neocpu.quantiser.float_graph import float_graph
-from neocpu.quantiser.observation import signal_to_noise, visible
+from neocpu.quantiser.observation import Comparison, compare_models, signal_to_noise, visible
 from neocpu.quantiser.quantisation_report import (
     LayerReport,
     QuantisationReport,

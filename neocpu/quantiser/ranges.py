@@ -9,13 +9,126 @@ directions, or by the Jensen-Shannon divergence.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from neocpu.quantiser.histogram import HALF_BINS, Array, Distribution
+Array: TypeAlias = NDArray[Any]
+
+HALF_BINS: Final = 2048
+"""Number of bins on either side of zero: at least eight for each step of 8 bits, for a range that
+has both signs."""
+
+SMALLEST: Final = 2.0**-80
+"""Magnitude below which a whole sample counts as zero, because products of its scales would leave
+float32."""
+
+MOMENTUM: Final = 0.9
+"""Weight of the old value when a sample updates the moving averages of the extremes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Distribution:
+    """The distribution of a tensor's values."""
+
+    limit: float
+    # Numbers of values in equal bins from ``-limit`` to ``limit``, without exact zeros.
+    counts: Array
+    zeros: int  # number of values that are exactly zero
+    # `low`, `high`: the least and the largest value.
+    low: float
+    high: float
+    # `average_low`, `average_high`: moving averages of the least and the largest value of each
+    # sample.
+    average_low: float
+    average_high: float
+    means: Array | None = None  # mean of each channel; None if the tensor has no second axis
+
+    @property
+    def centres(self) -> Array:
+        width = self.limit / HALF_BINS
+        return (np.arange(-HALF_BINS, HALF_BINS) + 0.5) * width
+
+    @property
+    def is_constant(self) -> bool:
+        return self.low == self.high
+
+    def quantile(self, share: float) -> float:
+        """Return a value such that ``share`` of all values are not above it."""
+        before = np.concatenate([self.counts[:HALF_BINS], [self.zeros], self.counts[HALF_BINS:]])
+        total = np.cumsum(before)
+        place = int(np.searchsorted(total, share * total[-1]))
+        if place == HALF_BINS:
+            return 0.0
+        width = self.limit / HALF_BINS
+        # The outer edge of its bin, on either side of zero, but within the observed extremes.
+        return float(min(max((place - HALF_BINS) * width, self.low), self.high))
+
+
+class Histogram:
+    """A collector of a `Distribution`. Its bins double in width when a larger value comes."""
+
+    def __init__(self) -> None:
+        self._limit = 0.0
+        self._counts = np.zeros(2 * HALF_BINS, np.int64)
+        self._zeros = 0
+        self._low, self._high = math.inf, -math.inf
+        self._averages: tuple[float, float] | None = None
+        self._sums: Array | None = None
+        self._samples = 0
+
+    def add(self, values: Array) -> None:
+        """Add a sample's tensor, which must be finite."""
+        low, high = float(values.min()), float(values.max())
+        if max(-low, high) < SMALLEST:
+            low = high = 0.0
+        self._low, self._high = min(self._low, low), max(self._high, high)
+        before = self._averages or (low, high)
+        self._averages = (
+            MOMENTUM * before[0] + (1 - MOMENTUM) * low,
+            MOMENTUM * before[1] + (1 - MOMENTUM) * high,
+        )
+        if values.ndim > 1:
+            axes = (0, *range(2, values.ndim))
+            means = values.mean(axis=axes, dtype=np.float64)
+            self._sums = means if self._sums is None else self._sums + means
+        self._samples += 1
+        self._grow(max(-low, high))
+        some = values[values != 0] if low or high else values[:0]
+        self._zeros += values.size - some.size
+        if some.size:
+            scaled = np.floor(some * np.float32(HALF_BINS / self._limit)).astype(np.int64)
+            places = np.clip(scaled + HALF_BINS, 0, 2 * HALF_BINS - 1)
+            self._counts += np.bincount(places, minlength=2 * HALF_BINS)
+
+    def result(self) -> Distribution:
+        assert self._averages is not None, "nothing was added"
+        means = None if self._sums is None else self._sums / self._samples
+        return Distribution(
+            limit=self._limit or 1.0,
+            counts=self._counts.copy(),
+            zeros=self._zeros,
+            low=self._low,
+            high=self._high,
+            average_low=self._averages[0],
+            average_high=self._averages[1],
+            means=means,
+        )
+
+    def _grow(self, reach: float) -> None:
+        if self._limit == 0.0:
+            self._limit = reach
+        while self._limit < reach:
+            pairs = self._counts.reshape(-1, 2).sum(axis=1)
+            self._counts[:] = 0
+            self._counts[HALF_BINS // 2 : HALF_BINS // 2 + HALF_BINS] = pairs
+            self._limit *= 2
+
 
 RATIOS: Final = np.linspace(0.15, 1.0, 69)
 """Ranges that are tried, as shares of the whole range."""
@@ -52,20 +165,12 @@ def _scale(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """The integers that a range is chosen for.
+    """The integers that a range is chosen for."""
 
-    Attributes
-    ----------
-    levels : int
-        Number of steps between the least and the largest integer: 255 for 8 bits.
-    symmetric : bool
-        Whether zero is in the middle of the range of tensors that have both signs.
-    percentile : float
-        Share of values, in percent, that method ``percentile`` keeps within the range.
-    """
-
-    levels: int = 255
+    levels: int = 255  # number of steps between the least and the largest integer: 255 for 8 bits
+    # Whether zero is in the middle of the range of tensors that have both signs.
     symmetric: bool = False
+    # Share of values, in percent, that method ``percentile`` keeps within the range.
     percentile: float = 99.99
 
 
@@ -86,48 +191,6 @@ def percentile(seen: Distribution, rounding: Rounding) -> Range:
     """Return the range without outliers: each end loses half the values beyond the percentile."""
     outside = (1 - rounding.percentile / 100) / 2
     return _with_zero(seen.quantile(outside), seen.quantile(1 - outside))
-
-
-def mean_squared_error(seen: Distribution, rounding: Rounding) -> Range:
-    """Return the range with the least mean squared error."""
-    return _best(seen, rounding, _squared_error)
-
-
-def kullback_leibler(seen: Distribution, rounding: Rounding) -> Range:
-    """Return the range with the least divergence of the distribution from its rounded form."""
-    return _best(seen, rounding, lambda *given: _divergence(*_before_and_after(*given)))
-
-
-def symmetric_kullback_leibler(seen: Distribution, rounding: Rounding) -> Range:
-    """Return the range with the least sum of the divergences in both directions."""
-
-    def measure(seen: Distribution, tried: Range, rounding: Rounding) -> float:
-        p, q = _before_and_after(seen, tried, rounding)
-        return _divergence(p, q) + _divergence(q, p)
-
-    return _best(seen, rounding, measure)
-
-
-def jensen_shannon(seen: Distribution, rounding: Rounding) -> Range:
-    """Return the range with the least mean divergence of both distributions from their mean."""
-
-    def measure(seen: Distribution, tried: Range, rounding: Rounding) -> float:
-        p, q = _before_and_after(seen, tried, rounding)
-        middle = (p + q) / 2
-        return (_divergence(p, middle) + _divergence(q, middle)) / 2
-
-    return _best(seen, rounding, measure)
-
-
-METHODS: Final[Mapping[str, Method]] = {
-    "minmax": minmax,
-    "moving-average": moving_average,
-    "percentile": percentile,
-    "kl": kullback_leibler,
-    "symmetric-kl": symmetric_kullback_leibler,
-    "js": jensen_shannon,
-    "mse": mean_squared_error,
-}
 
 
 def _with_zero(low: float, high: float) -> Range:
@@ -154,7 +217,6 @@ def _best(
 
 
 def _rounded(values: Array, tried: Range, rounding: Rounding) -> tuple[Array, float, int]:
-    """Return the integers that values become, and their scale and zero point."""
     scale, zero = tried.steps(rounding.levels, symmetric=rounding.symmetric)
     stored = np.clip(np.rint(values / scale) + zero, 0, rounding.levels)
     return stored, scale, zero
@@ -193,3 +255,30 @@ def _before_and_after(seen: Distribution, tried: Range, rounding: Rounding) -> t
 def _divergence(p: Array, q: Array) -> float:
     some = p > 0
     return float((p[some] * np.log(p[some] / np.maximum(q[some], _TINY))).sum())
+
+
+def _one_way(seen: Distribution, tried: Range, rounding: Rounding) -> float:
+    return _divergence(*_before_and_after(seen, tried, rounding))
+
+
+def _both_ways(seen: Distribution, tried: Range, rounding: Rounding) -> float:
+    p, q = _before_and_after(seen, tried, rounding)
+    return _divergence(p, q) + _divergence(q, p)
+
+
+def _from_mean(seen: Distribution, tried: Range, rounding: Rounding) -> float:
+    """Return the mean divergence of both distributions from their mean: Jensen-Shannon's."""
+    p, q = _before_and_after(seen, tried, rounding)
+    middle = (p + q) / 2
+    return (_divergence(p, middle) + _divergence(q, middle)) / 2
+
+
+METHODS: Final[Mapping[str, Method]] = {
+    "minmax": minmax,
+    "moving-average": moving_average,
+    "percentile": percentile,
+    "kl": partial(_best, measure=_one_way),
+    "symmetric-kl": partial(_best, measure=_both_ways),
+    "js": partial(_best, measure=_from_mean),
+    "mse": partial(_best, measure=_squared_error),
+}

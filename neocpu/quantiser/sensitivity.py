@@ -19,11 +19,10 @@ from onnx import TensorProto, helper, numpy_helper
 from neocpu.compilation.compiler import compile as compile_model
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.quantiser.float_graph import FloatGraph, Layer
-from neocpu.quantiser.histogram import Array, Distribution
 from neocpu.quantiser.observation import Samples, with_outputs
 from neocpu.quantiser.qdq import StoredLayer, TensorGrid
 from neocpu.quantiser.quantise_options import QuantiseOptions
-from neocpu.quantiser.ranges import METHODS, Rounding
+from neocpu.quantiser.ranges import METHODS, Array, Distribution, Rounding
 from neocpu.runtime.module import Module
 
 SAMPLES: Final = 4
@@ -37,15 +36,11 @@ _CONSTANTS: Final = {_LEAST: 0.0, _ONE: 1.0}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Laboratory:
-    """The compiled model, its samples, and its outputs for them without rounding.
-
-    Attributes
-    ----------
-    tensors, layers : tuple of str
-        Names of tensors that can be rounded, and results of layers whose weights can be rounded.
-    """
+    """The compiled model, its samples, and its outputs for them without rounding."""
 
     module: Module
+    # `tensors`, `layers`: names of tensors that can be rounded, and results of layers whose weights
+    # can be rounded.
     tensors: tuple[str, ...]
     layers: tuple[str, ...]
     samples: Samples
@@ -53,13 +48,7 @@ class Laboratory:
 
     def noise(self, grids: Mapping[str, TensorGrid], rounded: Sequence[str] = ()) -> float:
         """Return the outputs' noise, as a share of their power, with some tensors rounded.
-
-        Parameters
-        ----------
-        grids : mapping
-            Grids of the tensors to round.
-        rounded : sequence of str
-            Layers with rounded weights.
+        `rounded` names layers with rounded weights.
         """
         found = [self._run(feeds, grids, rounded) for feeds in self.samples]
         power = noise = 0.0
@@ -94,10 +83,7 @@ def _settings(
 
 @contextmanager
 def laboratory_of(
-    graph: FloatGraph,
-    stored: Mapping[str, StoredLayer],
-    samples: Samples,
-    threads: int | None,
+    graph: FloatGraph, stored: Mapping[str, StoredLayer], samples: Samples, threads: int | None
 ) -> Iterator[Laboratory]:
     """Compile a model's laboratory, in which the weights of ``stored`` layers can be rounded."""
     tensors, layers = graph.tensors, tuple(layer.result for layer in graph.layers)
@@ -114,8 +100,6 @@ def laboratory_of(
 
 
 class _Writer:
-    """The writer of the laboratory's graph."""
-
     def __init__(self, graph: FloatGraph, stored: Mapping[str, StoredLayer]) -> None:
         self._graph, self._stored = graph, stored
         self._numbers = {name: index for index, name in enumerate(graph.tensors)}
@@ -156,7 +140,6 @@ class _Writer:
         return output
 
     def _element(self, vector: str, index: int, name: str) -> str:
-        """Take one element of a vector of settings."""
         place = f"neocpu_place_{index}"
         self._arrays[place] = np.array(index, np.int64)
         return self._add("Gather", [vector, place], name)

@@ -18,7 +18,7 @@ from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import regular_status
 from neocpu.foundation.plain_text import plain
-from neocpu.quantiser.histogram import Array
+from neocpu.quantiser.ranges import Array
 from neocpu.runtime.npy import (
     MAGIC,
     NpyHeader,
@@ -38,17 +38,8 @@ _UNREADABLE: Final = (OSError, ValueError, MemoryError, RuntimeError, *_DAMAGED)
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn all errors of reading a file into a message of one line.
-
-    Parameters
-    ----------
-    what : str
-        The name of the file, with which the message begins.
-
-    Raises
-    ------
-    UsageError
-        The file cannot be read.
+    """Turn all errors of reading a file into a message of one line. The message of the UsageError
+    begins with ``what``, the file's name.
     """
     try:
         yield
@@ -66,62 +57,48 @@ def _reason(error: BaseException) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
+@contextmanager
+def _stream(file: BinaryIO, archive: zipfile.ZipFile | None, member: str) -> Iterator[IO[bytes]]:
+    """Open a member of an archive in ``file``, or ``file`` itself at its beginning."""
+    if archive is None:
+        file.seek(0)
+        yield file
+    else:
+        with open_member(archive, member) as stream:
+            yield stream
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredArray:
-    """An array that is still in its file.
+    """An array that is still in its file."""
 
-    Attributes
-    ----------
-    what : str
-        The name that messages give it.
-    file : file
-        Open for reading bytes.
-    archive : ZipFile or None
-        The archive in the file; None if the file is the array itself.
-    member : str
-        Name of the array's file in the archive.
-    header : NpyHeader
-        The array's header.
-    """
-
-    what: str
-    file: BinaryIO
-    archive: zipfile.ZipFile | None
-    member: str
+    what: str  # name that messages give it
+    file: BinaryIO  # open for reading bytes
+    archive: zipfile.ZipFile | None  # archive in the file; None if the file is the array itself
+    member: str  # name of the array's file in the archive
     header: NpyHeader
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents of the array."""
         return self.header.shape
 
     @property
     def ndim(self) -> int:
-        """Number of its axes."""
         return len(self.shape)
 
     @property
     def dtype(self) -> Any:
-        """Type of its elements."""
         return self.header.dtype
 
     def read(self, rows: int | None) -> Array:
-        """Read the given number of rows along the first axis; None reads the whole array.
-
-        Raises
-        ------
-        UsageError
-            The file is cut short, or its order would need too much to be read for the rows.
+        """Read the given number of rows along the first axis; None reads the whole array. Raises
+        UsageError if the file is cut short, or its order would need too much to be read for the
+        rows.
         """
         header = self.header
-        with reading(self.what), ExitStack() as opened:
+        with reading(self.what), _stream(self.file, self.archive, self.member) as stream:
             if header.fortran and header.nbytes > MAX_FORTRAN:
                 raise ValueError("it is in Fortran's order: save it with numpy.ascontiguousarray")
-            stream: IO[bytes] = self.file
-            if self.archive is not None:
-                stream = opened.enter_context(open_member(self.archive, self.member))
-            else:
-                self.file.seek(0)
             read_npy_header(stream)
             if rows is not None and not header.fortran:
                 header = replace(header, shape=(min(rows, self.shape[0]), *self.shape[1:]))
@@ -130,15 +107,8 @@ class StoredArray:
 
 class StoredArrays(Mapping[str, StoredArray], Closing):
     """The arrays of an ``.npz`` file by name, or the array of an ``.npy`` file by an empty name.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    UsageError
-        The file is of another kind. Getting an array of the file that has no numbers raises, too.
+    Raises UsageError if the file is of another kind. Getting an array of the file that has no
+    numbers raises, too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -155,28 +125,19 @@ class StoredArrays(Mapping[str, StoredArray], Closing):
             self._opened = opened.pop_all()
 
     def __getitem__(self, name: str) -> StoredArray:
-        """Return an array, after reading its header."""
         member = self._members[name]
         what = f"array '{plain(name)}' of {self._path}" if name else str(self._path)
-        with reading(what), ExitStack() as opened:
-            stream: IO[bytes] = self._file
-            if self._archive is not None:
-                stream = opened.enter_context(open_member(self._archive, member))
-            else:
-                self._file.seek(0)
+        with reading(what), _stream(self._file, self._archive, member) as stream:
             header = read_npy_header(stream)
         return StoredArray(
             what=what, file=self._file, archive=self._archive, member=member, header=header
         )
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
         return iter(self._members)
 
     def __len__(self) -> int:
-        """Return the number of arrays."""
         return len(self._members)
 
     def close(self) -> None:
-        """Close the file. Repeated calls do nothing."""
         self._opened.close()

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from neocpu.quantiser.histogram import Array
+from neocpu.quantiser.ranges import Array
 from neocpu.schedules.convolutions.dot_products.int16_sums import SUM_BOUND, largest_sums
 
 LARGEST: Final = 127
@@ -19,22 +19,13 @@ _ROUNDS: Final = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """Integers that stand for weights: ``values * scale``.
+    """Integers that stand for weights: ``values * scale``."""
 
-    Attributes
-    ----------
-    values : array of int8
-        Integers with the output channels first.
-    scale : array of float32
-        The scale of each output channel, or of all.
-    """
-
-    values: Array
-    scale: Array
+    values: Array  # integers with the output channels first
+    scale: Array  # scale of each output channel, or of all
 
     @property
     def real(self) -> Array:
-        """The weights that the integers stand for."""
         found: Array = self.values.astype(np.float32) * _spread(self.scale, self.values.ndim)
         return found
 
@@ -47,24 +38,14 @@ def store(
     least: Array | float = 0.0,
     depthwise: bool = False,
 ) -> Stored:
-    """Return weights as integers.
-
-    Parameters
-    ----------
-    weights : array
-        Weights with output channels first, input channels second.
-    per_channel : bool
-        Whether each output channel has a scale of its own.
-    products : int
-        Number of products of neighbouring input channels by uint8 whose sum must fit 16 bits: 2, 4
-        or 8, see `neocpu.schedules.vocabulary.numerics.INT16_SUMS`; 0 sets no bound. The scales of
-        channels that would not fit grow as little as possible.
-    least : array or float
-        The least scale of each output channel. The bias is stored in that scale too, and a finer
-        one would need more than 32 bits for a channel whose weights are tiny beside its bias.
-    depthwise : bool
-        Whether each output channel reads only one of many channels: no engine adds up its products
-        in 16 bits.
+    """Return weights as integers. The ``weights`` have output channels first, input channels
+    second. `products` is the number of products of neighbouring input channels by uint8 whose sum
+    must fit 16 bits: 2, 4 or 8, see `neocpu.schedules.vocabulary.numerics.INT16_SUMS`; 0 sets no
+    bound. The scales of channels that would not fit grow as little as possible. `least` is the
+    least scale of each output channel. The bias is stored in that scale too, and a finer one would
+    need more than 32 bits for a channel whose weights are tiny beside its bias. `depthwise` says
+    whether each output channel reads only one of many channels: no engine adds up its products in
+    16 bits.
     """
     largest = np.abs(weights).reshape(len(weights), -1).max(axis=1)
     if not per_channel:

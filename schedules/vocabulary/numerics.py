@@ -9,6 +9,7 @@ and whether there is a zero point at all, changes the code and therefore belongs
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final, Literal, TypeAlias, get_args
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
@@ -93,6 +94,7 @@ class Numerics:
         object.__setattr__(self, "quantised", tuple(sorted(self.quantised, key=lambda q: q[0])))
 
     @classmethod
+    @cache
     def uniform(cls, dtype: str) -> Numerics:
         """Return the numerics of unquantised tensors that all have ``dtype``."""
         return cls(data=dtype, weights=dtype, sum=dtype, output=dtype)

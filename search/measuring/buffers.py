@@ -51,7 +51,6 @@ class Buffers:
         self._places = _aligned(0)
 
     def arguments(self, shapes: Sequence[Shape]) -> list[Argument]:
-        """Return tensors of ``shapes``, the last one to be written; the next call reuses them."""
         *inputs, output = shapes
         self._inputs += [_aligned(0)] * (len(inputs) - len(self._inputs))
         for index, shape in enumerate(inputs):
@@ -87,13 +86,7 @@ class Turns:
 
     def take(self, calls: int, stride: int, places: int) -> int:
         """Return the number of the first of ``calls`` places, which no call has read for longest.
-
-        Parameters
-        ----------
-        stride : int
-            Bytes from one place of the pool to the next.
-        places : int
-            The number of places.
+        Neighbouring places are ``stride`` bytes from each other.
         """
         first = ceil_div(self._offset, stride)
         self._offset = (first + calls) % places * stride

@@ -56,10 +56,7 @@ class Kernels:
     def time(
         self, function: Kernel, request: Request, repeats: int, best: float
     ) -> tuple[float, ...]:
-        """Return the seconds per call of ``repeats`` repeats, after a warm-up.
-
-        One is enough of a candidate that is hopeless against ``best`` seconds.
-        """
+        """Return the seconds per call of repeats after a warm-up."""
         shapes = registry.argument_shapes(request.workload, request.scheme)
         if isinstance(request.workload, Conv2dWorkload):
             arguments = self._buffers.arguments(shapes)

@@ -1,4 +1,4 @@
-"""The parent's end of a measuring process: start it, ask it, notice when it crashes or hangs."""
+"""The parent's end of measuring processes, which may crash or hang, and build batches together."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.foundation.python_child import program_command
-from neocpu.search.measuring.measure import Request
+from neocpu.search.measuring.measure import Measurement, Request
 from neocpu.search.measuring.measuring_process import BuildJob, Job, Setup
 
 # Not `-m`: that would load the module a second time, with message classes of its own.
@@ -31,11 +32,7 @@ class Lost:
 
 class Child:
     """One `neocpu.search.measuring.measuring_process` process, started again after it is lost.
-
-    Attributes
-    ----------
-    built : set of Request
-        The requests that it has built, or failed to build, and not been asked to forget.
+    `built` has the requests that it has built, or failed to build, and not been asked to forget.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -48,12 +45,8 @@ class Child:
         self.built: set[Request] = set()
 
     def start(self) -> None:
-        """Start the process if it is not running, without waiting until it is ready.
-
-        Raises
-        ------
-        NeoCPUError
-            The system has no process or memory to give.
+        """Start the process if it is not running, without waiting until it is ready. Raises
+        NeoCPUError if the system has no process or memory to give.
         """
         if self._process is not None:
             return
@@ -78,13 +71,6 @@ class Child:
         )
 
     def wait_ready(self) -> None:
-        """Start the process if it is not running, and wait until it takes jobs.
-
-        Raises
-        ------
-        NeoCPUError
-            The process cannot be started.
-        """
         self.start()
         if self._ready:
             return
@@ -99,11 +85,6 @@ class Child:
         """Send a job, starting the process first if need be; `receive` gets the answer.
 
         A process that still owes an answer nobody waits for any more is replaced.
-
-        Raises
-        ------
-        NeoCPUError
-            The process cannot be started.
         """
         if self._busy:
             self.kill()
@@ -152,7 +133,6 @@ class Child:
             process.kill()
 
     def kill(self) -> None:
-        """End the process now. The next job starts another."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -180,3 +160,48 @@ def epitaph(code: int) -> str:
     if code == -signal.SIGKILL:  # not ours: who kills one does not ask
         return "out of memory: killed by the system"
     return f"crashed: signal {-code} ({signal.Signals(-code).name})"
+
+
+# Candidates one child builds at a time: few enough to lose little when one of them crashes it.
+SHARE = 10
+# What a child keeps of earlier batches, to compare it again: a kernel takes about half a megabyte.
+MAX_BUILT = 1000
+
+
+class BuilderGroup:
+    """Children that build while no candidate, or one of another group, is timed. Every child gets
+    `setup` first, and may take `timeout` seconds to build its share.
+    """
+
+    def __init__(self, setup: Setup, size: int, timeout: float) -> None:
+        self.children = tuple(Child(setup) for _ in range(size))
+        self._timeout = timeout
+        self._shares: dict[Child, tuple[Request, ...]] = {}
+
+    def begin(self, requests: Sequence[Request]) -> None:
+        count = len(self.children)
+        shares = {child: tuple(requests[i::count]) for i, child in enumerate(self.children)}
+        self._shares = {child: share for child, share in shares.items() if share}
+        for child in self._shares:
+            child.start()
+        for child, share in self._shares.items():
+            child.send(BuildJob(share, keep=len(child.built) + len(share) <= MAX_BUILT))
+
+    def finish(self) -> Iterator[tuple[Child, Request] | Measurement]:
+        """Yield each request with the child that built it, or its failure, child by child.
+
+        If a child is lost while it builds, the child that times builds its share, one request at a
+        time.
+        """
+        failed: dict[Request, str] = {}
+        for child, share in self._shares.items():
+            answer = child.receive(self._timeout)
+            if not isinstance(answer, Lost):
+                failed |= {r: error for r, error in zip(share, answer, strict=True) if error}
+            child.pause()
+        for child, share in self._shares.items():
+            for request in share:
+                if request in failed:
+                    yield Measurement(request, (), failed[request])
+                else:
+                    yield child, request

@@ -47,22 +47,12 @@ _BACKEND: Final = ("ParallelLaunch", "AllocWorkspace", "FreeWorkspace")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """A tensor that a kernel takes, at one place or at several in turn.
-
-    Attributes
-    ----------
-    address : int
-        The first place.
-    stride : int
-        Bytes from one place to the next.
-    places : int
-        The number of places.
-    """
+    """A tensor that a kernel takes, at one place or at several in turn."""
 
     address: int
     shape: tuple[int, ...]
     dtype: str
-    stride: int = 0
+    stride: int = 0  # bytes from one place to the next
     places: int = 1
 
     @classmethod
@@ -75,24 +65,13 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """A kernel that can be called.
+    """A kernel that can be called."""
 
-    Attributes
-    ----------
-    function : int
-        The address of a function with the signature of ``nc_kernel_function``.
-    handle : int or None
-        The first argument of the function.
-    tasks : tuple of int
-        The iterations of each parallel loop, or a smaller number of tasks that it is cut into.
-    owner : object
-        An object that keeps the code loaded.
-    """
-
-    function: int
-    handle: int | None
+    function: int  # address of a function with the signature of ``nc_kernel_function``
+    handle: int | None  # first argument of the function
+    # The iterations of each parallel loop, or a smaller number of tasks that it is cut into.
     tasks: tuple[int, ...]
-    owner: Any
+    owner: Any  # object that keeps the code loaded
 
     @classmethod
     def of(cls, function: tvm_ffi.Function, tasks: Sequence[int]) -> Kernel:
@@ -130,18 +109,9 @@ class _Calls(ctypes.Structure):
 
 
 class KernelPool(Closing):
-    """The runtime's threads for kernels that are called one at a time.
-
-    Parameters
-    ----------
-    threads : int
-        The number of threads, the calling one included. Like an artifact's, a pool has no more
-        threads than this process has CPUs.
-
-    Raises
-    ------
-    NeoCPUError
-        A thread cannot be started.
+    """The runtime's threads for kernels that are called one at a time. The calling thread is one of
+    the ``threads``. Like an artifact's, a pool has no more threads than this process has CPUs.
+    Raises NeoCPUError if a thread cannot be started.
     """
 
     def __init__(self, threads: int) -> None:
@@ -153,21 +123,8 @@ class KernelPool(Closing):
     def call(
         self, kernel: Kernel, arguments: Sequence[Argument], calls: int = 1, first: int = 0
     ) -> float:
-        """Call a kernel and return the total seconds of all calls.
-
-        Parameters
-        ----------
-        arguments : sequence of Argument
-            The tensors in calling order.
-        calls : int
-            The number of calls.
-        first : int
-            The number of the place that the first call takes of each argument.
-
-        Raises
-        ------
-        NeoCPUError
-            The kernel fails.
+        """Call a kernel and return the total seconds of all calls. `first` is the number of the
+        place that the first call takes of each argument. Raises NeoCPUError if the kernel fails.
         """
         loops, seconds = kernel.tasks, c_double()
         given = _Calls(
@@ -184,7 +141,6 @@ class KernelPool(Closing):
         return seconds.value
 
     def close(self) -> None:
-        """End the threads."""
         self._core.neocpu_pool_free(self._address)
         self._address = c_void_p()
 
@@ -196,16 +152,8 @@ class KernelPool(Closing):
 def compile_kernels(
     functions: Mapping[str, Any], target: CpuTarget, threads: int, pipeline: str = PIPELINE
 ) -> list[Kernel]:
-    """Compile scheduled functions as one module, which is faster than one each.
-
-    Parameters
-    ----------
-    functions : mapping of str to PrimFunc
-        The functions by their symbols.
-    threads : int
-        The number of threads that the kernels are called on.
-    pipeline : str
-        The name of TVM's pipeline of passes.
+    """Compile scheduled functions as one module, which is faster than one each. `pipeline` is the
+    name of TVM's.
     """
     lend_backend()
     named = {name: each.with_attr("global_symbol", name) for name, each in functions.items()}

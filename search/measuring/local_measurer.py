@@ -22,10 +22,9 @@ from neocpu.foundation.errors import TargetError
 from neocpu.foundation.host import usable_cores, usable_cpus
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.target_parsing import missing_on_host
-from neocpu.search.measuring.child import Child, Lost
+from neocpu.search.measuring.child import SHARE, BuilderGroup, Child, Lost
 from neocpu.search.measuring.measure import Measurement, Request
 from neocpu.search.measuring.measuring_process import BuildJob, CheckJob, Setup, TimeJob
-from neocpu.search.measuring.parallel_builders import SHARE, BuilderGroup
 from neocpu.tuning_db.record import Workload
 
 KERNELS = "neocpu.search.measuring.measuring_process:kernels"
@@ -41,26 +40,12 @@ LEAST_MEMORY, MEMORY_SHARE = 2 << 30, 0.8
 
 
 class LocalMeasurer(Closing):
-    """Measures candidates on the machine it runs on; a context manager.
-
-    Parameters
-    ----------
-    target : CpuTarget
-        The CPU of the code; this machine must be able to run it.
-    threads : int
-        Threads a kernel uses.
-    timeout : float
-        Seconds one candidate may take to run, and a child's share of a batch to build.
-    children : int or None
-        Processes that build, and time in turns with building; None to choose by the free cores.
-    builder : str
-        Import path of what makes the `neocpu.search.measuring.measuring_process.Builder` that the
-        children run.
-
-    Raises
-    ------
-    TargetError
-        This machine lacks an instruction set of ``target``.
+    """Measures candidates on the machine it runs on; a context manager. One candidate may take
+    `timeout` seconds to run, and so may a child's share of a batch to be built. The `children` are
+    processes that build, and time in turns with building; None to choose by the free cores.
+    `builder` is the import path of what makes the
+    `neocpu.search.measuring.measuring_process.Builder` that the children run. Raises TargetError if
+    this machine lacks an instruction set of ``target``.
     """
 
     def __init__(
@@ -102,17 +87,10 @@ class LocalMeasurer(Closing):
 
     @property
     def batch(self) -> int:
-        """The number of requests that keeps all children busy."""
         return self._group_batch * (1 if len(self._groups) == 1 else BATCHES_AHEAD)
 
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Build and time each distinct request; yield each measurement as soon as it is made.
-
-        Raises
-        ------
-        NeoCPUError
-            No child can be started.
-        """
+        """Build and time each request. Raises NeoCPUError if no child can be started."""
         for built in self._built(requests):
             if isinstance(built, Measurement):
                 yield built
@@ -125,13 +103,6 @@ class LocalMeasurer(Closing):
         self._pause()
 
     def compare(self, requests: Sequence[Request], rounds: int) -> Iterator[Measurement]:
-        """Time distinct requests in turns, one repeat of each per round, and yield the new seconds.
-
-        Raises
-        ------
-        NeoCPUError
-            No child can be started.
-        """
         seconds: dict[tuple[Child, Request], tuple[float, ...]] = {}
         for owner in self._owned(requests):
             if isinstance(owner, Measurement):
@@ -151,13 +122,6 @@ class LocalMeasurer(Closing):
             yield Measurement.checked(request, times)
 
     def check(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Run each distinct request once and compare its answer with the numpy reference.
-
-        Raises
-        ------
-        NeoCPUError
-            No child can be started.
-        """
         for owner in self._owned(requests):
             if isinstance(owner, Measurement):
                 yield owner

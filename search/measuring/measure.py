@@ -31,7 +31,6 @@ class Measurement:
 
     @classmethod
     def checked(cls, request: Request, seconds: tuple[float, ...]) -> Measurement:
-        """Return a measurement, failed if any of ``seconds`` is impossible."""
         wrong = [s for s in seconds if not (math.isfinite(s) and s > 0)]
         if wrong or not seconds:
             return cls(request, (), f"impossible time: {wrong[0] if wrong else 'none'}")
@@ -66,14 +65,9 @@ class Measurer(Protocol):
 
 
 class ReplayMeasurer:
-    """Gives recorded results again, so that searches can be compared without a clock.
-
-    Parameters
-    ----------
-    recorded : mapping of Request to Measurement
-        Must hold every candidate that is asked for.
-    wrong : mapping of Request to str
-        The error that checking gives, of those whose answer is wrong.
+    """Gives recorded results again, so that searches can be compared without a clock. `recorded`
+    must hold every candidate that is asked for. `wrong` has the errors of those whose answer is
+    wrong.
     """
 
     batch = 1
@@ -87,17 +81,14 @@ class ReplayMeasurer:
         self._wrong = wrong
 
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Yield the recorded measurement of each request, in order."""
         for request in dict.fromkeys(requests):
             yield self._recorded[request]
 
     def compare(self, requests: Sequence[Request], rounds: int) -> Iterator[Measurement]:
-        """Yield ``rounds`` of the recorded seconds of each request, over and over."""
         for request in dict.fromkeys(requests):
             recorded = self._recorded[request]
             yield replace(recorded, seconds=tuple(islice(cycle(recorded.seconds), rounds)))
 
     def check(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Yield for each request what is recorded of its answer."""
         for request in dict.fromkeys(requests):
             yield Measurement(request, (), self._wrong.get(request))

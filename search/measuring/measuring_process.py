@@ -24,6 +24,23 @@ from neocpu.foundation.import_tvm import import_tvm
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.measuring.measure import Request
 
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A request and the library it was built into."""
+
+    request: Request
+    library: Path
+    tasks: tuple[int, ...]  # see `kernel_tasks`
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The answer when the session ended, so many seconds into a job."""
+
+    seconds: float
+
+
 PR_SET_PDEATHSIG = 1
 # When memory runs out the kernel ends the process of the highest score first; 1000 is the highest.
 OOM_SCORE = "1000"
@@ -50,22 +67,13 @@ class Builder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """First message. The answer is None, or an error message.
+    """First message. The answer is None, or an error message."""
 
-    Attributes
-    ----------
-    builder : str
-        Import path of a builder's class or function, ``module:name``.
-    target, threads
-        The builder's arguments.
-    memory : int
-        Bytes that the process may allocate.
-    """
-
-    builder: str
+    builder: str  # import path of a builder's class or function, ``module:name``
+    # `target`, `threads`: the builder's arguments.
     target: CpuTarget
     threads: int
-    memory: int
+    memory: int  # bytes that the process may allocate
 
 
 @dataclass(frozen=True, slots=True)

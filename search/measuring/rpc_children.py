@@ -20,8 +20,7 @@ from neocpu.foundation.errors import NeoCPUError, TargetError
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.measuring.child import Child, Lost
 from neocpu.search.measuring.measure import Request
-from neocpu.search.measuring.measuring_process import CallJob, Failed, Setup
-from neocpu.search.measuring.rpc_messages import Candidate, Ended
+from neocpu.search.measuring.measuring_process import CallJob, Candidate, Ended, Failed, Setup
 from neocpu.search.measuring.rpc_tracker import Address, Lease, Tracker, Waiting
 
 _log = logging.getLogger("neocpu")
@@ -37,24 +36,15 @@ NOTICE = 0.3
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Trial:
-    """Candidates that one session runs, and the outcome so far.
-
-    Attributes
-    ----------
-    job : callable
-        Returns the session's job, given the candidates.
-    run : object
-        The run that it belongs to. Trials of a run that is over are dropped.
-    candidates : tuple of Candidate
-        The requests and their libraries, once built.
-    crashes, killed : int
-        Sessions that it ended on servers that survived it, and on servers that did not.
-    """
+    """Candidates that one session runs, and the outcome so far."""
 
     requests: tuple[Request, ...]
+    # Returns the session's job, given the candidates.
     job: Callable[[tuple[Candidate, ...]], CallJob]
-    run: object
-    candidates: tuple[Candidate, ...] = ()
+    run: object = None  # run that it belongs to. Trials of a run that is over are dropped.
+    candidates: tuple[Candidate, ...] = ()  # requests and their libraries, once built
+    # `crashes`, `killed`: sessions that it ended on servers that survived it, and on servers that
+    # did not.
     crashes: int = 0
     killed: int = 0
 
@@ -79,19 +69,11 @@ Report: TypeAlias = Done | Retired
 
 
 class FleetState:
-    """The state that the threads share.
-
-    Attributes
-    ----------
-    probe : Trial
-        A check that every server has to pass first, so that a server which cannot run the target's
-        code at all does not fail every candidate. ``probe_built`` is set once it can be run.
-    unbuilt, ready : queue of Trial
-        Trials to build, and to run; None ends the thread that gets it.
-    reports : queue of Report
-        Outcomes of trials, and threads that have ended.
-    run : object
-        The run whose trials count now.
+    """The state that the threads share. `probe` is a check that every server has to pass first, so
+    that a server which cannot run the target's code at all does not fail every candidate.
+    ``probe_built`` is set once it can be run. `unbuilt` and `ready` are trials to build, and to
+    run; None ends the thread that gets it. `reports` has outcomes of trials, and threads that have
+    ended. Only trials of `run` count.
     """
 
     def __init__(
@@ -152,7 +134,6 @@ class Worker:
                 return trial
 
     def _ask(self, job: CallJob, timeout: float) -> Any:
-        """Return the answer; `Lost` if there is none in time."""
         self._child.send(job)
         answer = self._child.receive(timeout)
         if isinstance(answer, Failed) and answer.fatal:
@@ -161,14 +142,8 @@ class Worker:
 
 
 class BuildingWorker(Worker):
-    """Builds the candidates of trials into shared libraries.
-
-    Parameters
-    ----------
-    linker : sequence of str
-        The C++ compiler for the servers' machine.
-    harness : tuple of Path
-        The object files that `compile_harness` made.
+    """Builds the candidates of trials into shared libraries. `linker` is the C++ compiler for the
+    servers' machine, `harness` what `compile_harness` made.
     """
 
     _numbers = count()  # the server's loader takes libraries with equal names for the same

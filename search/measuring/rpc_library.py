@@ -36,21 +36,9 @@ CORE = (
 def compile_harness(
     linker: Sequence[str], threads: int, seconds: float, folder: Path
 ) -> tuple[Path, ...]:
-    """Compile what each library carries besides its candidate; return the object files.
-
-    Parameters
-    ----------
-    linker : sequence of str
-        The C++ compiler for the servers' machine.
-    threads : int
-        Threads a kernel uses, if the server has as many CPUs.
-    seconds : float
-        Time limit of a kernel, which ends the server's process.
-
-    Raises
-    ------
-    NeoCPUError
-        The compiler fails.
+    """Compile what each library carries besides its candidate; return the object files. `linker` is
+    the C++ compiler for the servers' machine. A kernel uses ``threads`` if the server has as many
+    CPUs, and the server's process ends after ``seconds`` of it.
     """
     include = tvm_ffi.libinfo.find_include_path()
     dlpack = tvm_ffi.libinfo.find_dlpack_include_path()
@@ -76,17 +64,8 @@ class Libraries:
     def build_library(
         self, request: Request, linker: Sequence[str], harness: Sequence[Path], library: Path
     ) -> tuple[int, ...]:
-        """Compile a candidate and link it with the harness into ``library``.
-
-        Returns
-        -------
-        tuple of int
-            The tasks of its parallel loops; see `kernel_tasks`.
-
-        Raises
-        ------
-        NeoCPUError
-            The linker fails. No candidate is to blame for that.
+        """Compile a candidate and link it with the harness into ``library``. Returns its
+        `kernel_tasks`. Raises NeoCPUError if the linker fails; no candidate is to blame for that.
         """
         lowered = registry.lower(request.workload, request.scheme, self._target, self._threads)
         function = lowered.with_attr("global_symbol", "kernel")

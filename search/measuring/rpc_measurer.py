@@ -25,7 +25,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.measuring.local_measurer import LEAST_MEMORY, MAX_CHILDREN, REPEATS
 from neocpu.search.measuring.measure import Measurement, Request
-from neocpu.search.measuring.measuring_process import CallJob, Failed, Setup
+from neocpu.search.measuring.measuring_process import CallJob, Candidate, Failed, Setup
 from neocpu.search.measuring.rpc_children import (
     BuildingWorker,
     Done,
@@ -35,7 +35,6 @@ from neocpu.search.measuring.rpc_children import (
     Trial,
 )
 from neocpu.search.measuring.rpc_library import compile_harness
-from neocpu.search.measuring.rpc_messages import Candidate
 from neocpu.search.measuring.rpc_tracker import Address, Tracker
 from neocpu.tuning_db.record import Workload
 
@@ -58,28 +57,10 @@ PROBE = Conv2dWorkload(
 
 
 class RpcMeasurer(Closing):
-    """Measures candidates on servers; a context manager, whose body may measure.
-
-    Parameters
-    ----------
-    target : CpuTarget
-        The servers' CPU.
-    threads : int
-        Threads a kernel uses there.
-    tracker : Address
-    key : str
-        The name that the servers are registered under.
-    parallel : int or None
-        Servers to use at once; None for all the tracker lists.
-    timeout : float
-        Seconds a kernel may take; the server measures them.
-    patience : float
-        Additional seconds for a server to connect, to receive the library, and to answer.
-
-    Raises
-    ------
-    UsageError
-        There is no tracker, no server or no C++ compiler for the servers' machine.
+    """Measures candidates on servers; a context manager, whose body may measure. `parallel` limits
+    the servers used at once. The server measures the `timeout` seconds that a kernel may take;
+    `patience` are more of them to connect, to receive the library, and to answer. Raises UsageError
+    if there is no tracker, no server or no C++ compiler for the servers' machine.
     """
 
     def __init__(
@@ -105,7 +86,6 @@ class RpcMeasurer(Closing):
         self._closing = ExitStack()
 
     def __enter__(self) -> RpcMeasurer:
-        """Start building and connecting."""
         fleet = self._fleet
         with ExitStack() as opened:
             folder = Path(opened.enter_context(TemporaryFolder("fleet")))
@@ -132,18 +112,11 @@ class RpcMeasurer(Closing):
 
     @property
     def batch(self) -> int:
-        """The number of requests that keeps all servers busy."""
         return SHARE * self._servers
 
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Build and time each distinct request; yield each measurement as soon as it is made.
-
-        Raises
-        ------
-        TargetError
-            A server is of another architecture than the target, or none can run its code.
-        NeoCPUError
-            No server is left, or linking fails.
+        """Build and time each request. Raises TargetError if a server is of another architecture
+        than the target, or none can run its code; NeoCPUError if none is left, or linking fails.
         """
 
         def trial(request: Request) -> Trial:
@@ -153,7 +126,6 @@ class RpcMeasurer(Closing):
                 job=lambda built: CallJob(
                     "time", (*built, REPEATS, self._best.get(workload, math.inf))
                 ),
-                run=None,
             )
 
         for done in self._run([trial(request) for request in dict.fromkeys(requests)]):
@@ -164,22 +136,11 @@ class RpcMeasurer(Closing):
             yield measurement
 
     def compare(self, requests: Sequence[Request], rounds: int) -> Iterator[Measurement]:
-        """Time distinct requests in turns, those of a workload on one server.
-
-        Raises
-        ------
-        TargetError, NeoCPUError
-            See `measure`.
-        """
         groups: dict[Workload, dict[Request, None]] = {}
         for request in requests:
             groups.setdefault(request.workload, {})[request] = None
         trials = [
-            Trial(
-                requests=tuple(group),
-                job=lambda built: CallJob("compare", (built, rounds)),
-                run=None,
-            )
+            Trial(requests=tuple(group), job=lambda built: CallJob("compare", (built, rounds)))
             for group in groups.values()
         ]
         for done in self._run(trials):
@@ -189,16 +150,7 @@ class RpcMeasurer(Closing):
                 yield _timed(request, answer)
 
     def check(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Run each distinct request once and compare its answer with the numpy reference.
-
-        Raises
-        ------
-        TargetError, NeoCPUError
-            See `measure`.
-        """
-        trials = [
-            Trial(requests=(request,), job=_check, run=None) for request in dict.fromkeys(requests)
-        ]
+        trials = [Trial(requests=(request,), job=_check) for request in dict.fromkeys(requests)]
         for done in self._run(trials):
             error = done.answer.message if isinstance(done.answer, Failed) else done.answer
             yield Measurement(done.trial.requests[0], (), error)
@@ -216,9 +168,7 @@ class RpcMeasurer(Closing):
                 requests = done.trial.requests
                 if isinstance(done.answer, Failed) and len(requests) > 1:
                     job = done.trial.job
-                    left += self._submit(
-                        [Trial(requests=(request,), job=job, run=None) for request in requests]
-                    )
+                    left += self._submit([Trial(requests=(one,), job=job) for one in requests])
                 else:
                     yield done
         finally:
@@ -231,7 +181,6 @@ class RpcMeasurer(Closing):
         return len(trials)
 
     def _next(self) -> Done:
-        """Return the next trial that is done, and delete its libraries."""
         while self._problem is None:
             report = self._fleet.reports.get()
             if isinstance(report, Retired):

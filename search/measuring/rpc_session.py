@@ -29,7 +29,7 @@ from neocpu.search.measuring.buffers import (
     size_of,
 )
 from neocpu.search.measuring.candidate_builds import OWN_CACHES, WEIGHTS, checked, repeated
-from neocpu.search.measuring.rpc_messages import Candidate, Ended
+from neocpu.search.measuring.measuring_process import Candidate, Ended
 from neocpu.search.measuring.rpc_tracker import Lease
 
 Answer = TypeVar("Answer")
@@ -59,10 +59,7 @@ class Session:
         return MACHINES.get(machine, machine)
 
     def time(self, candidate: Candidate, repeats: int, best: float) -> Any:
-        """Return the seconds per call of ``repeats`` repeats, or `Ended`.
-
-        One is enough of a candidate that is hopeless against ``best`` seconds.
-        """
+        """Return the seconds per call of repeats, or `Ended`."""
         return self._guarded(lambda: repeated(self._load(candidate), repeats, best))
 
     def compare(self, candidates: Sequence[Candidate], rounds: int) -> Any:
@@ -88,7 +85,6 @@ class Session:
         return self._guarded(lambda: checked(run, candidate.request))
 
     def _load(self, candidate: Candidate) -> Callable[[int], float]:
-        """Return what runs the candidate a number of times and says the seconds per call."""
         workload, scheme = candidate.request.workload, candidate.request.scheme
         library = self._library(candidate)
         shapes = registry.argument_shapes(workload, scheme)
@@ -98,7 +94,6 @@ class Session:
         return self._in_turns(library, run, shapes)
 
     def _runner(self, candidate: Candidate, library: Any) -> Run:
-        """Return a function that calls a candidate and returns the seconds of all calls."""
         function = library["run"]
         tasks = candidate.tasks
 

@@ -39,13 +39,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Parse ``HOST:PORT``; an IPv6 number stands in brackets.
-
-        Raises
-        ------
-        UsageError
-            ``text`` is of another form.
-        """
+        """Parse ``HOST:PORT``; an IPv6 number stands in brackets."""
         match = re.fullmatch(r"(?:\[(?P<v6>[^]]+)\]|(?P<name>[^:\[\]\s]+)):(?P<port>\d{1,5})", text)
         if match is None or not 0 < int(match["port"]) < 1 << 16:
             raise UsageError(f"--tracker '{text}' is not HOST:PORT, as in 127.0.0.1:9190")
@@ -64,12 +58,8 @@ class Lease:
 
 
 class Tracker:
-    """A tracker, and the servers it lists under one key.
-
-    Raises
-    ------
-    UsageError
-        No tracker answers, or it has no server of that key.
+    """A tracker, and the servers it lists under one key. Raises UsageError if no tracker answers,
+    or it has no server of that key.
     """
 
     def __init__(self, address: Address, key: str) -> None:
@@ -78,13 +68,7 @@ class Tracker:
         self.servers = self._count()
 
     def ask(self) -> Waiting:
-        """Get into the line for a server.
-
-        Raises
-        ------
-        OSError
-            The tracker does not answer any more.
-        """
+        """Get into the line for a server. Raises OSError if the tracker is gone."""
         with ExitStack() as on_failure:
             connection = on_failure.enter_context(self._connect())
             _send(connection, [REQUEST, self.key, "", PRIORITY])
@@ -117,7 +101,6 @@ class Tracker:
         return keys[self.key]
 
     def _summary(self) -> list[JsonObject]:
-        """Return what the tracker knows of each server."""
         with self._connect() as connection:
             _send(connection, [SUMMARY])
             _, summary = _receive(connection)
@@ -191,3 +174,28 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 def _reason(error: Exception) -> str:
     strerror = getattr(error, "strerror", None)
     return str(strerror or error or type(error).__name__).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Servers behind TVM's RPC tracker."""
+
+    tracker: Address
+    key: str  # name that the servers are registered under
+    parallel: int | None = None  # servers to use at once; None for all
+
+
+def parse_fleet(tracker: str | None, key: str | None, parallel: int | None) -> Fleet | None:
+    """Return the fleet that options name, None if they name none. Raises UsageError if an option is
+    malformed, or another one needs an option that is missing.
+    """
+    if tracker is None:
+        for name, value in (("--key", key), ("--parallel", parallel)):
+            if value is not None:
+                raise UsageError(f"{name} needs --tracker HOST:PORT")
+        return None
+    if key is None:
+        raise UsageError("--tracker needs --key KEY, what the servers are registered under")
+    if parallel is not None and parallel < 1:
+        raise UsageError(f"--parallel must be 1 or more, got {parallel}")
+    return Fleet(Address.parse(tracker), key, parallel)

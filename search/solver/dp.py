@@ -24,19 +24,9 @@ ENTRY_BYTES = 2 * 8
 def dynamic_program(
     graph: LayoutGraph, max_bytes: int, expired: Callable[[], bool]
 ) -> tuple[tuple[int, ...], bool]:
-    """Solve ``graph`` with tables of at most ``max_bytes``.
-
-    Parameters
-    ----------
-    expired : callable
-        Says whether the time is up: from then on every node is committed at once.
-
-    Returns
-    -------
-    choices : tuple of int
-        One choice index per node.
-    exact : bool
-        Whether no node had to be committed early, so that ``choices`` are optimal.
+    """Solve ``graph`` with tables of at most ``max_bytes``. `expired` says whether the time is up:
+    from then on every node is committed at once. Returns the choices, and whether no node had to be
+    committed early, so that they are optimal.
     """
     sweep = _Sweep(Problem(graph))
     for node in graph.topological_order():

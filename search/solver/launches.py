@@ -28,24 +28,13 @@ Cost = Callable[[tuple[int, ...]], float | None]
 
 @dataclass(frozen=True, slots=True)
 class CallNode:
-    """A call, for the search.
+    """A call, for the search."""
 
-    Attributes
-    ----------
-    needs : frozenset of int
-        Numbers of calls that must end before it begins, all smaller than its own.
-    follows : frozenset of int
-        Numbers of calls that must not come after it.
-    joins : bool
-        Whether it may be launched with others.
-    size : int
-        Bytes that it writes. They are in use until the calls that need it have ended.
-    """
-
+    # Numbers of calls that must end before it begins, all smaller than its own.
     needs: frozenset[int]
-    follows: frozenset[int] = frozenset()
-    joins: bool = True
-    size: int = 0
+    follows: frozenset[int] = frozenset()  # numbers of calls that must not come after it
+    joins: bool = True  # whether it may be launched with others
+    size: int = 0  # bytes that it writes. They are in use until the calls that need it have ended.
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +47,6 @@ class _Way:
     step: tuple[int, ...] = ()
 
     def is_below(self, other: _Way | None) -> bool:
-        """Whether it costs less, or as much with less memory."""
         if other is None or self.cost < other.cost * (1 - SAME):
             return True
         return self.cost <= other.cost * (1 + SAME) and self.most < other.most
@@ -67,25 +55,11 @@ class _Way:
 def plan_launches(
     nodes: Sequence[CallNode], cost: Cost, most: int, growth: float = 1.0
 ) -> list[list[tuple[int, ...]]]:
-    """Return the calls in an order, as steps of calls that share a launch.
-
-    Parameters
-    ----------
-    nodes : sequence of CallNode
-        The calls in their present order.
-    cost : callable
-        Returns the cost of a launch of one call or more, given in ascending order; None for
-        several that are not worth it.
-    most : int
-        The largest number of calls of a launch.
-    growth : float
-        Limit of the bytes in use, as a multiple of those that the calls use one by one.
-
-    Returns
-    -------
-    list of list of tuple of int
-        Stretches of neighbouring calls, in order, each in steps. A stretch without a shared launch
-        is unchanged.
+    """Return the calls in an order, as steps of calls that share a launch. `cost` returns the cost
+    of a launch of one call or more, given in ascending order; None for several that are not worth
+    it. A launch has ``most`` calls at most. `growth` limits the bytes in use, as a multiple of
+    those that the calls use one by one. The result has stretches of neighbouring calls, in order,
+    each in steps. A stretch without a shared launch is unchanged.
     """
     stretches: list[list[tuple[int, ...]]] = []
     places = [*_stretches(nodes)]
@@ -101,7 +75,6 @@ def plan_launches(
 
 
 def _stretches(nodes: Sequence[CallNode]) -> Iterator[tuple[int, int]]:
-    """Yield stretches of calls. Each ends where all later calls need all earlier ones."""
     needed: list[int] = []  # the calls that each call needs, as bits
     for node in nodes:
         mask = 0
@@ -138,11 +111,9 @@ class _Memory:
         self._outer = [(size, mask) for size, mask in outer if size and mask]
 
     def made_by(self, step: Sequence[int]) -> int:
-        """Return the bytes that the calls of a step write."""
         return sum(self._sizes[number] for number in step)
 
     def after(self, done: int) -> int:
-        """Return the bytes in use when these calls are over."""
         used = sum(size for size, readers in self._outer if readers & ~done)
         for number, size in enumerate(self._sizes):
             if done >> number & 1 and self._readers[number] & ~done:
@@ -150,15 +121,12 @@ class _Memory:
         return used
 
     def in_order(self) -> int:
-        """Return the most bytes in use with the calls one by one."""
         return max(
             self.after((1 << number) - 1) + self.made_by((number,)) for number in range(self._count)
         )
 
 
 class _Search:
-    """The search of one stretch; sets of its calls are bits of a number."""
-
     def __init__(
         self,
         nodes: Sequence[CallNode],
@@ -183,7 +151,6 @@ class _Search:
         return sum(1 << number - self._first for number in numbers if number >= self._first)
 
     def steps(self) -> list[tuple[int, ...]]:
-        """Return the cheapest steps."""
         layers: list[dict[int, _Way]] = [{} for _ in range(self._count + 1)]
         layers[0][0] = _Way(0.0)
         for done, layer in enumerate(layers[:-1]):
@@ -221,7 +188,6 @@ class _Search:
         return self._costs[step]
 
     def _ways(self, state: int) -> Iterator[tuple[int, ...]]:
-        """Yield the steps that may come next."""
         ready = [
             number
             for number in range(self._count)

@@ -21,23 +21,12 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class LayoutNode:
-    """One decision.
+    """One decision."""
 
-    Attributes
-    ----------
-    name : str
-        Text for people; it need not be unique.
-    choices : tuple of str
-        Names of the alternatives, at least one.
-    costs : tuple of float
-        Cost of each choice, usually seconds; ``inf`` forbids it.
-    derived : bool
-        Whether it decides nothing: its neighbours' choices determine the best one here.
-    """
-
-    name: str
-    choices: tuple[str, ...]
-    costs: tuple[float, ...]
+    name: str  # text for people; it need not be unique
+    choices: tuple[str, ...]  # names of the alternatives, at least one
+    costs: tuple[float, ...]  # cost of each choice, usually seconds; ``inf`` forbids it
+    # Whether it decides nothing: its neighbours' choices determine the best one here.
     derived: bool = False
 
     def __post_init__(self) -> None:
@@ -48,19 +37,12 @@ class LayoutNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayoutEdge:
-    """The joint cost of two nodes' choices: the time of a layout transform between them.
+    """The joint cost of two nodes' choices: the time of a layout transform between them."""
 
-    Attributes
-    ----------
-    source, target : int
-        Indices of the producer and the consumer in `LayoutGraph.nodes`.
-    costs : array of float64, shape (source choices, target choices)
-        ``inf`` forbids the pair.
-    """
-
+    # `source`, `target`: indices of the producer and the consumer in `LayoutGraph.nodes`.
     source: int
     target: int
-    costs: Matrix
+    costs: Matrix  # ``inf`` forbids the pair
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +66,6 @@ class LayoutGraph:
             assert not np.isneginf(edge.costs).any(), (ends[0].name, ends[1].name)
 
     def cost(self, choices: Sequence[int]) -> float:
-        """Return the cost of a plan: one choice index per node."""
         assert len(choices) == len(self.nodes), (len(choices), len(self.nodes))
         own = (node.costs[c] for node, c in zip(self.nodes, choices, strict=True))
         between = (float(e.costs[choices[e.source], choices[e.target]]) for e in self.edges)

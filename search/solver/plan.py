@@ -8,13 +8,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from neocpu.foundation.option_words import Solver
-from neocpu.search.solver.bounds import lower_bound
 from neocpu.search.solver.dp import dynamic_program
-from neocpu.search.solver.exact import solve_exactly
+from neocpu.search.solver.exact import lower_bound, solve_exactly
 from neocpu.search.solver.layout_graph import LayoutGraph
-from neocpu.search.solver.pbqp import pbqp
-from neocpu.search.solver.reductions import Problem
-from neocpu.search.solver.solver_limits import SearchLimits
+from neocpu.search.solver.reductions import Problem, pbqp
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """The time and memory that a search may use before it returns the best plan it has found."""
+
+    # Wall-clock time. Reading the graph and a last greedy plan come on top, about a second for ten
+    # thousand edges; networks have hundreds.
+    seconds: float = 10.0
+    bytes: int = 256 << 20  # size of the tables of a dynamic program or an elimination
+
 
 # A relative gap below this is only the order in which costs were added up.
 ROUNDING = 1e-12
@@ -22,41 +30,21 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A solved layout graph.
+    """A solved layout graph."""
 
-    Attributes
-    ----------
-    choices : tuple of int
-        One choice index per node.
-    cost : float
-        Cost of the plan; ``inf`` if every plan is forbidden.
-    lower_bound : float
-        A cost that no plan is below.
-    gap : float
-        ``(cost - lower_bound) / |cost|``: 0 (to rounding) for a plan proven optimal.
-    solver : str
-        The method that found the plan: ``exact``, ``branch-and-bound``, ``dp`` or ``pbqp``.
-    seconds : float
-        Time spent.
-    variables : int
-        Nodes with more than one choice.
-    relaxed : bool
-        Whether the plan keeps a limit that the lower bound is a relaxation of: the gap is then not
-        the solver's, and more time does not close it.
-    """
-
-    choices: tuple[int, ...]
-    cost: float
-    lower_bound: float
-    gap: float
-    solver: str
+    choices: tuple[int, ...]  # one choice index per node
+    cost: float  # cost of the plan; ``inf`` if every plan is forbidden
+    lower_bound: float  # cost that no plan is below
+    gap: float  # ``(cost - lower_bound) / |cost|``: 0 (to rounding) for a plan proven optimal
+    solver: str  # method that found the plan: ``exact``, ``branch-and-bound``, ``dp`` or ``pbqp``
     seconds: float
-    variables: int
+    variables: int  # nodes with more than one choice
+    # Whether the plan keeps a limit that the lower bound is a relaxation of: the gap is then not
+    # the solver's, and more time does not close it.
     relaxed: bool = False
 
     @property
     def proven(self) -> bool:
-        """Whether the plan is proven optimal."""
         return self.gap == 0.0
 
     @property
@@ -78,18 +66,9 @@ def solve(
     limits: SearchLimits | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Plan:
-    """Choose one layout per node at least total cost.
-
-    Parameters
-    ----------
-    graph : LayoutGraph
-    solver : str
-        ``auto``: exact if it finishes within ``limits``, else the best plan found, with its gap.
-        ``exact``: however long it takes. ``dp``, ``pbqp``: the paper's methods, with their gap.
-    limits : SearchLimits, optional
-        ``pbqp`` needs none, but the bound that gives its gap keeps to them too.
-    clock : callable
-        Seconds; for the time limit and `Plan.seconds`.
+    """Choose one layout per node at least total cost. Solver ``auto`` is exact if it finishes
+    within ``limits``, else returns the best plan found, with its gap; ``exact`` takes however long;
+    ``dp`` and ``pbqp`` are the paper's methods, with their gap.
     """
     limits = limits or SearchLimits()
     start = clock()

@@ -3,7 +3,9 @@
 Eliminating a node replaces it by what its best choice costs for every choice of its neighbours,
 and notes that best choice on a trail. Once no node is left, the trail read backwards is the plan.
 With at most two neighbours the result is again a graph (R0, R1 and R2 of Scholz & Eckstein's PBQP
-solver, which the paper cites), so nothing is lost and nothing grows.
+solver, which the paper cites, §3.3.2), so nothing is lost and nothing grows. When no such node is
+left, `pbqp` decides the node with the most neighbours greedily (RN): it takes the choice that is
+cheapest if every neighbour then makes its own best one. One RN makes the result a heuristic one.
 """
 
 from __future__ import annotations
@@ -26,25 +28,13 @@ PART = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One eliminated node.
-
-    Attributes
-    ----------
-    node : int
-    alive : array of int
-        The choices it still had.
-    neighbours : tuple of int
-        The nodes its choice depends on, all eliminated later.
-    neighbours_alive : tuple of array of int
-        Their choices at that time, ascending.
-    best : array of int, one axis per neighbour
-        Position in ``alive`` of the best choice for every combination of theirs.
-    """
+    """One eliminated node."""
 
     node: int
-    alive: NDArray[np.intp]
-    neighbours: tuple[int, ...]
-    neighbours_alive: tuple[NDArray[np.intp], ...]
+    alive: NDArray[np.intp]  # choices it still had
+    neighbours: tuple[int, ...]  # nodes its choice depends on, all eliminated later
+    neighbours_alive: tuple[NDArray[np.intp], ...]  # their choices at that time, ascending
+    # Position in ``alive`` of the best choice for every combination of theirs.
     best: NDArray[np.integer]
 
 
@@ -63,19 +53,10 @@ def back_propagate(trail: list[Step], size: int) -> tuple[int, ...]:
 
 class Problem:
     """A working copy of a layout graph. Arrays are replaced, never written, so copies share them.
-
-    Attributes
-    ----------
-    unary : dict of int to array
-        Cost of each remaining choice of each remaining node.
-    pairs : dict of int to dict of int to array
-        ``pairs[u][v]`` and its transpose ``pairs[v][u]``, for every remaining edge.
-    alive : dict of int to array of int
-        The original indices of each node's remaining choices, ascending.
-    offset : float
-        Cost that no remaining choice changes.
-    trail : list of Step
-        The reductions made so far, by which `back_propagate` finds the plan.
+    `unary` has the cost of each remaining choice of each remaining node. For every remaining edge,
+    ``pairs[v][u]`` is the transpose of ``pairs[u][v]``. `alive` has the original indices of each
+    node's remaining choices, ascending. No remaining choice changes the cost `offset`. `trail` has
+    the reductions so far, by which `back_propagate` finds the plan.
     """
 
     __slots__ = ("alive", "offset", "pairs", "size", "trail", "unary")
@@ -93,7 +74,6 @@ class Problem:
             self._add_pair(edge.source, edge.target, edge.costs)
 
     def copy(self) -> Problem:
-        """Return an independent copy."""
         other = object.__new__(Problem)
         other.size = self.size
         other.unary = dict(self.unary)
@@ -104,12 +84,10 @@ class Problem:
         return other
 
     def plan(self) -> tuple[int, ...]:
-        """Return the plan, once every node has been eliminated."""
         assert not self.unary, f"{len(self.unary)} nodes left"
         return back_propagate(self.trail, self.size)
 
     def fix(self, node: int, position: int) -> None:
-        """Give ``node`` the choice at ``position`` of its remaining ones and eliminate it."""
         self.offset += float(self.unary[node][position])
         for v, matrix in self.pairs[node].items():
             self.unary[v] = self.unary[v] + matrix[position]
@@ -133,12 +111,8 @@ class Problem:
             queue.update(dict.fromkeys(neighbours))
 
     def reduce_fully(self, expired: Callable[[], bool] = lambda: False) -> None:
-        """Alternate `reduce` and the removal of dominated choices until neither helps.
-
-        Parameters
-        ----------
-        expired : callable
-            Says when to stop; what is done by then stands.
+        """Alternate `reduce` and the removal of dominated choices until neither helps. `expired`
+        says when to stop; what is done by then stands.
         """
         self.reduce()
         while any([not expired() and self._drop_dominated(u) for u in tuple(self.unary)]):
@@ -257,3 +231,26 @@ def _difference(a: Matrix, b: Matrix) -> Matrix:
     with np.errstate(invalid="ignore"):
         difference = a - b
     return np.where(np.isnan(difference), np.inf, difference)
+
+
+def pbqp(graph: LayoutGraph) -> tuple[tuple[int, ...], bool]:
+    """Solve ``graph`` with the PBQP heuristic. Returns the choices, and whether R0, R1 and R2
+    sufficed, so that they are optimal.
+    """
+    problem = Problem(graph)
+    return complete_greedily(problem)
+
+
+def complete_greedily(problem: Problem) -> tuple[tuple[int, ...], bool]:
+    """Run `pbqp` on a partly solved problem, which is consumed."""
+    exact = True
+    problem.reduce()
+    while problem.unary:
+        node = max(problem.pairs, key=lambda u: (len(problem.pairs[u]), -u))
+        costs = problem.unary[node]
+        for v, matrix in problem.pairs[node].items():
+            costs = costs + (matrix + problem.unary[v]).min(axis=1)
+        problem.fix(node, int(costs.argmin()))
+        exact = False
+        problem.reduce()
+    return problem.plan(), exact

@@ -14,25 +14,13 @@ from neocpu.tuning_db.record import Record, Workload
 
 @dataclass(frozen=True, slots=True)
 class WorkloadState:
-    """A workload as a strategy sees it.
-
-    Attributes
-    ----------
-    counts : tuple of int
-        The number of times that each network runs it.
-    candidates : tuple of Scheme
-        Legal schemes not measured yet, best estimate first.
-    records : mapping of Scheme to Record
-        Legal schemes that were measured, failed ones too.
-    estimates : mapping of Scheme to float
-        Analytic seconds of every legal scheme.
-    """
+    """A workload as a strategy sees it."""
 
     workload: Workload
-    counts: tuple[int, ...]
-    candidates: tuple[Scheme, ...]
-    records: Mapping[Scheme, Record]
-    estimates: Mapping[Scheme, float]
+    counts: tuple[int, ...]  # the number of times that each network runs it
+    candidates: tuple[Scheme, ...]  # legal schemes not measured yet, best estimate first
+    records: Mapping[Scheme, Record]  # legal schemes that were measured, failed ones too
+    estimates: Mapping[Scheme, float]  # analytic seconds of every legal scheme
 
     @property
     def best(self) -> float:
@@ -52,20 +40,14 @@ class WorkloadState:
 
     @property
     def has_choice(self) -> bool:
-        """Whether there is more than one legal scheme."""
         return len(self.estimates) > 1
 
 
 class Strategy(Protocol):
-    """Picks candidates. It is asked again after each batch, with all measurements so far.
+    """Picks candidates. It is asked again after each batch, with all measurements so far."""
 
-    Attributes
-    ----------
-    gain_left : float or None
-        The share of a network's time that it last expected to gain by further measurements, the
-        largest one of all networks; None if it expects nothing.
-    """
-
+    # The share of a network's time that it last expected to gain by further measurements, the
+    # largest one of all networks; None if it expects nothing.
     gain_left: float | None
 
     def propose(self, states: Sequence[WorkloadState], count: int) -> Sequence[Request]:

@@ -48,8 +48,6 @@ SINGLE_EVERY = 16
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A candidate, the log of its predicted seconds, and what it is expected to gain."""
-
     request: Request
     predicted: float
     gain: float
@@ -145,14 +143,8 @@ class XgbStrategy:
 
 
 def expected_improvement(predicted: float, error: float, best: float) -> float:
-    """Return the seconds by which a candidate is expected to beat the best.
-
-    Parameters
-    ----------
-    predicted, error : float
-        Mean and standard deviation of the logarithm of its seconds.
-    best : float
-        Logarithm of the best seconds.
+    """Return the seconds by which a candidate is expected to beat the best. All are logarithms of
+    seconds, `error` their standard deviation.
     """
     z = (best - predicted) / error
     mean = math.exp(predicted + error**2 / 2)
@@ -171,7 +163,6 @@ def _shares(states: Sequence[WorkloadState]) -> NDArray[Any]:
 
 
 def _best_of_layouts(state: WorkloadState) -> dict[tuple[DataLayout, DataLayout], float]:
-    """Return the logarithm of the best seconds between each pair of layouts."""
     bests: dict[tuple[DataLayout, DataLayout], float] = {}
     for scheme, record in state.records.items():
         if record.result.error is None:

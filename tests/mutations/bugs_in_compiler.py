@@ -378,7 +378,7 @@ BUGS = (
     ),
     Bug(
         "sets: what a plan reads has no price",
-        "neocpu/planning/joint/plan_jointly.py",
+        "neocpu/planning/plan_jointly.py",
         "by_packing=True, byte_price=read_price)",
         "by_packing=True, byte_price=0.0)",
         ("tests/neocpu/planning/test_plan_jointly.py",),

@@ -12,7 +12,7 @@ from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend import models
 from neocpu.frontend.load import load_model
 from neocpu.frontend.models.network_builder import NetworkBuilder
-from neocpu.planning.measured_costs import Measured
+from neocpu.planning.choice import Measured
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, EVERY_TILE
 from neocpu.schedules.vocabulary.scheme import WinogradScheme

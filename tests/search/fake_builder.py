@@ -6,6 +6,8 @@ import math
 import os
 import resource
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from conv_workloads import conv_workload
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.measuring.measure import Request
+from neocpu.tuning_db.store import Store
 
 GOOD, BUILD_RAISES, BUILD_CRASHES, BUILD_HANGS = 1, 2, 3, 4
 CRASHES, HANGS, RAISES, NAN, NEGATIVE, NOTHING, EXITS = 5, 6, 7, 8, 9, 10, 11
@@ -35,6 +38,18 @@ LOG, BUILDS = "FAKE_BUILDER_LOG", "FAKE_BUILDER_BUILDS"
 def request(behaviour: int, microseconds: int = 100, workload=WORKLOAD) -> Request:
     """Return a candidate of that behaviour; a good one takes ``microseconds``."""
     return Request(workload, NchwScheme(behaviour, microseconds))
+
+
+def open_store(path: Path) -> Store:
+    """Return a database whose templates are all at version 1."""
+    return Store.open([], path, lambda name: 1)
+
+
+def start(script: str, pids: Path) -> subprocess.Popen[bytes]:
+    """Run Python whose measuring processes leave their ids in a folder."""
+    environment = {PIDS: str(pids), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", script]
+    return subprocess.Popen(command, env=os.environ | environment, stderr=subprocess.DEVNULL)
 
 
 def note(variable: str, r: Request) -> None:
@@ -123,7 +138,4 @@ class EnvironmentBuilder(FakeBuilder):
     """Reports the environment the kernels would run in, as seconds."""
 
     def time(self, function, request, repeats, best):
-        return (
-            float(self.threads),
-            float(Path("/proc/self/oom_score_adj").read_text()),
-        )
+        return (float(self.threads), float(Path("/proc/self/oom_score_adj").read_text()))

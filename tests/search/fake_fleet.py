@@ -7,6 +7,7 @@ again when its session ends, unless it has died.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import socket
 import struct
@@ -14,34 +15,20 @@ import threading
 import time
 from pathlib import Path
 
-from conv_workloads import conv_workload
+import fake_builder
+from fake_builder import WORKLOAD as WORKLOAD
+from fake_builder import request as request
 
 from neocpu.foundation.errors import NeoCPUError
-from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.search.measuring.measure import Request
-from neocpu.search.measuring.rpc_messages import Ended
+from neocpu.search.measuring.measuring_process import Ended
 from neocpu.search.measuring.rpc_tracker import MAGIC, REQUEST, Address
 
 GOOD, UNBUILDABLE, UNLINKABLE, RAISES, CRASHES, HANGS, WRONG, ALONE = range(1, 9)
 KILLS_SERVER = 9  # the one of the lowest port that is alive; harmless on others
 
-TARGET = CpuTarget(
-    triple="x86_64-unknown-linux-gnu",
-    mcpu="x86-64",
-    mattr=(),
-    features=("sse4.2",),
-    l1d=1,
-    l2=1,
-    l3=1,
-)
-WORKLOAD = conv_workload(1, 8, 8, 8, 8, (3, 3))
+TARGET = dataclasses.replace(fake_builder.TARGET, features=("sse4.2",))
 TIMEOUT = 0.5
-
-
-def request(behaviour: int, microseconds: int = 100, workload=WORKLOAD) -> Request:
-    """Return a candidate of that behaviour; a good one takes ``microseconds``."""
-    return Request(workload, NchwScheme(behaviour, microseconds))
 
 
 class FakeServer:

@@ -169,12 +169,7 @@ def inception(blocks: int = 11, seed: int = 0) -> LayoutGraph:
     b = Builder(seed)
     x = b.conv(b.conv(None))
     for _ in range(blocks):
-        branches = (
-            b.conv(x),
-            b.conv(b.conv(x)),
-            b.conv(b.conv(b.conv(x))),
-            b.conv(b.join(x)),
-        )
+        branches = (b.conv(x), b.conv(b.conv(x)), b.conv(b.conv(b.conv(x))), b.conv(b.join(x)))
         x = b.join(*branches)
     b.dense(x)
     return b.graph()

@@ -24,22 +24,11 @@ TOLERANCE: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class MilpResult:
-    """A solution that HiGHS found.
+    """A solution that HiGHS found."""
 
-    Attributes
-    ----------
-    cost : float
-        The cost of its best plan, as the layout graph counts it; ``inf`` if it found none.
-    bound : float
-        A lower bound on the cost of every plan.
-    proven : bool
-        Whether it finished.
-    seconds : float
-    """
-
-    cost: float
-    bound: float
-    proven: bool
+    cost: float  # cost of its best plan, as the layout graph counts it; ``inf`` if it found none
+    bound: float  # lower bound on the cost of every plan
+    proven: bool  # whether it finished
     seconds: float
 
 
@@ -56,15 +45,10 @@ def available() -> bool:
 
 
 def solve_milp(graph: LayoutGraph, seconds: float = math.inf) -> MilpResult:
-    """Solve ``graph`` with HiGHS.
+    """Solve ``graph`` with HiGHS, within a limit of time.
 
     Each choice is a binary variable, and exactly one of a node's is 1. Each pair of choices of an
     edge's ends is a variable; the sums over either end equal that end's variables.
-
-    Parameters
-    ----------
-    seconds : float
-        The time limit.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
 

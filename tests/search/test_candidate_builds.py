@@ -21,7 +21,7 @@ from neocpu.search.measuring.candidate_builds import HOPELESS, OWN_CACHES, WEIGH
 from neocpu.search.measuring.kernel_calls import Kernel
 from neocpu.search.measuring.local_measurer import LocalMeasurer
 from neocpu.search.measuring.measure import Request
-from neocpu.search.strategies.grid import GridStrategy
+from neocpu.search.strategies.simple import GridStrategy
 from neocpu.search.tuner import Budget, SearchSpace, TuningTask, tune
 from neocpu.tuning_db.store import Store
 

@@ -42,24 +42,28 @@ WORKLOADS = [
 # TVM's own threads compute in a process that has not replaced them by the runtime's.
 ON_TVM = """
 import sys, numpy as np, tvm
-module, *files = sys.argv[1:]
-tensors = [tvm.runtime.tensor(np.load(file)) for file in files]
-tvm.runtime.load_module(module)["main"](*tensors)
-np.save(files[-1], tensors[-1].numpy())
+from pathlib import Path
+module = tvm.runtime.load_module(sys.argv[1])
+for arguments in Path(sys.argv[2]).iterdir():
+    files = sorted(arguments.iterdir())
+    tensors = [tvm.runtime.tensor(np.load(file)) for file in files]
+    module[arguments.name](*tensors)
+    np.save(files[-1], tensors[-1].numpy())
 """
 SIZES = 1 << 16
 
 
-def on_tvm(function, arrays, folder: Path):
-    """Return a function's result on TVM's threads, in a separate process."""
-    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    library = folder / "main.so"
+def on_tvm(functions, arguments, folder: Path):
+    """Return the results of functions on TVM's threads, in one separate process."""
+    module = tvm.IRModule({n: f.with_attr("global_symbol", n) for n, f in functions.items()})
+    library, called = folder / "all.so", folder / "arguments"
     tvm.tirx.build(module, TARGET.to_tvm(), pipeline=PIPELINE).export_library(str(library))
-    files = [folder / f"{number}.npy" for number in range(len(arrays))]
-    for file, array in zip(files, arrays, strict=True):
-        np.save(file, array)
-    subprocess.run([sys.executable, "-c", ON_TVM, library, *files], check=True)
-    return np.load(files[-1])
+    for name, arrays in arguments.items():
+        (called / name).mkdir(parents=True)
+        for number, array in enumerate(arrays):
+            np.save(called / name / f"{number}.npy", array)
+    subprocess.run([sys.executable, "-c", ON_TVM, library, called], check=True)
+    return {name: np.load(max((called / name).iterdir())) for name in functions}
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -67,18 +71,21 @@ def on_tvm(function, arrays, folder: Path):
 def test_kernels_compute_the_same_as_on_tvms_threads(workload, threads, tmp_path: Path):
     firsts = {s.template: s for s in reversed(registry.schemes(workload, TARGET))}
     operands = random_operands(workload, 1)
-    for number, scheme in enumerate(firsts.values()):
-        function = registry.lower(workload, scheme, TARGET, threads)
+    functions, arguments, found = {}, {}, {}
+    for name, scheme in firsts.items():
+        functions[name] = function = registry.lower(workload, scheme, TARGET, threads)
         packed = registry.pack_weights(operands.weights, workload, scheme)
         shape, dtype = registry.argument_shapes(workload, scheme)[-1]
         output = np.full(shape, 7, dtype)
         arrays = [*kernel_arguments(workload, scheme, operands, packed), output]
+        arguments[name] = arrays
         copies = [aligned_copy(np.asarray(array)) for array in arrays]
         (kernel,) = compile_kernels({"main": function}, TARGET, threads)
         with KernelPool(threads) as pool:
             assert pool.call(kernel, [Argument.of(copy) for copy in copies]) > 0
-        (folder := tmp_path / str(number)).mkdir()
-        np.testing.assert_array_equal(copies[-1], on_tvm(function, arrays, folder))
+        found[name] = copies[-1]
+    for name, expected in on_tvm(functions, arguments, tmp_path).items():
+        np.testing.assert_array_equal(found[name], expected)
 
 
 def doubling(extent: int, workspace: bool = False):

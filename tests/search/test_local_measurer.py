@@ -7,7 +7,6 @@ import errno
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import fake_builder as fake
@@ -18,7 +17,8 @@ from processes import alive
 from waiting import wait_until
 
 from neocpu.foundation.errors import NeoCPUError, TargetError
-from neocpu.search.measuring import local_measurer, parallel_builders
+from neocpu.search.measuring import child as measuring_child
+from neocpu.search.measuring import local_measurer
 from neocpu.search.measuring.local_measurer import REPEATS, LocalMeasurer
 from neocpu.search.measuring.measure import Measurement
 
@@ -166,7 +166,7 @@ def test_built_candidates_are_not_built_again(tmp_path, monkeypatch):
 
 
 def test_children_forget_candidates_built_long_ago(monkeypatch):
-    monkeypatch.setattr(parallel_builders, "MAX_BUILT", 15)
+    monkeypatch.setattr(measuring_child, "MAX_BUILT", 15)
     requests = [request(fake.GOOD, 100 + i) for i in range(60)]
     with measurer() as m:
         list(m.measure(requests))
@@ -240,13 +240,7 @@ def test_children_die_with_their_parent(tmp_path: Path, deadly: signal.Signals):
         "import fake_builder as f; from test_local_measurer import measure\n"
         "measure(f.request(f.HANGS), f.request(f.BUILD_HANGS), timeout=60.0)\n"
     )
-    environment = os.environ | {
-        fake.PIDS: str(tmp_path),
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-    }
-    parent = subprocess.Popen(
-        [sys.executable, "-c", script], env=environment, stderr=subprocess.DEVNULL
-    )
+    parent = fake.start(script, tmp_path)
     wait_until(lambda: len(alive(tmp_path)) == 2)
     os.kill(parent.pid, deadly)
     parent.wait(timeout=20)

@@ -148,18 +148,17 @@ def test_a_server_that_cannot_run_the_code_is_left_out(measurer, caplog):
     assert "does its CPU have sse" in caplog.text
 
 
-def test_no_server_can_run_the_code(measurer):
+@pytest.mark.parametrize(
+    ("machine", "broken", "message"),
+    [
+        ("x86_64", 1, "no free one that can run code for x86-64"),
+        ("aarch64", 0, r"127.0.0.1:\d+ is aarch64, the target x86_64"),
+    ],
+)
+def test_no_server_can_run_the_code(measurer, machine: str, broken: int, message: str):
     with (
-        measurer(FakeTracker(["x86_64"], broken=1), patience=SHORT) as m,
-        pytest.raises(TargetError, match="no free one that can run code for x86-64"),
-    ):
-        list(m.measure([request(fake.GOOD)]))
-
-
-def test_a_server_of_another_architecture(measurer):
-    with (
-        measurer(FakeTracker(["aarch64"])) as m,
-        pytest.raises(TargetError, match=r"127.0.0.1:\d+ is aarch64, the target x86_64"),
+        measurer(FakeTracker([machine], broken=broken), patience=SHORT) as m,
+        pytest.raises(TargetError, match=message),
     ):
         list(m.measure([request(fake.GOOD)]))
 

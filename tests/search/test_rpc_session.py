@@ -19,7 +19,7 @@ from neocpu.search.measuring import rpc_session
 from neocpu.search.measuring.buffers import size_of
 from neocpu.search.measuring.candidate_builds import OWN_CACHES
 from neocpu.search.measuring.measure import Request
-from neocpu.search.measuring.rpc_messages import Candidate
+from neocpu.search.measuring.measuring_process import Candidate
 from neocpu.search.measuring.rpc_session import Session
 
 TARGET = dataclasses.replace(parse_target("llvm -mcpu=znver3"), l2=1 << 16)

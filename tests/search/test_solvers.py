@@ -26,12 +26,11 @@ from layout_graphs import (
 )
 from milp_oracle import TOLERANCE, milp_optimum
 
-from neocpu.search.solver.bounds import lower_bound
 from neocpu.search.solver.elimination import best_order, eliminate
+from neocpu.search.solver.exact import lower_bound
 from neocpu.search.solver.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
-from neocpu.search.solver.plan import Plan, solve
+from neocpu.search.solver.plan import Plan, SearchLimits, solve
 from neocpu.search.solver.reductions import Problem
-from neocpu.search.solver.solver_limits import SearchLimits
 
 CLOSE = 1e-9
 
@@ -41,6 +40,12 @@ def assert_optimal(graph: LayoutGraph, plan, optimum: float) -> None:
     assert plan.cost == pytest.approx(optimum, rel=CLOSE)
     assert plan.lower_bound == pytest.approx(optimum, rel=CLOSE)
     assert plan.gap == 0.0
+
+
+def assert_exact_solvers_find(graph: LayoutGraph, optimum: float) -> None:
+    # Without memory for tables there is branch and bound.
+    for plan in (solve(graph), solve(graph, "exact", SearchLimits(bytes=0)), solve(graph, "dp")):
+        assert_optimal(graph, plan, optimum)
 
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -54,10 +59,7 @@ def test_every_solver_against_brute_force(
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, nodes, density, forbidden=forbidden, integer=integer)
     optimum = brute_force(graph)
-    assert_optimal(graph, solve(graph), optimum)
-    # Without memory for tables there is branch and bound.
-    assert_optimal(graph, solve(graph, "exact", SearchLimits(bytes=0)), optimum)
-    assert_optimal(graph, solve(graph, "dp"), optimum)
+    assert_exact_solvers_find(graph, optimum)
     for heuristic in (solve(graph, "pbqp"), solve(graph, "dp", SearchLimits(bytes=200))):
         assert heuristic.cost == graph.cost(heuristic.choices)
         assert heuristic.cost >= optimum * (1 - CLOSE)
@@ -75,9 +77,7 @@ NETWORKS = st.builds(
 @given(NETWORKS)
 def test_networks_against_brute_force(graph: LayoutGraph):
     optimum = brute_force(graph)
-    assert_optimal(graph, solve(graph), optimum)
-    assert_optimal(graph, solve(graph, "exact", SearchLimits(bytes=0)), optimum)
-    assert_optimal(graph, solve(graph, "dp"), optimum)
+    assert_exact_solvers_find(graph, optimum)
     assert solve(graph, "pbqp").cost >= optimum * (1 - CLOSE)
 
 

@@ -11,17 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from replay import (
-    OTHER_CPU,
-    SPACE,
-    TARGET,
-    THREADS,
-    WORKLOADS,
-    Spy,
-    open_store,
-    recorded,
-    records,
-)
+from replay import OTHER_CPU, SPACE, TARGET, THREADS, WORKLOADS, Spy, open_store, recorded, records
 
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
@@ -31,9 +21,7 @@ from neocpu.search.budget import Budget
 from neocpu.search.cost_model import LearnedCostModel
 from neocpu.search.measuring.measure import Measurement, Request
 from neocpu.search.strategies import WorkloadState
-from neocpu.search.strategies.analytic import AnalyticStrategy
-from neocpu.search.strategies.grid import GridStrategy
-from neocpu.search.strategies.random import RandomStrategy
+from neocpu.search.strategies.simple import AnalyticStrategy, GridStrategy, RandomStrategy
 from neocpu.search.strategies.xgb import SINGLE_EVERY, XgbStrategy, expected_improvement
 from neocpu.search.tuner import tune
 from neocpu.search.tuning_state import TuningTask

@@ -6,14 +6,12 @@ import dataclasses
 import errno
 import os
 import signal
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import fake_builder as fake
 import pytest
-from fake_builder import TARGET, WORKLOAD
+from fake_builder import TARGET, WORKLOAD, open_store
 from processes import alive
 from waiting import wait_until
 
@@ -22,14 +20,16 @@ from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.search.budget import RESERVE, Budget
 from neocpu.search.measuring.local_measurer import LocalMeasurer
 from neocpu.search.measuring.measure import Measurement, ReplayMeasurer, Request
-from neocpu.search.strategies.analytic import AnalyticStrategy
-from neocpu.search.strategies.grid import FIRST_ROUND, GridStrategy
-from neocpu.search.strategies.random import RandomStrategy
+from neocpu.search.strategies.simple import (
+    FIRST_ROUND,
+    AnalyticStrategy,
+    GridStrategy,
+    RandomStrategy,
+)
 from neocpu.search.tuner import tune
 from neocpu.search.tuning_state import SearchSpace, TuningTask
 from neocpu.tuning_db import record_file
 from neocpu.tuning_db.record import TargetKey
-from neocpu.tuning_db.store import Store
 
 OTHER = dataclasses.replace(WORKLOAD, height=16)
 WORKLOADS = (WORKLOAD, OTHER)
@@ -83,10 +83,6 @@ class Spy:
 def database(tmp_path: Path) -> Path:
     """A database file that does not exist yet."""
     return tmp_path / "records.jsonl"
-
-
-def open_store(path: Path) -> Store:
-    return Store.open([], path, lambda name: 1)
 
 
 def run(store, measurer, tasks=TASKS, **options):
@@ -348,16 +344,7 @@ def test_with_real_children(database: Path):
         SPACE, schemes=lambda workload: [NchwScheme(b, 100) for b in behaviours]
     )
     with LocalMeasurer(TARGET, 2, children=2, builder="fake_builder:FakeBuilder") as measurer:
-        report = tune(
-            [TuningTask(WORKLOAD)],
-            target=TARGET,
-            threads=2,
-            store=open_store(database),
-            measurer=measurer,
-            strategy=GridStrategy(),
-            space=space,
-            budget=Budget(),
-        )
+        report = run(open_store(database), measurer, TASKS[:1], space=space)
     assert (report.measured, report.failed) == (4, 3)
     assert report.tasks[0].best.scheme.reg_oc == fake.GOOD
 
@@ -370,19 +357,11 @@ from neocpu.schedules.vocabulary.scheme import NchwScheme
 schemes = [NchwScheme(b, n) for b, n in ((fake.GOOD, 1), (fake.RAISES, 2), (fake.HANGS, 3))]
 space = dataclasses.replace(t.SPACE, schemes=lambda workload: schemes)
 with t.LocalMeasurer(fake.TARGET, 2, 60.0, 1, "fake_builder:FakeBuilder") as measurer:
-    t.tune([t.TuningTask(fake.WORKLOAD)], target=fake.TARGET, threads=2,
-           store=t.open_store(Path({str(database)!r})), measurer=measurer,
-           strategy=t.GridStrategy(), space=space, budget=t.Budget())
+    t.run(t.open_store(Path({str(database)!r})), measurer, t.TASKS[:1], space=space)
 """
     pids = tmp_path / "pids"
     pids.mkdir()
-    environment = os.environ | {
-        fake.PIDS: str(pids),
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-    }
-    with subprocess.Popen(
-        [sys.executable, "-c", script], env=environment, stderr=subprocess.DEVNULL
-    ) as parent:
+    with fake.start(script, pids) as parent:
         wait_until((pids / fake.HANGING).exists)
         parent.send_signal(signal.SIGINT)
         assert parent.wait(timeout=20) == -signal.SIGINT

@@ -9,16 +9,13 @@ from pathlib import Path
 
 import fake_builder as fake
 import pytest
-from fake_builder import TARGET, WORKLOAD
+from fake_builder import TARGET, open_store
+from test_tuner import TASKS, run
 from waiting import wait_until
 
 from neocpu.schedules.vocabulary.scheme import NchwScheme
-from neocpu.search.budget import Budget
 from neocpu.search.measuring.local_measurer import LocalMeasurer
-from neocpu.search.strategies.grid import GridStrategy
-from neocpu.search.tuner import tune
-from neocpu.search.tuning_state import SearchSpace, TuningTask
-from neocpu.tuning_db.store import Store
+from neocpu.search.tuning_state import SearchSpace
 
 KILLS = 10
 # A good candidate notes its `reg_n` when it is timed. None is so near to another that they would be
@@ -41,20 +38,7 @@ class SlowBuilder(fake.FakeBuilder):
 
 def tuning(database: Path) -> None:
     with LocalMeasurer(TARGET, 1, children=1, builder="test_tuner_killed:SlowBuilder") as measurer:
-        tune(
-            [TuningTask(WORKLOAD)],
-            target=TARGET,
-            threads=1,
-            store=open_store(database),
-            measurer=measurer,
-            strategy=GridStrategy(),
-            space=SPACE,
-            budget=Budget(),
-        )
-
-
-def open_store(database: Path) -> Store:
-    return Store.open([], database, lambda name: 1)
+        run(open_store(database), measurer, TASKS[:1], space=SPACE)
 
 
 def timed(log: Path) -> list[int]:

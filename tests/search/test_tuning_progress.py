@@ -7,9 +7,9 @@ import pytest
 from conv_workloads import conv_workload
 
 from neocpu.search.budget import Budget
-from neocpu.search.layer_board import LayerProgress
 from neocpu.search.tuner import Stage, TuneProgress
 from neocpu.search.tuning_progress import SHOWN, stage_progress, tuning_progress
+from neocpu.search.tuning_state import LayerProgress
 
 WORKLOAD = conv_workload(1, 8, 8, 8, 8, (1, 1))
 OTHER = dataclasses.replace(WORKLOAD, height=16)

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import fake_builder as fake
 import pytest
-from fake_builder import TARGET, WORKLOAD
+import test_tuner
+from fake_builder import TARGET, WORKLOAD, open_store
 from replay import Spy
 
 from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.scheme import NchwScheme, Scheme, TransformScheme
 from neocpu.search.budget import Budget
 from neocpu.search.measuring.measure import Measurement, Request
-from neocpu.search.strategies.grid import GridStrategy
-from neocpu.search.tuner import TuneReport, tune
+from neocpu.search.tuner import TuneReport
 from neocpu.search.tuning_state import SearchSpace, TuningTask
 from neocpu.search.winner_check import LEAST_NOISE, TURNS, doubt, noise
 from neocpu.tuning_db.record import Result, Workload
-from neocpu.tuning_db.store import Store
 
 OTHER = dataclasses.replace(WORKLOAD, height=16)
 
@@ -46,10 +45,6 @@ def measured(*results: tuple[float, ...], workload=WORKLOAD) -> dict[Request, Me
     return {r: Measurement(r, s) for r, s in zip(requests, results, strict=True)}
 
 
-def open_store(database: Path) -> Store:
-    return Store.open([], database, lambda name: 1)
-
-
 def run(database: Path, replay: Replay, **options) -> TuneReport:
     schemes: dict[Workload, list[Scheme]] = {}
     for each in replay._recorded:
@@ -59,16 +54,8 @@ def run(database: Path, replay: Replay, **options) -> TuneReport:
         estimate=lambda workload, scheme: 1e-3,
         template_version=lambda name: 1,
     )
-    return tune(
-        list(map(TuningTask, schemes)),
-        target=TARGET,
-        threads=2,
-        store=open_store(database),
-        measurer=replay,
-        strategy=GridStrategy(),
-        space=space,
-        **{"budget": Budget()} | options,
-    )
+    tasks = list(map(TuningTask, schemes))
+    return test_tuner.run(open_store(database), replay, tasks, space=space, **options)
 
 
 @pytest.fixture

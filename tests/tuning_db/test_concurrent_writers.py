@@ -15,9 +15,9 @@ import pytest
 from tuning_records import WORKLOAD, open_store, record
 
 from neocpu.tuning_db.merge import merge
-from neocpu.tuning_db.prune import PruneRules, prune
 from neocpu.tuning_db.record import Record
 from neocpu.tuning_db.record_file import locked
+from neocpu.tuning_db.selection import PruneRules, prune
 
 FORK = multiprocessing.get_context("fork")
 

@@ -12,9 +12,8 @@ from tuning_records import RECORD, TARGET, WORKLOAD, open_store, record, write_p
 
 from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
-from neocpu.tuning_db.nearest import cpu_target, relatives
+from neocpu.tuning_db.nearest import cpu_target, relatives, similar_workloads
 from neocpu.tuning_db.record import Record, TargetKey
-from neocpu.tuning_db.similar_workloads import similar_workloads
 from neocpu.tuning_db.store import Store
 
 

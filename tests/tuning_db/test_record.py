@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
+import operator
 from collections.abc import Iterator
 
 import pytest
@@ -28,7 +30,7 @@ from neocpu.schedules.vocabulary.scheme import (
     TransformScheme,
     WinogradScheme,
 )
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, Workload
 from neocpu.tuning_db.record import (
     Environment,
     Record,
@@ -37,6 +39,10 @@ from neocpu.tuning_db.record import (
     UnknownRecordError,
     record_key,
 )
+
+TRANSFORM = TransformWorkload(batch=1, channels=64, height=14, width=28, in_block=1, out_block=16)
+JOIN = JoinWorkload(operator="concat", batch=1, channels=(64, 32), height=14, width=28, block=16)
+BYTES = Numerics(data="uint8", weights="int8", sum="int32", output="float32")
 
 small = st.integers(1, 512)
 seconds = st.floats(1e-9, 1e3)
@@ -47,12 +53,8 @@ schemes = st.one_of(
     st.builds(NchwScheme, small, small),
     st.builds(
         WinogradScheme,
-        small,
-        small,
-        reg_n=small,
-        tile=small,
-        reg_oc=small,
-        strip=small,
+        *[small] * 2,
+        **dict.fromkeys(("reg_n", "tile", "reg_oc", "strip"), small),
         oc_split=st.booleans(),
     ),
 )
@@ -97,32 +99,22 @@ convolutions = st.builds(
 )
 transforms = st.builds(
     TransformWorkload,
-    batch=small,
-    channels=small,
-    height=small,
-    width=small,
-    in_block=small,
-    out_block=small,
+    **dict.fromkeys(("batch", "channels", "height", "width", "in_block", "out_block"), small),
 )
 joins = st.one_of(
     st.builds(
         JoinWorkload,
-        operator=st.just("concat"),
-        batch=small,
-        channels=st.lists(small, min_size=1, max_size=4).map(tuple),
-        height=small,
-        width=small,
-        block=small,
-    ),
-    st.builds(
-        JoinWorkload,
-        operator=st.just("elementwise"),
-        batch=small,
-        channels=st.tuples(small, st.integers(1, 3)).map(lambda pair: (pair[0],) * pair[1]),
-        height=small,
-        width=small,
-        block=small,
-    ),
+        operator=st.just(joined),
+        channels=channels,
+        **dict.fromkeys(("batch", "height", "width", "block"), small),
+    )
+    for joined, channels in (
+        ("concat", st.lists(small, min_size=1, max_size=4).map(tuple)),
+        (
+            "elementwise",
+            st.tuples(small, st.integers(1, 3)).map(lambda pair: (pair[0],) * pair[1]),
+        ),
+    )
 )
 results = st.one_of(
     st.builds(Result, st.lists(seconds, min_size=1, max_size=5).map(tuple)),
@@ -169,17 +161,16 @@ def test_key_is_the_content_not_the_text():
     assert key != record_key(dataclasses.replace(RECORD.workload, height=57), RECORD.target)
 
 
-def change(path: str, value: object) -> bytes:
-    data = json.loads(RECORD.to_line())
-    *parents, last = path.split(".")
-    node = data
-    for name in parents:
-        node = node[name]
+def change(path: str | tuple[str | int, ...], value: object, original: Record = RECORD) -> bytes:
+    """A record's line with another value at a path; KeyError takes the member away."""
+    data = json.loads(original.to_line())
+    *parents, last = path.split(".") if isinstance(path, str) else path
+    node = functools.reduce(operator.getitem, parents, data)
     if value is KeyError:
         del node[last]
     else:
         node[last] = value
-    return json.dumps(data).encode()
+    return json.dumps(data, separators=(",", ":")).encode()
 
 
 @pytest.mark.parametrize(
@@ -253,12 +244,8 @@ def test_any_value_of_any_member_gives_a_record_or_a_reason(scheme: Scheme):
     original = dataclasses.replace(RECORD, scheme=scheme)
     for path in members(original.to_json()):
         for value in ANYTHING:
-            document = node = json.loads(original.to_line())
-            for key in path[:-1]:
-                node = node[key]
-            node[path[-1]] = value
             try:
-                parsed = Record.from_line(json.dumps(document, separators=(",", ":")).encode())
+                parsed = Record.from_line(change(path, value, original))
             except ValueError:
                 continue
             # What is a record can be used like any other.
@@ -269,14 +256,10 @@ def test_any_value_of_any_member_gives_a_record_or_a_reason(scheme: Scheme):
 
 def numbers(document: object) -> list[tuple[str | int, ...]]:
     """Return the paths of a document's integers."""
-    found = []
-    for path in members(document):
-        node = document
-        for key in path:
-            node = node[key]
-        if type(node) is int:
-            found.append(path)
-    return found
+    values = {
+        path: functools.reduce(operator.getitem, path, document) for path in members(document)
+    }
+    return [path for path, value in values.items() if type(value) is int]
 
 
 absurd = st.one_of(
@@ -302,25 +285,11 @@ TUNED = [
     (conv_workload(1, 64, 9, 9, 64, (3, 3), groups=64), DepthwiseScheme(16, 7, True)),
     (conv_workload(1, 64, 9, 9, 64, (3, 3), groups=4), NchwScheme(8, 16)),
     (
-        conv_workload(
-            1,
-            64,
-            9,
-            9,
-            64,
-            (3, 3),
-            numerics=Numerics(data="uint8", weights="int8", sum="int32", output="float32"),
-        ),
+        conv_workload(1, 64, 9, 9, 64, (3, 3), numerics=BYTES),
         DotScheme(16, 16, reg_n=6, unroll_ker=False, reg_oh=2, reg_oc=16),
     ),
-    (
-        TransformWorkload(batch=1, channels=64, height=14, width=28, in_block=1, out_block=16),
-        TransformScheme(),
-    ),
-    (
-        JoinWorkload(operator="concat", batch=1, channels=(64, 32), height=14, width=28, block=16),
-        JoinScheme(),
-    ),
+    (TRANSFORM, TransformScheme()),
+    (JOIN, JoinScheme()),
 ]
 VNNI = dataclasses.replace(TARGET, features=("avx2", "fma", "avx512f", "avx512vnni"))
 
@@ -331,13 +300,9 @@ VNNI = dataclasses.replace(TARGET, features=("avx2", "fma", "avx512f", "avx512vn
 def test_absurd_numbers_are_refused_or_can_be_computed_with(tuned, data):
     """``"ic_bn": 1e400`` once ended every compilation that read it with an OverflowError."""
     workload, scheme = tuned
-    document = dataclasses.replace(RECORD, workload=workload, scheme=scheme).to_json()
-    document = json.loads(json.dumps(document))
+    document = json.loads(dataclasses.replace(RECORD, workload=workload, scheme=scheme).to_line())
     for path in data.draw(st.lists(st.sampled_from(numbers(document)), min_size=1, max_size=3)):
-        node = document
-        for key in path[:-1]:
-            node = node[key]
-        node[path[-1]] = data.draw(absurd)
+        functools.reduce(operator.getitem, path[:-1], document)[path[-1]] = data.draw(absurd)
     try:
         parsed = Record.from_line(json.dumps(document).encode())
     except ValueError:
@@ -366,8 +331,7 @@ def test_a_scheme_of_absurd_numbers_is_no_record():
     ],
 )
 def test_lines_of_another_version_are_recognised(line: bytes, reason: str):
-    compact = json.dumps(json.loads(line), separators=(",", ":")).encode()
-    for text in (line, compact):
+    for text in (line, json.dumps(json.loads(line)).encode()):
         with pytest.raises(UnknownRecordError, match=reason):
             Record.from_line(text)
 
@@ -387,67 +351,25 @@ def test_a_failure_is_never_fast():
 
 
 @pytest.mark.parametrize(
-    "workload",
+    ("workload", "changes"),
     [
-        {
-            **TransformWorkload(
-                batch=1, channels=64, height=14, width=14, in_block=1, out_block=16
-            ).to_json(),
-            "kind": "join",
-        },
-        {
-            **TransformWorkload(
-                batch=1, channels=64, height=14, width=14, in_block=1, out_block=16
-            ).to_json(),
-            "in_block": 0,
-        },
-        {
-            **TransformWorkload(
-                batch=1, channels=64, height=14, width=14, in_block=1, out_block=16
-            ).to_json(),
-            "height": "14",
-        },
-        {
-            **TransformWorkload(
-                batch=1, channels=64, height=14, width=14, in_block=1, out_block=16
-            ).to_json(),
-            "colour": 3,
-        },
-        {
-            **JoinWorkload(
-                operator="concat", batch=1, channels=(64, 32), height=14, width=14, block=16
-            ).to_json(),
-            "operator": "stack",
-        },
-        {
-            **JoinWorkload(
-                operator="concat", batch=1, channels=(64, 32), height=14, width=14, block=16
-            ).to_json(),
-            "operator": "elementwise",
-        },
-        {
-            **JoinWorkload(
-                operator="concat", batch=1, channels=(64, 32), height=14, width=14, block=16
-            ).to_json(),
-            "channels": [],
-        },
-        {
-            **JoinWorkload(
-                operator="concat", batch=1, channels=(64, 32), height=14, width=14, block=16
-            ).to_json(),
-            "channels": 64,
-        },
+        (TRANSFORM, {"kind": "join"}),
+        (TRANSFORM, {"in_block": 0}),
+        (TRANSFORM, {"height": "14"}),
+        (TRANSFORM, {"colour": 3}),
+        (JOIN, {"operator": "stack"}),
+        (JOIN, {"operator": "elementwise"}),
+        (JOIN, {"channels": []}),
+        (JOIN, {"channels": 64}),
     ],
 )
-def test_malformed_transform_and_concat_workloads_are_refused(workload: dict):
+def test_malformed_transform_and_concat_workloads_are_refused(workload: Workload, changes: dict):
     with pytest.raises(ValueError, match=r"."):
-        Record.from_line(change("workload", workload))
+        Record.from_line(change("workload", workload.to_json() | changes))
 
 
 def test_the_documented_form_of_transforms_and_joins():
-    assert TransformWorkload(
-        batch=1, channels=64, height=14, width=28, in_block=1, out_block=16
-    ).to_json() == {
+    assert TRANSFORM.to_json() == {
         "kind": "layout_transform",
         "batch": 1,
         "channels": 64,
@@ -457,14 +379,9 @@ def test_the_documented_form_of_transforms_and_joins():
         "out_block": 16,
         "dtype": "float32",
     }
-    join = JoinWorkload(
-        operator="concat", batch=1, channels=(64, 32), height=14, width=28, block=16
-    )
-    assert json.loads(json.dumps(join.to_json()))["channels"] == [64, 32]
-    assert join.key() == JoinWorkload.from_json(json.loads(json.dumps(join.to_json()))).key()
-    assert str(join) == "concat 1x(64+32)x14x28, NCHW16c"
-    assert (
-        str(TransformWorkload(batch=1, channels=64, height=14, width=28, in_block=1, out_block=16))
-        == "1x64x14x28, NCHW -> NCHW16c"
-    )
-    assert join.output_shape == (1, 96, 14, 28)
+    written = json.loads(json.dumps(JOIN.to_json()))
+    assert written["channels"] == [64, 32]
+    assert JOIN.key() == JoinWorkload.from_json(written).key()
+    assert str(JOIN) == "concat 1x(64+32)x14x28, NCHW16c"
+    assert str(TRANSFORM) == "1x64x14x28, NCHW -> NCHW16c"
+    assert JOIN.output_shape == (1, 96, 14, 28)

@@ -7,9 +7,9 @@ import json
 import multiprocessing
 import os
 import resource
-import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -96,13 +96,23 @@ def hold(database: Path, held: Path) -> None:
         time.sleep(600)
 
 
-def test_the_lock_of_a_dead_process_is_no_lock(database: Path):
+@contextmanager
+def locked_by_another(database: Path) -> Iterator[None]:
+    """Have another process hold the lock, and kill it after the block."""
     held = database.with_name("held")
     holder = FORK.Process(target=hold, args=(database, held))
     holder.start()
-    wait_until(held.exists)
-    os.kill(holder.pid, signal.SIGKILL)
-    holder.join()
+    try:
+        wait_until(held.exists)
+        yield
+    finally:
+        holder.kill()
+        holder.join()
+
+
+def test_the_lock_of_a_dead_process_is_no_lock(database: Path):
+    with locked_by_another(database):
+        pass
     assert database.with_name("records.jsonl.lock").exists()
     append_lines(database, [LINE])
     assert database.read_bytes() == LINE
@@ -111,17 +121,9 @@ def test_the_lock_of_a_dead_process_is_no_lock(database: Path):
 def test_the_lock_of_a_live_process_is_waited_for_and_named(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    held = database.with_name("held")
-    holder = FORK.Process(target=hold, args=(database, held))
-    holder.start()
-    wait_until(held.exists)
-    try:
-        monkeypatch.setattr(record_file, "LOCK_TIMEOUT", 0.05)
-        with pytest.raises(DatabaseError) as caught:
-            open_store(database).append([RECORD])
-    finally:
-        holder.kill()
-        holder.join()
+    monkeypatch.setattr(record_file, "LOCK_TIMEOUT", 0.05)
+    with locked_by_another(database), pytest.raises(DatabaseError) as caught:
+        open_store(database).append([RECORD])
     assert str(caught.value) == (
         f"cannot write tuning database {database}: {database}.lock has been held by another "
         "process for 0.05 s; wait for it or pass another file with databases="

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import needs
@@ -64,9 +66,8 @@ def test_other_workloads_targets_and_threads_are_other_records(database: Path):
 def test_records_of_another_template_version_are_left_out(database: Path):
     open_store(database).append([record(1e-6, version=2), SLOWER])
     assert open_store(database).best(WORKLOAD, TARGET, 2) == SLOWER
-    assert Store.open([], database, lambda name: 2).results(WORKLOAD, TARGET, 2).keys() == {
-        RECORD.scheme
-    }
+    older = Store.open([], database, lambda name: 2)
+    assert older.results(WORKLOAD, TARGET, 2).keys() == {RECORD.scheme}
 
 
 def test_only_failures_means_no_best(database: Path):
@@ -128,30 +129,31 @@ def test_missing_folder_is_made_when_written_not_when_read(tmp_path: Path):
     assert len(open_store(database)) == 1
 
 
-def one_line(caught: pytest.ExceptionInfo[DatabaseError], *words: str) -> None:
+@contextmanager
+def refused(*words: str) -> Iterator[None]:
+    """Expect a DatabaseError of one line with these words."""
+    with pytest.raises(DatabaseError) as caught:
+        yield
     message = str(caught.value)
     assert "\n" not in message
     assert all(word in message for word in words), message
 
 
 def test_missing_file_to_read(tmp_path: Path):
-    with pytest.raises(DatabaseError) as caught:
+    with refused("nowhere.jsonl", "No such file"):
         open_store(None, tmp_path / "nowhere.jsonl")
-    one_line(caught, "nowhere.jsonl", "No such file")
 
 
 def test_a_folder_is_not_a_database(tmp_path: Path):
-    with pytest.raises(DatabaseError) as caught:
+    with refused(str(tmp_path), "folder"):
         open_store(tmp_path)
-    one_line(caught, str(tmp_path), "folder")
 
 
 def test_a_file_where_the_folder_should_be(tmp_path: Path):
     (tmp_path / "file").write_text("")
     store = open_store(tmp_path / "file" / "records.jsonl")
-    with pytest.raises(DatabaseError) as caught:
+    with refused("file"):
         store.ensure_writable()
-    one_line(caught, "file")
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
@@ -172,18 +174,16 @@ def test_a_read_only_database_reads_but_refuses_to_write(
     store = open_store(database)
     assert store.best(WORKLOAD, TARGET, 2) == RECORD
     for write in (store.ensure_writable, lambda: store.append([SLOWER])):
-        with pytest.raises(DatabaseError) as caught:
+        with refused(str(database), os.strerror(number), "databases="):
             write()
-        one_line(caught, str(database), os.strerror(number), "databases=")
     assert store.results(WORKLOAD, TARGET, 2).keys() == {RECORD.scheme}
 
 
 @needs.ordinary_user()
 def test_a_read_only_folder(tmp_path: Path):
     tmp_path.chmod(0o500)
-    with pytest.raises(DatabaseError) as caught:
+    with refused("Permission denied"):
         open_store(tmp_path / "records.jsonl").ensure_writable()
-    one_line(caught, "Permission denied")
 
 
 def test_shipped_records_are_not_written(tmp_path: Path):
@@ -240,9 +240,8 @@ def test_shipped_records_are_borrowed(shipped: Path):
 def test_a_damaged_shipped_file_is_named_when_it_is_needed(shipped: Path):
     shipped.write_bytes(shipped.read_bytes()[:-1])
     store = with_shipped(shipped)
-    with pytest.raises(DatabaseError) as caught:
+    with refused(str(shipped), "it is damaged"):
         store.best(WORKLOAD, TARGET, 2)
-    one_line(caught, str(shipped), "it is damaged")
 
 
 @pytest.mark.parametrize("cpu", ["znver4", "sapphirerapids", "znver3"])

@@ -14,12 +14,11 @@ from neocpu.ir.attributes import four_of, pair_of
 from neocpu.ir.constants import Array
 from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
 from neocpu.ir.frame_calls import CONVOLUTION, frame_workload
-from neocpu.planning.bfloat16_forms import bfloat16_forms
 from neocpu.planning.choice import Choice
 from neocpu.planning.operators.layout_op import Emitter, LayoutOp
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
-from neocpu.planning.quantised.quantised_steps import ConvForm
+from neocpu.planning.quantised.quantised_steps import ConvForm, bfloat16_forms
 from neocpu.planning.weight_origin import Unpacked
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import SumBound
@@ -30,12 +29,8 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 def conv_workload(value: Expr, weights: Array | None) -> Conv2dWorkload | None:
     """Return the workload of a convolution over images or depth slices; None for other values.
-
-    Parameters
-    ----------
-    weights : array or None
-        The constant OIHW weights; for depth slices, those that
-        `neocpu.ir.frame_calls.folded_weights` returns. None if they are not constant.
+    `weights` are the constant OIHW weights; for depth slices, those that
+    `neocpu.ir.frame_calls.folded_weights` returns. None if they are not constant.
     """
     if is_op(value, CONVOLUTION):
         return None if weights is None else frame_workload(value)
@@ -65,35 +60,20 @@ def conv_workload(value: Expr, weights: Array | None) -> Conv2dWorkload | None:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ConvOp(LayoutOp):
-    """A convolution with its epilogue: the only operator with schemes to choose from.
-
-    Attributes
-    ----------
-    weights : array
-        OIHW.
-    operands : tuple of array or Var
-        The operands of the epilogue's steps, in order: ``(C,)`` vectors and feature maps.
-    before : tuple of array or Var
-        The operands of the prologue's steps: ``(C,)`` vectors and gates of shape
-        ``(N, C, 1, 1)``.
-    finite_weights : bool
-        Whether no weight is infinite or NaN.
-    forms : tuple of ConvForm
-        The ways to compute it that read or store integers or bfloat16.
-    in_float : bool
-        Whether it may be computed in float32, for which `weights` and `operands` are.
-    """
+    """A convolution with its epilogue: the only operator with schemes to choose from."""
 
     workload: Conv2dWorkload
-    weights: NDArray[np.generic]
+    weights: NDArray[np.generic]  # OIHW
+    # The operands of the epilogue's steps, in order: ``(C,)`` vectors and feature maps.
     operands: tuple[Any, ...]
+    # The operands of the prologue's steps: ``(C,)`` vectors and gates of shape ``(N, C, 1, 1)``.
     before: tuple[Any, ...] = ()
-    finite_weights: bool = True
-    forms: tuple[ConvForm, ...] = ()
+    finite_weights: bool = True  # whether no weight is infinite or NaN
+    forms: tuple[ConvForm, ...] = ()  # ways to compute it that read or store integers or bfloat16
+    # Whether it may be computed in float32, for which `weights` and `operands` are.
     in_float: bool = True
 
     def computing(self, precision: Precision, target: CpuTarget, small: bool = False) -> ConvOp:
-        """Return the convolution with the forms that ``precision`` allows and a CPU computes."""
         if precision is Precision.BF16:
             own = () if self.forms else bfloat16_forms(self.workload, self.weights, self.operands)
         else:
@@ -126,30 +106,24 @@ class ConvOp(LayoutOp):
         return any(form.workload.numerics.reads_float32 for form in self.forms)
 
     def describe(self, choice: Choice) -> str:
-        """Return the workload."""
         return str(self.form(choice).workload)
 
     def numerics(self, choice: Choice) -> Numerics:
-        """Return the element types of the workload."""
         return self.form(choice).workload.numerics
 
     def error_factor(self, choice: Choice) -> float:
-        """Return the error factor of the template."""
         assert choice.scheme is not None
         return registry.error_bound(choice.scheme, self.form(choice).workload)
 
     def proof(self, choice: Choice) -> SumBound | None:
-        """Return the proof of the template."""
         assert choice.scheme is not None
         return registry.proof(choice.scheme, self.form(choice).workload)
 
     @property
     def flops(self) -> int:
-        """The operations of direct convolution."""
         return self.workload.flops
 
     def in_network(self, choice: Choice, costs: NetworkCosts) -> NetworkTime:
-        """Return the estimated or measured time, at the rates of a network."""
         return costs.convolution(self.form(choice).workload, choice)
 
     def form(self, choice: Choice) -> ConvForm:
@@ -159,7 +133,6 @@ class ConvOp(LayoutOp):
         return next(f for f in (own, *self.forms) if f.types == types)
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the call of the template's kernel on packed weights and operands."""
         scheme, form = choice.scheme, self.form(choice)
         assert scheme is not None
         workload = form.workload

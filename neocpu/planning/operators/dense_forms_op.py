@@ -18,12 +18,11 @@ from tvm.ir import Var
 from neocpu.foundation.dtypes import DTYPES, bytes_of
 from neocpu.ir.expressions import dtype_of
 from neocpu.ir.stored_weights import StoredWeights
-from neocpu.planning.bfloat16_forms import bfloat16_forms
 from neocpu.planning.operators.dense_op import FEW_ROWS, DenseOp
 from neocpu.planning.operators.layout_op import Emitter
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.grids import Grid
-from neocpu.planning.quantised.quantised_steps import ConvForm, Step, stored_form
+from neocpu.planning.quantised.quantised_steps import ConvForm, Step, bfloat16_forms, stored_form
 from neocpu.planning.weight_origin import Unpacked
 from neocpu.schedules import registry
 from neocpu.schedules.operators.dense import DenseWorkload
@@ -39,15 +38,7 @@ def integer_forms(
     workload: DenseWorkload, stored: StoredWeights, data: Grid, steps: Sequence[Step]
 ) -> tuple[ConvForm, ...]:
     """Return the forms of a layer with many rows that read integers, and write these or float32.
-
-    Parameters
-    ----------
-    workload : DenseWorkload
-        The workload without its epilogue.
-    data : Grid
-        The grid of the data.
-    steps : sequence of Step
-        All steps of the epilogue.
+    `workload` has no epilogue; its steps are `steps`.
     """
     if workload.m <= FEW_ROWS:
         return ()
@@ -64,7 +55,6 @@ def integer_forms(
 
 
 def _as_pixels(workload: DenseWorkload) -> Conv2dWorkload:
-    """Return the convolution whose pixels are the rows."""
     return Conv2dWorkload(
         batch=1,
         in_channels=workload.k,
@@ -121,13 +111,11 @@ class FormedDenseOp(DenseOp):
 
     @property
     def precision(self) -> Precision:
-        """The precision of the data: integers or bfloat16."""
         reads_integers = DTYPES[self.workload.numerics.data].is_integer
         return Precision.INT8 if reads_integers else Precision.BF16
 
     @property
     def form(self) -> ConvForm:
-        """The form by which it is computed."""
         return next(f for f in self.forms if f.types[1] == self.workload.numerics.output)
 
     def writing(self, dtype: str) -> FormedDenseOp:
@@ -150,24 +138,19 @@ class FormedDenseOp(DenseOp):
         return found
 
     def estimate(self, target: CpuTarget, threads: int) -> float:
-        """Return analytic seconds."""
         scheme = self.scheme(target, threads)
         return registry.estimate(self.form.workload, scheme, target, threads)
 
     def packed_bytes(self, target: CpuTarget, threads: int) -> int:
-        """Return the bytes of the weights as its kernel reads them."""
         scheme = self.scheme(target, threads)
         shape, dtype = registry.argument_shapes(self.form.workload, scheme)[1]
         return math.prod(shape) * bytes_of(dtype)
 
     def emit(self, emitter: Emitter) -> Var:
-        """Emit the call of the template's kernel, and the rounding of data that are float32."""
         form, target, threads = self.form, emitter.target, emitter.threads
         workload, scheme = form.workload, self.scheme(target, threads)
         kernel = emitter.kernel(
-            self.name,
-            (workload, scheme),
-            lambda: registry.lower(workload, scheme, target, threads),
+            self.name, (workload, scheme), lambda: registry.lower(workload, scheme, target, threads)
         )
         shapes = [shape for shape, _ in registry.argument_shapes(workload, scheme)]
         args = [self._data(emitter, shapes[0])]
@@ -188,7 +171,6 @@ class FormedDenseOp(DenseOp):
         return columns if shape == (m, n) else emitter.emit(relax.op.reshape(columns, shape))
 
     def _data(self, emitter: Emitter, shape: tuple[int, ...]) -> Var:
-        """Return the data in the kernel's element type, rounded if they are not stored in it."""
         source, dtype = self.rows.var if self.rows else self.data, self.workload.numerics.data
         data = emitter.plain(source, (self.workload.m, self.workload.k))
         if dtype_of(data) != dtype:

@@ -65,50 +65,29 @@ def with_stored_weights(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredRows:
-    """Rows on a grid.
+    """Rows on a grid."""
 
-    Attributes
-    ----------
-    var : Var
-        The rows as integers of type `STORED`, or as real numbers that round to these.
-    """
-
-    var: Var
+    var: Var  # rows as integers of type `STORED`, or as real numbers that round to these
     grid: Grid
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DenseOp:
-    """A matrix product with constant weights, and its epilogue.
-
-    Attributes
-    ----------
-    result, data : Var
-        ``data`` has shape ``(..., K)``; all but its last axis are rows.
-    weights : array
-        ``(K, N)``.
-    operands : tuple of array or Var
-        The operands of the epilogue's steps, in order: ``(N,)`` vectors, and tensors like the
-        result.
-    forms : tuple of ConvForm
-        See `integer_forms`.
-    readers : frozenset of Var
-        The readers of the result; none if the function returns it.
-    rows : StoredRows or None
-        The data of `forms`; None if there are no forms.
-    """
+    """A matrix product with constant weights, and its epilogue."""
 
     name: str
+    # `result`, `data`: ``data`` has shape ``(..., K)``; all but its last axis are rows.
     result: Var
     data: Var
     absorbed: frozenset[Var]
     workload: DenseWorkload
-    weights: NDArray[np.generic]
+    weights: NDArray[np.generic]  # ``(K, N)``
+    # The operands of the epilogue's steps, in order: ``(N,)`` vectors, and tensors like the result.
     operands: tuple[Any, ...]
 
-    forms: tuple[ConvForm, ...] = ()
-    readers: frozenset[Var] = frozenset()
-    rows: StoredRows | None = None
+    forms: tuple[ConvForm, ...] = ()  # see `integer_forms`
+    readers: frozenset[Var] = frozenset()  # readers of the result; none if the function returns it
+    rows: StoredRows | None = None  # data of `forms`; None if there are no forms
 
     @property
     def result_shape(self) -> tuple[int, ...]:
@@ -119,7 +98,6 @@ class DenseOp:
 
     @property
     def precision(self) -> Precision:
-        """The precision of the computation."""
         return Precision.FP32
 
     def scheme(self, target: CpuTarget, threads: int) -> DotScheme | MatrixScheme | None:
@@ -127,11 +105,9 @@ class DenseOp:
         return None
 
     def estimate(self, target: CpuTarget, threads: int) -> float:
-        """Return analytic seconds."""
         return dense.estimate(self.workload, target, threads)
 
     def in_network(self, costs: NetworkCosts) -> NetworkTime:
-        """Return the time of its kernel in a run."""
         kind = "dense of few rows" if self.workload.m <= FEW_ROWS else "dense"
         return costs.estimated(
             lambda target: self.estimate(target, costs.threads),

@@ -13,7 +13,7 @@ from neocpu.ir.constants import constant_value
 from neocpu.ir.elementwise import FINITE_ELEMENTWISE
 from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, op_name
 from neocpu.planning.choice import Choice
-from neocpu.planning.memory_class import MemoryClass
+from neocpu.planning.memory_costs import MemoryClass
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
@@ -22,13 +22,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ElementwiseOp(LayoutOp):
-    """An elementwise call.
-
-    Attributes
-    ----------
-    call : Call
-        The Relax call itself.
-    """
+    """An elementwise call."""
 
     stays_in_registers: ClassVar[bool] = True
 
@@ -38,7 +32,6 @@ class ElementwiseOp(LayoutOp):
     def match(
         cls, function: Function, var: Var, value: Expr, shape: Shape4
     ) -> ElementwiseOp | None:
-        """Find calls of feature maps, scalars and per-channel constants."""
         if op_name(value) not in FINITE_ELEMENTWISE:
             return None
         reads = []
@@ -63,16 +56,13 @@ class ElementwiseOp(LayoutOp):
             shape=shape,
             dtype=dtype_of(value),
             reads=tuple(reads),
-            absorbed=frozenset(),
             call=value,
         )
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
-        """Return the class of elementwise operators."""
         return MemoryClass.ELEMENTWISE
 
     def constant_bytes(self, form: Format, target: CpuTarget) -> int:
-        """Return the bytes of its per-channel constants in ``form``."""
         constants = (constant_value(arg) for arg in self.call.args)
         return sum(
             math.prod(form.shape(array.shape)) * bytes_of(str(array.dtype))

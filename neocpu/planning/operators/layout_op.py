@@ -8,21 +8,24 @@ pass and reports use nothing but this interface.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Set
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from tvm import relax
 from tvm.ir import Var
 
+from neocpu.ir.constants import Array
 from neocpu.ir.expressions import Expr
+from neocpu.ir.uses import consumers, definitions, used_vars
 from neocpu.planning.choice import Choice, Cost
-from neocpu.planning.memory_class import MemoryClass
-from neocpu.planning.memory_costs import MemoryCosts
+from neocpu.planning.memory_costs import MemoryClass, MemoryCosts
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
-from neocpu.planning.quantised.grids import Grid
+from neocpu.planning.quantised.grids import Grid, grids_of
 from neocpu.planning.weight_origin import Unpacked
 from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.format import Format
@@ -35,50 +38,61 @@ Shape4: TypeAlias = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
-    """One feature map an operator reads.
-
-    Attributes
-    ----------
-    var : Var
-        The Relax variable.
-    shape : tuple of int
-        Its logical NCHW shape.
-    dtype : str
-        Its element type in the model.
-    in_output_layout : bool
-        Whether it is read in the operator's output layout (an epilogue operand) rather than in its
-        input layout.
-    """
+    """One feature map an operator reads."""
 
     var: Var
-    shape: Shape4
-    dtype: str
+    shape: Shape4  # its logical NCHW shape
+    dtype: str  # its element type in the model
+    # Whether it is read in the operator's output layout (an epilogue operand) rather than in its
+    # input layout.
     in_output_layout: bool = False
 
 
-class Function(Protocol):
-    """The questions that an operator may ask about the function in which it is looked for."""
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The surroundings of an operator whose feature maps are all in one format."""
+
+    in_registers: Container[Var] = ()  # feature maps that are not moved: `Network.in_registers`
+    copied: Container[Read] = ()  # see `Network.copied_parts`
+
+
+ALONE: Final = Around()
+
+
+class Function:
+    """The function in which operators are looked for."""
+
+    def __init__(self, func: relax.Function) -> None:
+        self._definitions = definitions(func)  # in program order
+        self._readers = consumers(func)
+        self._results = set(used_vars(func.body.body))
+        self.grids = grids_of(self._definitions)
+        self._claims: Mapping[type[LayoutOp], frozenset[Var]] = {}
+        self._numbers: Counter[str] = Counter()
 
     def name(self, kind: str) -> str:
         """Return a new name for an operator of ``kind``."""
+        self._numbers[kind] += 1
+        return f"{kind}_{self._numbers[kind] - 1}"
 
     def definition(self, var: Var) -> Expr | None:
         """Return the value that ``var`` is bound to; None for a parameter."""
+        return self._definitions.get(var)
 
     def definitions(self) -> dict[Var, Expr]:
-        """Return every variable's value, in program order."""
+        return self._definitions
 
     def readers(self, var: Var) -> frozenset[Var]:
-        """Return the variables whose values read ``var``."""
+        return frozenset(self._readers[var])
 
     def is_result(self, var: Var) -> bool:
-        """Whether the function returns ``var``."""
+        return var in self._results
 
     def grid(self, var: Expr) -> Grid | None:
-        """Return the grid that a feature map's values are on; None if there is none."""
+        return self.grids.get(var)
 
     def claimed_by(self, kind: type[LayoutOp]) -> frozenset[Var]:
-        """Return the variables that ``kind`` has claimed."""
+        return self._claims[kind]
 
 
 def sole_reader(function: Function, var: Var) -> Var | None:
@@ -147,37 +161,21 @@ class Emitter(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LayoutOp:
-    """An operator that runs in several layouts.
-
-    Attributes
-    ----------
-    name : str
-        A name that is unique in the network, such as ``conv2d_7``.
-    result : Var
-        The variable that holds the result, after the epilogue.
-    shape : tuple of int
-        The result's logical NCHW shape.
-    dtype : str
-        The result's element type in the model.
-    reads : tuple of Read
-        The feature maps it reads.
-    absorbed : frozenset of Var
-        Variables that no longer exist once the operator and its epilogue are one.
-    in_halves : bool
-        Whether it may read bfloat16, and also write it if it only passes values on.
-    """
+    """An operator that runs in several layouts."""
 
     stays_in_registers: ClassVar[bool] = False
     """Whether operators of this kind fuse with each other if one is the only reader of another."""
     takes_halves: ClassVar[bool] = False
     """Whether kernels of this kind read bfloat16."""
 
-    name: str
-    result: Var
-    shape: Shape4
-    dtype: str
-    reads: tuple[Read, ...]
-    absorbed: frozenset[Var]
+    name: str  # name that is unique in the network, such as ``conv2d_7``
+    result: Var  # variable that holds the result, after the epilogue
+    shape: Shape4  # result's logical NCHW shape
+    dtype: str  # result's element type in the model
+    reads: tuple[Read, ...]  # feature maps it reads
+    # Variables that no longer exist once the operator and its epilogue are one.
+    absorbed: frozenset[Var] = frozenset()
+    # Whether it may read bfloat16, and also write it if it only passes values on.
     in_halves: bool = False
 
     @classmethod
@@ -223,11 +221,8 @@ class LayoutOp:
 
     def computing(self, precision: Precision, target: CpuTarget, small: bool = False) -> LayoutOp:
         """Return the operator with the ways to compute it that ``precision`` and a CPU allow.
-
-        Parameters
-        ----------
-        small : bool
-            Whether to leave out float32 if there are narrower ways, even if these are slower.
+        `small` says whether to leave out float32 if there are narrower ways, even if these are
+        slower.
         """
         if precision is not Precision.BF16 or self.dtype != "float32" or not self.takes_halves:
             return self
@@ -241,23 +236,9 @@ class LayoutOp:
         """Return the shapes of the feature maps that it reads from memory."""
         return [read.shape for read in self.reads if read.var not in in_registers]
 
-    def cost(
-        self,
-        form: Format,
-        costs: MemoryCosts,
-        in_registers: Container[Var] = (),
-        copied: Container[Read] = (),
-    ) -> Cost:
-        """Return its cost in ``form``: by default, that of the bytes that it reads and writes.
-
-        Parameters
-        ----------
-        in_registers : container of Var
-            Feature maps that are not moved: see `Network.in_registers`.
-        copied : container of Read
-            Reads that are copied: see `Network.copied_parts`.
-        """
-        moved, stored = self.moved(in_registers), self.result not in in_registers
+    def cost(self, form: Format, costs: MemoryCosts, around: Around = ALONE) -> Cost:
+        """Return its cost in ``form``: by default, that of the bytes that it reads and writes."""
+        moved, stored = self.moved(around.in_registers), self.result not in around.in_registers
         if stored:
             moved.append(self.shape)
         kind = self.memory_class(form.layout)
@@ -276,9 +257,53 @@ class LayoutOp:
         return False
 
     def constant_bytes(self, form: Format, target: CpuTarget) -> int:
-        """Return the bytes of the constants that it reads in ``form``."""
         return 0
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
         """Emit the call of its kernel on ``reads``, which are in the formats of ``choice``."""
         raise AssertionError("abstract")
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class WorkloadOp(LayoutOp):
+    """An operator with one kernel for each format."""
+
+    estimator: ClassVar[Callable[..., float] | None] = None
+    """Returns the kernel's analytic seconds; None if its cost follows from its bytes."""
+    lowering: ClassVar[Callable[..., Any]]
+    """Returns the kernel, whose arguments are the feature maps and then the constants."""
+
+    workload: Any  # hashable description of the computation; its string is for people
+
+    def describe(self, choice: Choice) -> str:
+        return str(self.workload)
+
+    def estimate(self, form: Format, target: CpuTarget, threads: int) -> float | None:
+        """Return the kernel's analytic seconds; None if its cost follows from its bytes."""
+        estimator = type(self).estimator
+        return None if estimator is None else estimator(self.workload, form, target, threads)
+
+    def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
+        """Return its kernel, whose arguments are the feature maps and then the constants."""
+        return type(self).lowering(self.workload, form, target)
+
+    def constants(self, form: Format, target: CpuTarget) -> Iterable[Array]:
+        """Return the constants that the kernel reads."""
+        return ()
+
+    def cost(self, form: Format, costs: MemoryCosts, around: Around = ALONE) -> Cost:
+        seconds = self.estimate(form, costs.target, costs.threads)
+        if seconds is None:
+            return LayoutOp.cost(self, form, costs, around)
+        return costs.estimated(seconds)
+
+    def constant_bytes(self, form: Format, target: CpuTarget) -> int:
+        return sum(array.nbytes for array in self.constants(form, target))
+
+    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
+        form, target = choice.out_format, emitter.target
+        kernel = emitter.kernel(
+            self.name, (self.workload, form), lambda: self.lower(form, target, emitter.threads)
+        )
+        constants = [emitter.weight(each) for each in self.constants(form, target)]
+        return emitter.call(kernel, [*reads, *constants], form, self.shape)

@@ -38,53 +38,31 @@ without measured paces."""
 
 @dataclass(frozen=True, slots=True)
 class NetworkTime:
-    """The seconds of a kernel in a run, at a pace of 1.
+    """The seconds of a kernel in a run, at a pace of 1."""
 
-    Attributes
-    ----------
-    computing : float
-        The seconds with all data in L2; all seconds if they are measured.
-    moving : float
-        The additional seconds because data are farther away.
-    kind : str
-        The kind whose pace applies to ``computing``.
-    source : str
-        The source as in `neocpu.planning.choice.Choice`.
-    streamed : float
-        The bytes of feature maps that it reads and writes. Estimates assume that those that fit are
-        in the L2 of the thread that needs them, although another thread may have made them.
-    """
-
-    computing: float
-    moving: float
-    kind: str
-    source: str = ESTIMATED
+    computing: float  # seconds with all data in L2; all seconds if they are measured
+    moving: float  # additional seconds because data are farther away
+    kind: str  # kind whose pace applies to ``computing``
+    source: str = ESTIMATED  # source as in `neocpu.planning.choice.Choice`
+    # The bytes of feature maps that it reads and writes. Estimates assume that those that fit are
+    # in the L2 of the thread that needs them, although another thread may have made them.
     streamed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkCosts:
-    """The time of operators in a network, for one target and thread count.
+    """The time of operators in a network, for one target and thread count."""
 
-    Attributes
-    ----------
-    plan : CpuTarget
-        The target at the rates of plans.
-    warm, cold : CpuTarget
-        The target at the rates of this network, and of a network whose weights fit into no cache.
-    near : CpuTarget
-        The target at the clock of networks, with all data in L2.
-    """
-
-    plan: CpuTarget
+    plan: CpuTarget  # target at the rates of plans
+    # `warm`, `cold`: the target at the rates of this network, and of a network whose weights fit
+    # into no cache.
     warm: CpuTarget
     cold: CpuTarget
-    near: CpuTarget
+    near: CpuTarget  # target at the clock of networks, with all data in L2
     threads: int
 
     @classmethod
     def of(cls, target: CpuTarget, threads: int, weight_bytes: float) -> NetworkCosts:
-        """Return the costs in a network of so many bytes of weights."""
         warm, cold = (
             with_cores(target.in_network(size, threads), threads)
             for size in (weight_bytes, math.inf)
@@ -115,7 +93,6 @@ class NetworkCosts:
         source: str = ESTIMATED,
         streamed: float = 0.0,
     ) -> NetworkTime:
-        """Return the time of a kernel by its estimate."""
         computing = estimate(self.near)
         return NetworkTime(computing, estimate(self.warm) - computing, kind, source, streamed)
 

@@ -24,64 +24,31 @@ from neocpu.schedules.vocabulary.scheme import Scheme
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorReport:
-    """The decisions for one operator.
+    """The decisions for one operator."""
 
-    Attributes
-    ----------
-    name, kind : str
-        Names such as ``conv2d_7`` and ``conv2d``.
-    workload : str
-        A description of what it computes.
-    flops : int
-        Floating-point operations of the direct algorithm.
-    scheme : Scheme or None
-        The scheme of a convolution.
-    weight_bytes : int or None
-        The bytes of packed weights; None for dense layers, whose weights no plan changes.
-    in_layout, out_layout : str
-    precision : str
-        The numbers that it computes with: ``fp32``, ``int8`` or ``bf16``.
-    seconds : float
-        The cost in the plan.
-    cost_source : str
-        The source of the cost.
-    kernel : str or None
-        The function that computes it; None before fusion has decided that.
-    in_network : NetworkTime or None
-        The time in a run; None if it is estimated from the loops of the kernel.
-    reads_integers : bool
-        Whether its weights or its data are integers.
-    numerics : Numerics or None
-        The element types that a convolution reads, adds up and stores.
-    day : str
-        The day of the measurement that the cost is from; empty for estimates.
-    proof : SumBound or None
-        The proof that its integer sums are exact, if that needs a proof.
-    alternatives : tuple of Alternative
-        The next best ways to run it.
-    tensors : frozenset of str
-        The model's names of the tensors that it makes or absorbed, as far as they are known.
-    """
-
+    # `name`, `kind`: names such as ``conv2d_7`` and ``conv2d``.
     name: str
     kind: str
-    workload: str
-    flops: int
+    workload: str  # description of what it computes
+    flops: int  # floating-point operations of the direct algorithm
     scheme: Scheme | None
+    # The bytes of packed weights; None for dense layers, whose weights no plan changes.
     weight_bytes: int | None
     in_layout: str
     out_layout: str
-    precision: str
-    seconds: float
+    precision: str  # numbers that it computes with: ``fp32``, ``int8`` or ``bf16``
+    seconds: float  # in the plan
     cost_source: str
-    kernel: str | None
+    kernel: str | None  # function that computes it; None before fusion has decided that
+    # The time in a run; None if it is estimated from the loops of the kernel.
     in_network: NetworkTime | None
+    # The model's names of the tensors that it makes or absorbed, as far as they are known.
     tensors: frozenset[str]
-    reads_integers: bool
-    numerics: Numerics | None
-    day: str = ""
-    alternatives: tuple[Alternative, ...] = ()
-    proof: SumBound | None = None
+    reads_integers: bool  # whether its weights or its data are integers
+    numerics: Numerics | None  # element types that a convolution reads, adds up and stores
+    day: str = ""  # day of the measurement that the cost is from; empty for estimates
+    alternatives: tuple[Alternative, ...] = ()  # the next best ways to run it
+    proof: SumBound | None = None  # proof that its integer sums are exact, if that needs a proof
 
 
 def report_of_op(
@@ -92,12 +59,8 @@ def report_of_op(
     renamed: Mapping[str, str],
     alternatives: tuple[Alternative, ...] = (),
 ) -> OperatorReport:
-    """Describe an operator of a plan, and the kernel that it became.
-
-    Parameters
-    ----------
-    renamed : mapping of str to str
-        The model's names of tensors, by the names of variables that differ from these.
+    """Describe an operator of a plan, and the kernel that it became. `renamed` has the model's
+    names of tensors, by the names of variables that differ from these.
     """
     return OperatorReport(
         name=op.name,
@@ -127,7 +90,6 @@ def _tensors(made: Iterable[Var], renamed: Mapping[str, str]) -> frozenset[str]:
 
 
 def _precision(dtype: str) -> Precision:
-    """Return the precision of an operator that reads such elements."""
     if dtype == BFLOAT16:
         return Precision.BF16
     return Precision.INT8 if DTYPES[dtype].is_integer else Precision.FP32

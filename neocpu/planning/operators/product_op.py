@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from tvm.ir import Var
 
-from neocpu.ir.constants import constant_value
-from neocpu.ir.expressions import Expr, static_shape
-from neocpu.planning.operators.layout_op import Emitter
+from neocpu.ir.attributes import four_of, pair_of
+from neocpu.ir.constants import Array, constant_value, vector_along
+from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
+from neocpu.planning.operators.layout_op import Emitter, Function, sole_definition
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.schedules.products import attention, mixed_attention, product
@@ -19,30 +21,63 @@ from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ProductOp:
-    """Attention, or a product of two activations.
-
-    Attributes
-    ----------
-    result : Var
-        The variable that is read; the kernel stores it in its shape and order.
-    absorbed : frozenset of Var
-        Variables that no longer exist: the scores, and reshaped or transposed factors.
-    workload : AttentionWorkload or ProductWorkload
-    sources : tuple of Expr
-        The variables or constants that the kernel reads, in its order, as flat tensors.
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadMix:
+    """A mix of heads, of scores ``(N, heads, queries, keys)``: a 1x1 convolution whose channels are
+    the heads. Dense layers over heads in talking-heads attention become such convolutions when the
+    transposes around them are removed (`neocpu.graph.reordering.cancel_layouts`).
     """
 
+    scores: Var
+    # ``(heads * heads + heads,)``: the weights, a row for each resulting head, then the biases.
+    constants: Array
+    through: tuple[Var, ...]  # variables of the mix, in program order
+
+    @property
+    def heads(self) -> int:
+        return int(static_shape(self.scores)[1])  # type: ignore[index]
+
+
+def head_mix(function: Function, mixed: Expr) -> HeadMix | None:
+    """Return the mix that makes a variable with one reader; None if no mix makes it."""
+    value: Any = sole_definition(function, mixed)
+    through, bias = [mixed], None
+    if is_op(value, "relax.add"):
+        constant, mixed = constant_value(value.args[1]), value.args[0]
+        bias = None if constant is None else vector_along(constant, 4, 1)
+        if bias is None or static_shape(value) != static_shape(mixed):
+            return None
+        value = sole_definition(function, mixed)
+        through.insert(0, mixed)
+    if value is None or not is_op(value, "relax.nn.conv2d") or dtype_of(value) != "float32":
+        return None
+    weights, attrs = constant_value(value.args[1]), value.attrs
+    heads = (static_shape(value.args[0]) or (0, 0))[1]
+    plain = (pair_of(attrs.strides), four_of(attrs.padding), int(attrs.groups))
+    layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
+    if weights is None or weights.shape != (heads, heads, 1, 1) or layouts != ("NCHW", "OIHW"):
+        return None
+    if plain != ((1, 1), (0, 0, 0, 0), 1):
+        return None
+    biases = np.broadcast_to(np.float32(0) if bias is None else bias, (heads,))
+    constants = np.concatenate([weights.reshape(-1), biases]).astype(np.float32)
+    return HeadMix(value.args[0], constants, tuple(through))
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ProductOp:
+    """Attention, or a product of two activations."""
+
     name: str
-    result: Var
+    result: Var  # variable that is read; the kernel stores it in its shape and order
+    # Variables that no longer exist: the scores, and reshaped or transposed factors.
     absorbed: frozenset[Var]
     workload: AttentionWorkload | ProductWorkload
+    # The variables or constants that the kernel reads, in its order, as flat tensors.
     sources: tuple[Expr, ...]
 
     @property
     def precision(self) -> Precision:
-        """The precision of the factors."""
         in_bfloat16 = _products(self.workload) == BFLOAT16_PRODUCTS
         return Precision.BF16 if in_bfloat16 else Precision.FP32
 
@@ -61,14 +96,12 @@ class ProductOp:
         """Return None: it has a schedule of its own."""
 
     def estimate(self, target: CpuTarget, threads: int) -> float:
-        """Return analytic seconds."""
         if isinstance(self.workload, AttentionWorkload):
             module = mixed_attention if self.workload.mixes else attention
             return float(module.estimate(self.workload, target, threads))
         return product.estimate(self.workload, target, threads)
 
     def in_network(self, costs: NetworkCosts) -> NetworkTime:
-        """Return the time of its kernel in a run."""
         kind = self.name.rpartition("_")[0] + _products(self.workload).kind
         return costs.estimated(lambda target: self.estimate(target, costs.threads), kind)
 
@@ -80,7 +113,6 @@ class ProductOp:
         return product.lower_product(self.workload, target, threads)
 
     def emit(self, emitter: Emitter) -> Var:
-        """Emit the call of its kernel on flat tensors."""
         kernel = emitter.kernel(
             self.name, self.workload, lambda: self._lower(emitter.target, emitter.threads)
         )

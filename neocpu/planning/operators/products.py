@@ -20,9 +20,8 @@ from neocpu.ir.constants import constant_value, make_const
 from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
 from neocpu.ir.stored_weights import weight_values
 from neocpu.ir.views import Seen, seen, stored
-from neocpu.planning.operators.attention.head_mixes import HeadMix, head_mix
 from neocpu.planning.operators.layout_op import Function, read_within, sole_definition, sole_reader
-from neocpu.planning.operators.product_op import ProductOp
+from neocpu.planning.operators.product_op import HeadMix, ProductOp, head_mix
 from neocpu.schedules.products.mixed_attention import MOST_SCORES
 from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorkload
 from neocpu.schedules.vocabulary.strided_view import StridedView
@@ -119,7 +118,6 @@ def _in_rows(view: StridedView) -> bool:
 def _product(
     function: Function, visible: Mapping[Var, Expr], read: Set[Expr], var: Var, call: Call
 ) -> ProductOp | None:
-    """Return ``var`` as a product of two activations; None if it is none."""
     factors = _factors(call, visible, scaled=True)
     if factors is None or not math.isfinite(factors.scale):
         return None
@@ -158,7 +156,6 @@ def _product(
 def _attention(
     function: Function, visible: Mapping[Var, Expr], read: Set[Expr], var: Var, call: Call
 ) -> ProductOp | None:
-    """Return the attention that ends with the product ``var``; None if there is none."""
     shape, own = static_shape(call), static_shape(call.args[1])
     after = head_mix(function, call.args[0])
     scores = _softmax_of(function, call.args[0] if after is None else after.scores)
@@ -224,29 +221,14 @@ def _can_mix(scores: _Scores, mixes: Sequence[HeadMix], batch: Sequence[int], ke
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Scores:
-    """The operand of a softmax: a scaled product plus biases.
-
-    Attributes
-    ----------
-    product : _Factors
-    scale : float
-        A factor above zero.
-    biases : tuple of Seen
-        The biases, broadcast to the shape of the scores to which they are added.
-    through : tuple of Var
-        All variables from the product on.
-    zeros : bool
-        Whether zeros replace the softmax where it is NaN.
-    mix : HeadMix or None
-        The mix of heads before the softmax.
-    """
+    """The operand of a softmax: a scaled product plus biases."""
 
     product: _Factors
-    scale: float
+    scale: float  # factor above zero
     biases: tuple[Seen, ...]
-    through: tuple[Var, ...]
-    zeros: bool = False
-    mix: HeadMix | None = None
+    through: tuple[Var, ...]  # all variables from the product on
+    zeros: bool = False  # whether zeros replace the softmax where it is NaN
+    mix: HeadMix | None = None  # mix of heads before the softmax
 
 
 def _softmax_of(function: Function, weights: Expr) -> _Scores | None:
@@ -347,20 +329,9 @@ def _written(
     function: Function, var: Var, read: Set[Expr]
 ) -> tuple[Var, StridedView, tuple[Var, ...]]:
     """Follow the transposes and reshapes of a product that the kernel can apply as it writes.
-
-    Parameters
-    ----------
-    read : set of Expr
-        The sources of other products, which must exist.
-
-    Returns
-    -------
-    result : Var
-        The last variable that the kernel can write.
-    output : StridedView
-        The places of the product's elements in the result.
-    after : tuple of Var
-        The variables from the product to the result.
+    `read` has the sources of other products, which must exist. Returns the last variable that the
+    kernel can write, the places of the product's elements in it, and the variables from the product
+    to it.
     """
     shape = static_shape(var)
     assert shape is not None

@@ -29,16 +29,10 @@ _KEEPING: Final = ("relax.nn.max_pool2d", "relax.nn.relu", "relax.strided_slice"
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The values ``(stored - zero) * scale`` for ``stored`` from 0 to 255.
-
-    Attributes
-    ----------
-    zero : int
-        The stored number that stands for 0, from 0 to 255.
-    """
+    """The values ``(stored - zero) * scale`` for ``stored`` from 0 to 255."""
 
     scale: float
-    zero: int
+    zero: int  # stored number that stands for 0, from 0 to 255
 
     def quantise(self, data: Expr) -> Expr:
         """Return the Relax expression that rounds float32 numbers to stored ones."""
@@ -89,13 +83,7 @@ def grids_of(definitions: Mapping[Var, Expr]) -> dict[Var, Grid]:
 def grid_of_rows(
     data: Var, grids: Mapping[Var, Grid], definitions: Mapping[Var, Expr]
 ) -> Grid | None:
-    """Return the grid that the values of a tensor of any rank are on; None if there is none.
-
-    Parameters
-    ----------
-    grids : mapping
-        The grids of feature maps: see `grids_of`.
-    """
+    """Return the grid that the values of a tensor of any rank are on; None if there is none."""
     while data not in grids:
         value: Any = definitions.get(data)
         if is_op(value, "relax.dequantize"):

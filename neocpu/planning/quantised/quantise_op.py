@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,9 +9,16 @@ from tvm.ir import Var
 
 from neocpu.ir.expressions import Expr, feature_map_shape
 from neocpu.planning.choice import Choice, Cost
-from neocpu.planning.memory_class import MemoryClass
-from neocpu.planning.memory_costs import MemoryCosts
-from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.planning.memory_costs import MemoryClass, MemoryCosts
+from neocpu.planning.operators.layout_op import (
+    ALONE,
+    Around,
+    Emitter,
+    Function,
+    LayoutOp,
+    Read,
+    Shape4,
+)
 from neocpu.planning.quantised.grids import STORED, Grid, grid_of, quantised_by
 from neocpu.schedules.operators.quantised.quantise import DESTINATION, SOURCE, lower_quantised_pack
 from neocpu.schedules.vocabulary.format import Format
@@ -21,22 +27,15 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class QuantiseOp(LayoutOp):
-    """A quantisation and its inverse. The result is stored as integers or as float32.
-
-    Attributes
-    ----------
-    after : str
-        The operator that makes the numbers without rounding them.
-    """
+    """A quantisation and its inverse. The result is stored as integers or as float32."""
 
     stays_in_registers: ClassVar[bool] = True
 
     grid: Grid
-    after: str
+    after: str  # operator that makes the numbers without rounding them
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> QuantiseOp | None:
-        """Find a quantisation whose only reader is its inverse."""
         inner = quantised_by(value, function.definitions())
         grid = grid_of(value)
         if inner is None or grid is None or feature_map_shape(inner.args[0]) != shape:
@@ -58,35 +57,24 @@ class QuantiseOp(LayoutOp):
         )
 
     def describe(self, choice: Choice) -> str:
-        """Return the shape, and the operator that makes the numbers."""
         return f"{LayoutOp.describe(self, choice)}, after {self.after}"
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Float32 in; float32 or stored integers out."""
         return (("float32", "float32"), ("float32", STORED))
 
     @property
     def between(self) -> tuple[tuple[Format, Format], ...]:
-        """A model's float32 input, and the format that its first layer reads."""
         return ((SOURCE, DESTINATION),)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
-        """Return the class of elementwise operators."""
         return MemoryClass.ELEMENTWISE
 
-    def cost(
-        self,
-        form: Format,
-        costs: MemoryCosts,
-        in_registers: Container[Var] = (),
-        copied: Container[Read] = (),
-    ) -> Cost:
-        """Return the cost of reading float32 and writing ``form``."""
+    def cost(self, form: Format, costs: MemoryCosts, around: Around = ALONE) -> Cost:
         if form.dtype == STORED:
             source = Format(form.layout, "float32")
             return costs.transform(self.shape, source, form)
-        return LayoutOp.cost(self, form, costs, in_registers)
+        return LayoutOp.cost(self, form, costs, around)
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
         """Emit the quantisation, and its inverse if float32 is stored.

@@ -12,15 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from tvm.ir import Var
 
+from neocpu.foundation.bfloat16 import NAME
 from neocpu.ir.constants import Array
 from neocpu.ir.stored_weights import StoredWeights
 from neocpu.planning.quantised.grids import STORED, Grid
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.dot_products.int16_sums import SUM_BOUND, largest_sums
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
-from neocpu.schedules.vocabulary.numerics import INT16_SUMS, Numerics, Quantisation
+from neocpu.schedules.vocabulary.numerics import FLOAT32, INT16_SUMS, Numerics, Quantisation
 from neocpu.schedules.vocabulary.steps import NO_OPERAND
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
@@ -38,25 +40,15 @@ _WHOLE: Final = (1e-4, 1e-6)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConvForm:
-    """The computation of a convolution in certain numbers.
-
-    Attributes
-    ----------
-    weights : array
-        OIHW.
-    operands : tuple of array or Var
-        The operands of the epilogue's steps, in order: ``(C,)`` vectors and feature maps.
-    zero : int
-        The number that stands for 0 in the data.
-    """
+    """The computation of a convolution in certain numbers."""
 
     workload: Conv2dWorkload
-    weights: Array
+    weights: Array  # OIHW
+    # The operands of the epilogue's steps, in order: ``(C,)`` vectors and feature maps.
     operands: tuple[Any, ...]
-    zero: int = 0
+    zero: int = 0  # number that stands for 0 in the data
 
     def on(self, target: CpuTarget) -> ConvForm | None:
-        """Return it in the numerics of a CPU; None if no template computes it there."""
         numerics = self.workload.numerics
         if not registry.is_computed(self.workload, target):
             return None
@@ -66,7 +58,6 @@ class ConvForm:
 
     @property
     def types(self) -> tuple[str, str]:
-        """The element types of its data and its output."""
         return self.workload.numerics.data, self.workload.numerics.output
 
 
@@ -93,23 +84,10 @@ def stored_form(
     in_integers: bool = True,
 ) -> ConvForm | None:
     """Return a convolution of integers with exact sums; None if the numbers do not allow it.
-
-    Parameters
-    ----------
-    workload : Conv2dWorkload
-        The convolution in float32, without its epilogue.
-    data : Grid
-        The grid of the data.
-    steps : sequence of Step
-        All steps of the epilogue.
-    grids : mapping
-        The grids of the feature maps that steps read.
-    store : bool
-        Whether the results, which the last step rounds to a grid, are stored as integers; if not,
-        as float32.
-    in_integers : bool
-        Whether products are added up as integers; if not, in float32, which is exact for few
-        products.
+    `workload` is the convolution in float32 without its epilogue, whose steps are `steps`. `grids`
+    has the grids of feature maps that steps read. `store` says whether the results, which the last
+    step rounds to a grid, are stored as integers; if not, as float32. `in_integers` says whether
+    products are added up as integers; if not, in float32, which is exact for few products.
     """
     centred = weights.centred
     limit, kind = (_SUM_LIMIT, np.int32) if in_integers else (_FLOAT_LIMIT, np.float64)
@@ -154,10 +132,7 @@ def stored_form(
 
 
 def rounding_form(
-    workload: Conv2dWorkload,
-    weights: Array,
-    steps: Sequence[Step],
-    grids: Mapping[Var, Grid],
+    workload: Conv2dWorkload, weights: Array, steps: Sequence[Step], grids: Mapping[Var, Grid]
 ) -> ConvForm | None:
     """Return a convolution of float32 whose results, rounded to a grid, are stored as integers.
 
@@ -230,7 +205,6 @@ def _moved(by: float, channels: int) -> list[Step]:
 
 
 def _rounded(grid: Grid, channels: int) -> list[Step]:
-    """Return the steps from real numbers to stored ones."""
     return [
         (EpilogueOp("scale"), _vector(1 / grid.scale, channels)),
         (EpilogueOp("quantise", (float(grid.zero),)), None),
@@ -238,11 +212,7 @@ def _rounded(grid: Grid, channels: int) -> list[Step]:
 
 
 def _real(grid: Grid, channels: int) -> list[Step]:
-    """Return the steps from stored numbers to real ones."""
-    return [
-        *_moved(-grid.zero, channels),
-        (EpilogueOp("scale"), _vector(grid.scale, channels)),
-    ]
+    return [*_moved(-grid.zero, channels), (EpilogueOp("scale"), _vector(grid.scale, channels))]
 
 
 def _without_clips(steps: list[Step], grid: Grid) -> list[Step]:
@@ -309,3 +279,33 @@ def _scale(steps: list[Step], factor: Array) -> None:
 def _real_bias(step: Step) -> bool:
     operand = step[1]
     return isinstance(operand, np.ndarray) and operand.dtype != np.int32
+
+
+def bfloat16_forms(
+    workload: Conv2dWorkload, weights: NDArray[Any], operands: tuple[Any, ...]
+) -> tuple[ConvForm, ...]:
+    """Return the forms of a float32 convolution that read bfloat16, and write it or float32.
+
+    The instructions on bfloat16 add up channels, which depthwise convolutions do not. These keep
+    their float32 weights: their data are widened, and half as many bytes move.
+
+    There is no form if the convolution has a prologue, or has groups and works on volumes. The
+    templates know which forms a CPU computes. The weights are those of float32: see
+    `registry.given_weights`.
+    """
+    volumes_in_groups = workload.groups > 1 and workload.frames is not None
+    if workload.numerics != FLOAT32 or workload.prologue or volumes_in_groups:
+        return ()
+    kinds = [] if workload.is_depthwise else [NAME]
+    kinds += ["float32"] * (workload.groups > 1)  # with data that are widened first
+    return tuple(
+        ConvForm(
+            replace(
+                workload, numerics=Numerics(data=NAME, weights=kind, sum="float32", output=output)
+            ),
+            weights,
+            operands,
+        )
+        for kind in kinds
+        for output in (NAME, "float32")
+    )

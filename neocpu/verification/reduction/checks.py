@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from neocpu.building.forked import ForkedJobs, Limits
-from neocpu.building.own_session import started
+from neocpu.building.interrupts import started
 from neocpu.compilation.compiler import compile
 from neocpu.foundation.errors import AccuracyError, MissingPackageError, NeoCPUError, UsageError
 from neocpu.foundation.python_child import module_command

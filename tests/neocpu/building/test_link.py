@@ -176,8 +176,7 @@ def test_write_that_fails_halfway_keeps_the_older_file(linear, tmp_path):
     weights = [*linear.weights, np.zeros(4 << 20, "uint8")]
     with files_up_to(2 << 20):
         message = refused(
-            ArtifactError,
-            lambda: write_artifact(linear.built, weights, linear.header, path),
+            ArtifactError, lambda: write_artifact(linear.built, weights, linear.header, path)
         )
     assert message.startswith(f"cannot write {path}: File too large (4.2 MB needed)")
     assert path.read_text() == "older"

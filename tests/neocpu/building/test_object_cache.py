@@ -7,7 +7,8 @@ import numpy as np
 import onnx
 import pytest
 import tvm
-from onnx import TensorProto, helper, numpy_helper
+from differential import make_model
+from onnx import helper
 from tvm import te
 
 import neocpu
@@ -65,14 +66,7 @@ def model(names: str, channels: int = 8) -> onnx.ModelProto:
         helper.make_node("Softmax", [p], [s], axis=-1),
         helper.make_node("Exp", [s], [y]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        names,
-        [helper.make_tensor_value_info(x, TensorProto.FLOAT, [1, 3, 8, 8])],
-        [helper.make_tensor_value_info(y, TensorProto.FLOAT, [1, channels, 7, 7])],
-        [numpy_helper.from_array(weights, w)],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return make_model(nodes, {x: np.zeros((1, 3, 8, 8), "float32")}, {w: weights}, [y])
 
 
 def body(network: onnx.ModelProto, target="host") -> bytes:

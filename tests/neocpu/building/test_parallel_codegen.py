@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import needs
 import numpy as np
@@ -16,8 +17,9 @@ import psutil
 import pytest
 import tvm
 import tvm_ffi
+from differential import make_model
 from forgery import checked_header
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from tvm import te, tirx
 
 import neocpu
@@ -75,21 +77,14 @@ def codes_of(generation: CodeGeneration) -> dict[str, KernelCode]:
 def chain() -> onnx.ModelProto:
     """Four convolutions of different widths."""
     rng = np.random.default_rng(0)
-    nodes, weights, channels = [], [], 3
+    nodes, weights, channels = [], {}, 3
     for number, outputs in enumerate((8, 16, 24, 32)):
         array = rng.normal(size=(outputs, channels, 3, 3)).astype(np.float32) / (3 * channels**0.5)
-        weights.append(numpy_helper.from_array(array, f"w{number}"))
+        weights[f"w{number}"] = array
         inputs = [f"x{number}", f"w{number}"]
         nodes.append(helper.make_node("Conv", inputs, [f"x{number + 1}"], pads=[1] * 4))
         channels = outputs
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, [1, 3, 8, 8])],
-        [helper.make_tensor_value_info("x4", TensorProto.FLOAT, [1, 32, 8, 8])],
-        weights,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return make_model(nodes, {"x0": np.zeros((1, 3, 8, 8), "float32")}, weights, ["x4"])
 
 
 def test_objects_do_not_depend_on_the_number_of_cpus():
@@ -207,15 +202,20 @@ def test_a_kernel_whose_work_cannot_be_counted_is_still_compiled(monkeypatch, ca
     assert reason in caplog.text
 
 
-def test_ctrl_c_ends_the_children_at_once_and_leaves_nothing(monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    spoil(monkeypatch, "k02", hang)
-    timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
+def interrupt(monkeypatch, folder, hanging: str, seconds: float, work) -> None:
+    """Interrupt work on a kernel that hangs; no file may be left in the temporary folder."""
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    spoil(monkeypatch, hanging, hang)
+    timer = threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGINT])
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        compile_objects(kernels(6), 2)
+        work()
     timer.join()
-    assert not list(tmp_path.iterdir())
+    assert not list(folder.iterdir())
+
+
+def test_ctrl_c_ends_the_children_at_once_and_leaves_nothing(monkeypatch, tmp_path):
+    interrupt(monkeypatch, tmp_path, "k02", 0.5, lambda: compile_objects(kernels(6), 2))
 
 
 def test_ctrl_c_while_tvm_calls_python_is_no_error_of_tvms(monkeypatch, tmp_path):
@@ -305,14 +305,8 @@ def test_taking_only_the_first_of_several_targets_ends_the_other_children(
 
 
 def test_ctrl_c_while_two_are_at_work_leaves_nothing(monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    spoil(monkeypatch, "conv2d_1", hang)
-    timer = threading.Timer(3.0, os.kill, [os.getpid(), signal.SIGINT])
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        list(each(chain(), "avx2", "avx512"))
-    timer.join()
-    assert not list(tmp_path.iterdir())
+    work = partial(list, each(chain(), "avx2", "avx512"))
+    interrupt(monkeypatch, tmp_path, "conv2d_1", 3.0, work)
     assert not [t for t in threading.enumerate() if t.name == "neocpu-jobs"]
 
 

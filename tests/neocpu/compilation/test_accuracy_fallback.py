@@ -19,7 +19,7 @@ from neocpu.compilation import accuracy_fallback as descent
 from neocpu.compilation.accuracy_fallback import next_admissions, tell
 from neocpu.foundation.errors import AccuracyError
 from neocpu.frontend.models.network_builder import NetworkBuilder
-from neocpu.planning.measured_costs import Measured
+from neocpu.planning.choice import Measured
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions import conv2d_direct
 from neocpu.schedules.convolutions.winograd import conv2d_winograd

@@ -18,7 +18,7 @@ from neocpu.ir.uses import bindings
 from neocpu.lowering.memory.plan_memory import plan_memory
 from neocpu.planning.choice import IN_PLACE
 from neocpu.planning.extract import extract
-from neocpu.planning.operators.concat_op import ConcatOp
+from neocpu.planning.operators.concat_ops import ConcatOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 
 

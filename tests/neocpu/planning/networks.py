@@ -14,15 +14,20 @@ from tvm import relax
 import neocpu
 from neocpu.building.link import write_artifact
 from neocpu.building.parallel_codegen import OneAtATime
-from neocpu.building.pipeline import Built, Dump, begin_build, finish_build
+from neocpu.building.pipeline import Built, Dump, begin_build, finish_build, lower
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.lowering.apply_plan import RewrittenModule, apply_plan
+from neocpu.planning.choice import Measured
 from neocpu.planning.costs import CostModel
-from neocpu.planning.measured_costs import Measured
+from neocpu.planning.extract import extract
+from neocpu.planning.network import Network
+from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.target_parsing import host_target
+from tests.guarded_machine import legalized_machine
 
 HOST = host_target()
 
@@ -101,6 +106,22 @@ def run(built: Built, *arguments: np.ndarray) -> list[np.ndarray]:
         with neocpu.load(path) as module:
             results = module(list(arguments))
     return list(results) if isinstance(results, tuple) else [results]
+
+
+def run_as_tvm(mod: tvm.IRModule, tolerance: float = 1e-4) -> tuple[Network, RewrittenModule]:
+    """Compile and run a module, compare it with TVM's results, and return it as it was planned."""
+    network, costs = extract(mod), cost_model()
+    rewritten = apply_plan(mod, plan_layouts(network, costs, OptLevel.GLOBAL), costs)
+    built = executable(lower(rewritten.mod, HOST, Dump()))
+    rng = np.random.default_rng(1)
+    shapes = [tuple(int(n) for n in param.ty.shape.values) for param in mod["main"].params]
+    inputs = [rng.standard_normal(shape).astype("float32") for shape in shapes]
+    expected = legalized_machine(mod)["main"](*map(tvm.runtime.tensor, inputs))
+    expected = [expected] if isinstance(expected, tvm.runtime.Tensor) else list(expected)
+    actual = run(built, *inputs, *rewritten.weights)
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other.numpy(), rtol=1e-4, atol=tolerance)
+    return network, rewritten
 
 
 def cost_model(threads: int = 2, **options: Any) -> CostModel:
@@ -285,3 +306,9 @@ NETWORKS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "response": (response, (IMAGE,)),
     "two_outputs": (two_outputs, (IMAGE, IMAGE)),
 }
+
+
+def named(name: str, *, batch: int | None = None) -> tvm.IRModule:
+    """Build one of `NETWORKS`, perhaps for another batch."""
+    body, shapes = NETWORKS[name]
+    return build(body, *((batch or first, *rest) for first, *rest in shapes))

@@ -4,19 +4,18 @@ from dataclasses import replace
 
 import pytest
 from conv_workloads import conv_workload
-from networks import HOST, IMAGE, NETWORKS, build, cost_model, residual
+from networks import HOST, IMAGE, NETWORKS, build, cost_model, named, residual
 
 from neocpu.planning.alternatives import KEPT, alternatives_of
-from neocpu.planning.choice import is_estimated
+from neocpu.planning.choice import Measured, is_estimated
+from neocpu.planning.convolution_choices import with_folds
 from neocpu.planning.costs import formats
 from neocpu.planning.extract import extract
-from neocpu.planning.folds import with_folds
-from neocpu.planning.measured_costs import Measured
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry
-from neocpu.search.solver.solver_limits import SearchLimits
+from neocpu.search.solver.plan import SearchLimits
 
 #: At this price of a byte, weights decide some choices.
 PRICE = 1e-11
@@ -32,8 +31,7 @@ def dearer(plan, node, choice):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_an_alternative_costs_as_much_as_the_plan_with_it(name):
-    body, shapes = NETWORKS[name]
-    network = extract(build(body, *shapes))
+    network = extract(named(name))
     plan = plan_layouts(network, cost_model(byte_price=PRICE), OptLevel.GLOBAL)
     found = alternatives_of(plan)
     assert len(found) == len(network.ops)

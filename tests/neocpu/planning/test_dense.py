@@ -2,16 +2,11 @@
 
 import numpy as np
 import pytest
-import tvm
-from networks import HOST, build, cost_model, executable, run
+from networks import build, run_as_tvm
 from tvm import relax
 
-from neocpu.building.pipeline import Dump, lower
-from neocpu.lowering.apply_plan import apply_plan
 from neocpu.planning.extract import extract
 from neocpu.planning.operators.dense_op import FEW_ROWS
-from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
-from tests.guarded_machine import legalized_machine
 
 
 def mlp(net, x):
@@ -24,19 +19,10 @@ def mlp(net, x):
 
 @pytest.mark.parametrize("shape", [(1, 19), (5, 64), (2, 7, 33)])
 def test_epilogues_and_results(shape):
-    mod = build(mlp, shape)
-    network = extract(mod)
-    first, second = network.dense
+    first, second = run_as_tvm(build(mlp, shape))[0].dense
     assert [op.kind for op in first.workload.epilogue] == ["bias_add", "relu"]
     assert [op.kind for op in second.workload.epilogue] == ["bias_add", "add"]
     assert first.workload.m == np.prod(shape[:-1])
-    costs = cost_model()
-    rewritten = apply_plan(mod, plan_layouts(network, costs, OptLevel.GLOBAL), costs)
-    built = executable(lower(rewritten.mod, HOST, Dump()))
-    x = np.random.default_rng(1).standard_normal(shape).astype("float32")
-    expected = legalized_machine(mod)["main"](tvm.runtime.tensor(x)).numpy()
-    (actual,) = run(built, x, *rewritten.weights)
-    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_activations_times_activations_are_no_dense_layer():
@@ -68,13 +54,5 @@ def test_few_rows_read_weights_as_integers(name, rows):
         hidden = net.emit(relax.op.matmul(x, weights))
         return net.relu(net.emit(relax.op.add(hidden, net.const(37))))
 
-    mod = build(body, (rows, 19))
-    (layer,) = extract(mod).dense
+    (layer,) = run_as_tvm(build(body, (rows, 19)))[0].dense
     assert layer.workload.numerics.weights == ("int8" if rows <= FEW_ROWS else "float32")
-    costs = cost_model()
-    rewritten = apply_plan(mod, plan_layouts(extract(mod), costs, OptLevel.GLOBAL), costs)
-    built = executable(lower(rewritten.mod, HOST, Dump()))
-    x = rng.standard_normal((rows, 19)).astype("float32")
-    expected = legalized_machine(mod)["main"](tvm.runtime.tensor(x)).numpy()
-    (actual,) = run(built, x, *rewritten.weights)
-    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)

@@ -3,10 +3,10 @@
 import pytest
 from networks import (
     IMAGE,
-    NETWORKS,
     build,
     cost_model,
     float32,
+    named,
     projection,
     residual,
     two_outputs,
@@ -14,17 +14,13 @@ from networks import (
 from tvm import relax
 
 from neocpu.planning.extract import extract
-from neocpu.planning.operators.attention.channel_gate_op import ChannelGateOp
-from neocpu.planning.operators.channel_norm_op import ChannelNormOp
-from neocpu.planning.operators.concat_op import ConcatOp
+from neocpu.planning.operators.concat_ops import ConcatOp, GatherOp
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
-from neocpu.planning.operators.gate_op import GateOp
-from neocpu.planning.operators.gather_op import GatherOp
-from neocpu.planning.operators.global_pool_op import GlobalPoolOp
-from neocpu.planning.operators.group_norm_op import GroupNormOp
-from neocpu.planning.operators.pool_op import PoolOp
-from neocpu.planning.operators.resize_op import ResizeOp
+from neocpu.planning.operators.gate_ops import ChannelGateOp, GateOp
+from neocpu.planning.operators.norm_ops import ChannelNormOp, GroupNormOp
+from neocpu.planning.operators.pool_ops import GlobalPoolOp, PoolOp
+from neocpu.planning.operators.resize_ops import ResizeOp
 from neocpu.schedules.operators.statistics.gate import ChannelWindowWorkload, GateWorkload
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
@@ -32,8 +28,7 @@ BIAS, ADD, RELU, SIGMOID = map(EpilogueOp, ("bias_add", "add", "relu", "sigmoid"
 
 
 def network(name):
-    body, shapes = NETWORKS[name]
-    return extract(build(body, *shapes))
+    return extract(named(name))
 
 
 def kinds(name):
@@ -111,10 +106,7 @@ def test_tensors_that_are_no_channel_gates_are_not_fused(other):
         channels, stride = 1 + (other == "two channels"), 1 + (other == "strides")
         near = net.emit(
             relax.op.nn.conv2d(
-                row,
-                net.const(channels, 1, 1, 3),
-                strides=(1, stride),
-                padding=(0, 1, 0, 1),
+                row, net.const(channels, 1, 1, 3), strides=(1, stride), padding=(0, 1, 0, 1)
             )
         )
         count = channels * IMAGE[1] // stride

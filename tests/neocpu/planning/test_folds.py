@@ -7,10 +7,10 @@ from conv_workloads import conv_workload
 from networks import HOST, build, cost_model, float32
 
 from neocpu.lowering.apply_plan import apply_plan
+from neocpu.planning.choice import Measured
+from neocpu.planning.convolution_choices import with_folds
 from neocpu.planning.costs import formats
 from neocpu.planning.extract import extract
-from neocpu.planning.folds import with_folds
-from neocpu.planning.measured_costs import Measured
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import DirectScheme

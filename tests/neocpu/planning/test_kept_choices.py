@@ -5,13 +5,12 @@ import json
 
 import pytest
 from conv_workloads import conv_workload
-from networks import HOST, NETWORKS, build, cost_model
+from networks import HOST, cost_model, named
 
 from neocpu.foundation.errors import UsageError
+from neocpu.planning.choice import Measured
+from neocpu.planning.convolution_choices import convolution_choices, with_folds
 from neocpu.planning.extract import extract
-from neocpu.planning.folds import with_folds
-from neocpu.planning.measured_costs import Measured
-from neocpu.planning.operators.kept_choices import convolution_choices
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import STRICT
@@ -68,8 +67,7 @@ def test_choices_of_other_settings_are_not_reused(keep):
 
 
 def test_plans_keep_choices_except_for_trial_prices_of_a_limit(keep):
-    body, shapes = NETWORKS["residual"]
-    network, costs = extract(build(body, *shapes)), cost_model(keep=keep)
+    network, costs = extract(named("residual")), cost_model(keep=keep)
     options = PlanOptions.parse("global", "auto", None)
     options.plan(network, costs, 0)
     options.levels(network, costs)

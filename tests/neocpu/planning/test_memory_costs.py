@@ -4,24 +4,23 @@ import itertools
 import math
 
 import pytest
-from networks import HOST, NETWORKS, build, cost_model, float32
+from networks import HOST, NETWORKS, cost_model, float32, named
 
 from neocpu.lowering.apply_plan import apply_plan
+from neocpu.planning.choice import Measured
 from neocpu.planning.extract import extract
-from neocpu.planning.measured_costs import Measured
-from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import (
     CHANNELS,
     SIDES,
+    MemoryClass,
     canonical_workload,
     transform_class,
 )
-from neocpu.planning.memory_workloads import memory_workloads
-from neocpu.planning.operators.concat_op import ConcatOp
+from neocpu.planning.network import memory_workloads
+from neocpu.planning.operators.concat_ops import ConcatOp, GatherOp
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
-from neocpu.planning.operators.gather_op import GatherOp
-from neocpu.planning.operators.pool_op import PoolOp
+from neocpu.planning.operators.pool_ops import PoolOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
@@ -55,8 +54,7 @@ def canonical(kind, side):
 
 
 def network_of(name):
-    body, shapes = NETWORKS[name]
-    mod = build(body, *shapes)
+    mod = named(name)
     return mod, extract(mod)
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from networks import HOST, IMAGE, NETWORKS, build, cost_model, float32, residual
+from networks import HOST, IMAGE, NETWORKS, build, cost_model, float32, named, residual
 from tvm import relax
 
 from neocpu.frontend import models
@@ -22,8 +22,7 @@ from neocpu.planning.network_graph import build_graph, wanted
 from neocpu.planning.operators.layout_op import LayoutOp, Read
 from neocpu.planning.operators.network_costs import NetworkCosts
 from neocpu.planning.optimisation_levels import OptLevel, operator_choices, plan_layouts
-from neocpu.search.solver.plan import solve
-from neocpu.search.solver.solver_limits import SearchLimits
+from neocpu.search.solver.plan import SearchLimits, solve
 
 PLAIN = float32(1)
 BLOCKS = (PLAIN, float32(8), float32(16))
@@ -65,7 +64,6 @@ def random_network(rng, size):
                 shape=SHAPE,
                 dtype="float32",
                 reads=reads,
-                absorbed=frozenset(),
             )
         )
     kept = {op.result: op.shape for op in ops if rng.random() < 0.2}
@@ -181,8 +179,7 @@ def assert_costs_what_is_emitted(mod, opt):
 @pytest.mark.parametrize("opt", OptLevel)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_plans_cost_is_that_of_its_operators_and_transforms(name, opt):
-    body, shapes = NETWORKS[name]
-    assert_costs_what_is_emitted(build(body, *shapes), opt)
+    assert_costs_what_is_emitted(named(name), opt)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +241,7 @@ def test_a_join_may_take_either_inputs_layout_or_neither(join, prefer):
 @pytest.mark.parametrize("own", BLOCKS)
 def test_a_residual_may_be_transformed_to_the_sum_or_the_sum_to_it(own):
     """The second convolution's epilogue adds in the layout that it writes."""
-    network = extract(build(NETWORKS["projection"][0], IMAGE))
+    network = extract(named("projection"))
     assert network.ops[1].reads[1].in_output_layout
     choices = [
         Choice(in_format=PLAIN, out_format=to, seconds=0.0 if to == own else 10.0) for to in BLOCKS

@@ -2,22 +2,22 @@
 
 import pytest
 from conv_workloads import conv_workload
-from networks import HOST, IMAGE, NETWORKS, build, cost_model, float32, inception, residual
+from networks import HOST, IMAGE, NETWORKS, build, cost_model, float32, inception, named, residual
 from tvm import relax
 
+from neocpu.planning.choice import Measured
 from neocpu.planning.extract import extract
-from neocpu.planning.measured_costs import Measured
-from neocpu.planning.operators.concat_op import ConcatOp
+from neocpu.planning.operators.concat_ops import ConcatOp
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
+from neocpu.planning.operators.layout_op import Around
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import DirectScheme
 
 
 def plan(name, opt=OptLevel.GLOBAL, costs=None):
-    body, shapes = NETWORKS[name]
-    return plan_layouts(extract(build(body, *shapes)), costs or cost_model(), opt)
+    return plan_layouts(extract(named(name)), costs or cost_model(), opt)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -46,7 +46,7 @@ def test_uniform_level_uses_one_block():
 
 
 def test_a_concat_that_shifts_lanes_costs_more():
-    network = extract(build(NETWORKS["inception"][0], IMAGE))
+    network = extract(build(inception, IMAGE))
     concat = next(op for op in network.ops if isinstance(op, ConcatOp))
     fits, shifts = (concat.cost(float32(block), cost_model()).seconds for block in (16, 32))
     assert shifts > 1.5 * fits
@@ -65,9 +65,9 @@ def test_a_fused_chain_is_charged_once():
 
     def elementwise(body):
         network = extract(build(body, IMAGE))
-        inner = network.in_registers
+        around = Around(network.in_registers)
         ops = [op for op in network.ops if isinstance(op, ElementwiseOp)]
-        return len(ops), sum(op.cost(float32(1), cost_model(), inner).seconds for op in ops)
+        return len(ops), sum(op.cost(float32(1), cost_model(), around).seconds for op in ops)
 
     (three, chained), (one, alone) = elementwise(chain), elementwise(single)
     assert (three, one) == (3, 1)

@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conv_workloads import conv_workload
-from networks import HOST, NETWORKS, build, cost_model
+from networks import HOST, build, cost_model, named
 
 from neocpu.ir.array_digests import ArrayDigests
 from neocpu.lowering.apply_plan import apply_plan
+from neocpu.planning import plan_jointly as module
 from neocpu.planning import weight_limit
 from neocpu.planning.alternatives import alternatives_of
 from neocpu.planning.extract import extract
-from neocpu.planning.joint import plan_jointly as module
-from neocpu.planning.joint.plan_jointly import plan_jointly
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
+from neocpu.planning.plan_jointly import plan_jointly
 from neocpu.planning.weight_limit import plan_sparingly, price_kept
 from neocpu.planning.weights import packing
 from neocpu.schedules import registry
@@ -41,8 +41,7 @@ def test_schemes_of_one_packing_read_the_same_bytes(kernel, groups):
 
 def networks(name):
     """Return the modules and networks of the batches."""
-    body, shapes = NETWORKS[name]
-    mods = [build(body, *((batch, *shape[1:]) for shape in shapes)) for batch in BATCHES]
+    mods = [named(name, batch=batch) for batch in BATCHES]
     return mods, [extract(mod) for mod in mods]
 
 
@@ -70,8 +69,7 @@ def packed_bytes(plans):
 def test_joint_plans_need_no_more_packed_weights_than_separate_ones(name, monkeypatch):
     mods, nets = networks(name)
     costs = cost_model()
-    (*_, bandwidth) = costs.target.bandwidths
-    reading = replace(costs, byte_price=price_kept(bandwidth))
+    reading = replace(costs, byte_price=price_kept(costs.target))
     alone = [plan_layouts(network, reading, OptLevel.GLOBAL) for network in nets]
     sizes = []
     for price in (0.0, 0.2, 1e6):
@@ -105,13 +103,12 @@ def test_a_plan_pays_for_the_bytes_it_reads_as_a_plan_alone_does(monkeypatch):
     monkeypatch.setattr(weight_limit, "KEPT", 1e3)
     _, nets = networks("inception")
     costs = cost_model()
-    (*_, bandwidth) = costs.target.bandwidths
     for network, plan in zip(nets, planned(nets, costs), strict=True):
 
         def solve(price, network=network):
             return plan_layouts(network, replace(costs, byte_price=price), OptLevel.GLOBAL)
 
-        alone = plan_sparingly(bandwidth, solve)
+        alone = plan_sparingly(price_kept(costs.target), solve)
         assert plan.weight_bytes == alone.weight_bytes
         assert plan.search.cost == pytest.approx(alone.search.cost)
         assert plan.search.lower_bound <= plan.search.cost

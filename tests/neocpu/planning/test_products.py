@@ -2,31 +2,16 @@
 
 import numpy as np
 import pytest
-import tvm
-from networks import HOST, build, cost_model, executable, run
+from networks import build, run_as_tvm
 from tvm import relax
 
-from neocpu.building.pipeline import Dump, lower
 from neocpu.ir.constants import make_const
-from neocpu.lowering.apply_plan import apply_plan
 from neocpu.planning.extract import extract
-from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
-from tests.guarded_machine import legalized_machine
 
 
 def check(mod):
-    """Compile and run a module, compare it with TVM's result, and return its products."""
-    network = extract(mod)
-    costs = cost_model()
-    rewritten = apply_plan(mod, plan_layouts(network, costs, OptLevel.GLOBAL), costs)
-    built = executable(lower(rewritten.mod, HOST, Dump()))
-    rng = np.random.default_rng(1)
-    shapes = [tuple(int(n) for n in param.ty.shape.values) for param in mod["main"].params]
-    inputs = [rng.standard_normal(shape).astype("float32") for shape in shapes]
-    expected = legalized_machine(mod)["main"](*map(tvm.runtime.tensor, inputs))
-    (actual,) = run(built, *inputs, *rewritten.weights)
-    np.testing.assert_allclose(actual, expected.numpy(), rtol=1e-4, atol=1e-5)
-    return network.products
+    """Run a module as TVM does, and return its products."""
+    return run_as_tvm(mod, 1e-5)[0].products
 
 
 def kinds(products):
@@ -61,6 +46,11 @@ def half(net, x):
     return net.emit(relax.op.multiply(x, relax.const(0.5, "float32")))
 
 
+def attended(net, scores, v, axis=-1):
+    weights = net.emit(relax.op.nn.softmax(scores, axis))
+    return net.emit(relax.op.matmul(weights, v))
+
+
 def transposed(net, x):
     rank = len(x.ty.shape.values)
     return net.emit(relax.op.permute_dims(x, [*range(rank - 2), rank - 1, rank - 2]))
@@ -78,8 +68,7 @@ def test_a_projections_heads_are_read_and_written_in_place(split, scaled):
         k = half(net, k) if scaled == "both" else k
         scores = net.emit(relax.op.matmul(q, k))
         scores = half(net, scores) if scaled == "scores" else scores
-        weights = net.emit(relax.op.nn.softmax(scores, -1))
-        return joined(net, net.emit(relax.op.matmul(weights, v)))
+        return joined(net, attended(net, scores, v))
 
     mod = build(body, (2, 13, 72))
     (attention,) = check(mod)
@@ -102,8 +91,7 @@ def test_windows_with_biases_and_masks():
         mask = net.emit(relax.op.reshape(mask, (1, 4, 1, 9, 9)))
         scores = net.emit(relax.op.add(mask, scores))
         scores = net.emit(relax.op.reshape(scores, (4, 2, 9, 9)))
-        weights = net.emit(relax.op.nn.softmax(scores, 3))
-        return net.emit(relax.op.matmul(weights, v))
+        return attended(net, scores, v, 3)
 
     (attention,) = check(build(body, *[(4, 2, 9, 5)] * 3, (4, 9, 9)))
     assert len(attention.workload.biases) == 2
@@ -124,8 +112,7 @@ def test_weights_that_something_else_reads_are_stored():
 def test_a_softmax_over_queries_is_no_attention(axis):
     def body(net, q, k, v):
         scores = net.emit(relax.op.matmul(q, k))
-        weights = net.emit(relax.op.nn.softmax(scores, axis))
-        return net.emit(relax.op.matmul(weights, v))
+        return attended(net, scores, v, axis)
 
     found = kinds(check(build(body, (2, 6, 5), (2, 5, 7), (2, 7, 6))))
     assert found == (["attention"] if axis == 2 else ["product", "product"])
@@ -157,8 +144,7 @@ def test_keys_and_values_that_heads_share():
             return net.emit(relax.op.reshape(x, (2, 6, 7, 5)))
 
         scores = half(net, net.emit(relax.op.matmul(q, transposed(net, repeated(k)))))
-        weights = net.emit(relax.op.nn.softmax(scores, -1))
-        return net.emit(relax.op.matmul(weights, repeated(v)))
+        return attended(net, scores, repeated(v))
 
     mod = build(body, (2, 6, 4, 5), (2, 2, 7, 5), (2, 2, 7, 5))
     (attention,) = check(mod)
@@ -211,8 +197,7 @@ def test_a_negative_scale_is_no_attention():
     def body(net, q, k, v):
         scores = net.emit(relax.op.matmul(q, k))
         scores = net.emit(relax.op.multiply(scores, relax.const(-0.5, "float32")))
-        weights = net.emit(relax.op.nn.softmax(scores, -1))
-        return net.emit(relax.op.matmul(weights, v))
+        return attended(net, scores, v)
 
     assert kinds(check(build(body, (6, 5), (5, 7), (7, 6)))) == ["product", "product"]
 

@@ -7,7 +7,7 @@ from tvm import relax
 from neocpu.planning.extract import extract
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
-from neocpu.planning.operators.global_pool_op import GlobalPoolOp
+from neocpu.planning.operators.pool_ops import GlobalPoolOp
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 

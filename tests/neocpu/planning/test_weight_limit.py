@@ -6,19 +6,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conv_workloads import conv_workload
-from networks import IMAGE, NETWORKS, build, cost_model
+from networks import IMAGE, NETWORKS, build, cost_model, named
 from tvm import relax
 
 from neocpu.foundation.errors import UsageError
 from neocpu.lowering.apply_plan import apply_plan
+from neocpu.planning.convolution_choices import convolution_choices
 from neocpu.planning.extract import extract
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
-from neocpu.planning.operators.kept_choices import convolution_choices
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.quantised.quantised_steps import ConvForm
 from neocpu.planning.weight_limit import (
+    KEPT,
     most_of_integers,
     plan_sparingly,
     plan_within,
@@ -63,10 +64,10 @@ def solver(plans):
 def test_weights_that_save_too_little_time_are_not_kept():
     """A byte is worth a fifth of a nanosecond at 1 GB/s; costs are seconds nevertheless."""
     plans = [(10_000_000, 1.0), (5_000_000, 1.0009), (4_000_000, 1.01)]
-    found = plan_sparingly(1e9, solver(plans))
+    found = plan_sparingly(KEPT / 1e9, solver(plans))
     assert (found.weight_bytes, found.seconds) == plans[1]
     assert found.search.cost == found.search.lower_bound == pytest.approx(found.seconds)
-    assert plan_sparingly(1e12, solver(plans)).weight_bytes == plans[0][0]
+    assert plan_sparingly(KEPT / 1e12, solver(plans)).weight_bytes == plans[0][0]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -100,8 +101,7 @@ def test_a_plan_within_the_limit_is_taken_as_it_is():
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("opt", [OptLevel.GLOBAL, OptLevel.UNIFORM, OptLevel.CONV_LAYOUT])
 def test_networks_keep_their_limits(name, opt):
-    body, shapes = NETWORKS[name]
-    mod = build(body, *shapes)
+    mod = named(name)
     network, costs = extract(mod), cost_model()
     weights = weights_of(mod, network, costs.target, costs.threads)
 
@@ -148,8 +148,7 @@ def test_constants_are_padded_like_the_layout_they_are_read_in():
 
 
 def test_weights_as_the_model_gives_them():
-    body, shapes = NETWORKS["classifier"]
-    mod = build(body, *shapes)
+    mod = named("classifier")
     weights = weights_of(mod, extract(mod), cost_model().target, 2)
     # A 3x3 convolution of 3 to 17 channels, a dense layer of 17x3x3 to 10, and their biases.
     assert weights.original == 4 * (17 * 3 * 9 + 17 + 17 * 3 * 3 * 10 + 10)
@@ -165,7 +164,6 @@ def layer(number, workload, forms):
         shape=workload.output_shape,
         dtype="float32",
         reads=(),
-        absorbed=frozenset(),
         workload=workload,
         weights=weights,
         operands=(),
@@ -187,8 +185,7 @@ def test_integers_may_keep_a_share_of_what_float32_does(in_integers):
     ops = tuple(layer(number, plain, (form,)) for number in range(3))
     network = SimpleNamespace(ops=ops, dense=())
     plan = SimpleNamespace(network=network, choices=choices, weight_bytes=3000)
-    (*_, bandwidth) = costs.target.bandwidths
-    priced = replace(costs, byte_price=price_kept(bandwidth))
+    priced = replace(costs, byte_price=price_kept(costs.target))
     each = convolution_choices(plain, priced, fold=True)[0].weight_bytes
     most = most_of_integers(plan, costs, 500)
     assert (

@@ -19,6 +19,7 @@ from neocpu.quantiser.pictures import Preprocessing, read_picture
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 IMAGE = TensorSpec("image", "float32", (1, 3, 8, 12))
+TWO = (IMAGE, TensorSpec("size", "float32", (1, 2)))
 PLAIN = Preprocessing(mean=(0.0,), std=(1.0,))
 RNG = np.random.default_rng(0)
 
@@ -76,19 +77,13 @@ def test_arrays_are_cut_into_samples(tmp_path):
     np.savez(tmp_path / "a.npz", image=whole)
     np.savez(tmp_path / "b.npz", whole)
     np.save(tmp_path / "c.npy", whole)
-    for source in (
-        whole,
-        {"image": whole},
-        *map(str, tmp_path.iterdir()),
-        list(whole),
-        iter(whole),
-    ):
+    files = map(str, tmp_path.iterdir())
+    for source in (whole, {"image": whole}, *files, list(whole), iter(whole)):
         found = read(source)
         assert len(found) == 5
         np.testing.assert_array_equal(found[3]["image"][0], whole[3])
     assert len(read(whole, limit=2)) == 2
-    two = (IMAGE, TensorSpec("size", "float32", (1, 2)))
-    both = read({"image": whole, "size": np.zeros((5, 2))}, two)
+    both = read({"image": whole, "size": np.zeros((5, 2))}, TWO)
     assert both[0]["size"].dtype == np.float32
 
 
@@ -139,17 +134,16 @@ def test_data_of_the_wrong_kind_are_named(tmp_path):
     for source, message in cases.items():
         with pytest.raises(UsageError, match=message):
             read(source)
-    with pytest.raises(UsageError, match="4x3x9x12 for input 'image', which is 1x3x8x12"):
-        read(wrong)
-    with pytest.raises(UsageError, match="no calibration data"):
-        read([])
-    with pytest.raises(UsageError, match=r"are a path, an array of samples, .* got int"):
-        read(3)
-    two = (IMAGE, TensorSpec("size", "float32", (1, 2)))
-    with pytest.raises(UsageError, match=r"2 inputs .image, size., and pictures are for one"):
-        read(tmp_path / "bad", two)
-    with pytest.raises(UsageError, match="different numbers of samples"):
-        read({"image": np.zeros((2, 3, 8, 12)), "size": np.zeros((3, 2))}, two)
+    uneven = {"image": np.zeros((2, 3, 8, 12)), "size": np.zeros((3, 2))}
+    for given, specs, message in (
+        (wrong, (IMAGE,), "4x3x9x12 for input 'image', which is 1x3x8x12"),
+        ([], (IMAGE,), "no calibration data"),
+        (3, (IMAGE,), r"are a path, an array of samples, .* got int"),
+        (tmp_path / "bad", TWO, r"2 inputs .image, size., and pictures are for one"),
+        (uneven, TWO, "different numbers of samples"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            read(given, specs)
     picture(tmp_path / "a.png")
     with pytest.raises(UsageError, match=r"no picture's; give calibration data as \.npz"):
         read_picture(tmp_path / "a.png", TensorSpec("x", "float32", (1, 64)), PLAIN)
@@ -177,13 +171,6 @@ def test_single_numbers_and_lists_are_data():
         read({"image": np.float32(3)})
 
 
-def test_a_function_that_fails_at_once_is_named(tmp_path):
-    path = tmp_path / "b_loader.py"
-    path.write_text("def samples():\n    return open('nowhere')\n")
-    with pytest.raises(UsageError, match="failed after 0 samples: FileNotFoundError"):
-        read(f"{path}:samples")
-
-
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_samples_without_a_range_are_named(wrong):
     """All samples count, even those that only measure, as every second one of mixed precision."""
@@ -195,15 +182,8 @@ def test_samples_without_a_range_are_named(wrong):
 
 
 @pytest.mark.filterwarnings("error")
-def test_numbers_of_every_kind_are_taken_or_refused(tmp_path):
+def test_what_is_no_real_number_or_array_is_refused(tmp_path):
     whole = RNG.standard_normal((2, 3, 8, 12))
-    for dtype in (">f4", "f2", "f8", "i1", "?", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn):
-        given = whole.astype(dtype)
-        (found, _) = read(given)
-        np.testing.assert_array_equal(found["image"][0], given[0].astype(np.float32))
-        assert found["image"].dtype == np.float32
-    fortran = np.asfortranarray(whole)
-    np.testing.assert_array_equal(read(fortran)[1]["image"][0], whole[1].astype(np.float32))
     with pytest.raises(UsageError, match="complex128 for input 'image', no real numbers"):
         read(whole + 1j)
     with pytest.raises(UsageError, match="sample 0 makes tensor 'image' infinite"):
@@ -268,8 +248,8 @@ def test_no_more_is_unpacked_than_is_asked_for(tmp_path, suffix):
     if suffix == ".npy":
         with zipfile.ZipFile(tmp_path / "bomb.npz") as archive:
             (tmp_path / archive.extract("image.npy", tmp_path)).rename(path)
-    fork = multiprocessing.get_context("fork")
-    child = fork.Process(target=read_within, args=(64 << 20, path, 4))
+    limits = (64 << 20, path, 4)
+    child = multiprocessing.get_context("fork").Process(target=read_within, args=limits)
     child.start()
     child.join()
     assert child.exitcode == 0
@@ -317,6 +297,8 @@ class Array:
         sys.exit(0)
 class Unnamed(BaseException):
     pass
+def missing():
+    return open('nowhere')
 def at_once():
     sys.exit(0)
 def later():
@@ -337,6 +319,7 @@ def ours():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("missing", "failed after 0 samples: FileNotFoundError"),
         ("at_once", "failed after 0 samples: it ends the program, by sys.exit(0)"),
         ("later", "failed after 1 samples: it ends the program, by sys.exit('no more')"),
         ("nothing", "failed after 0 samples: Unnamed"),
@@ -357,49 +340,47 @@ def test_a_function_that_ends_the_process_is_an_error(tmp_path, name, message):
 def test_a_loader_that_ends_the_process_is_an_error(tmp_path):
     path = tmp_path / "ends.py"
     path.write_text("import sys\nsys.exit(0)\n")
-    with pytest.raises(
-        UsageError, match=r"ends.py cannot be imported: it ends the program, by sys.exit\(0\)"
-    ):
+    with pytest.raises(UsageError, match=r"ends.py cannot be imported: it ends .* sys.exit\(0\)"):
         read(f"{path}:samples")
 
     def samples():
         yield np.zeros((3, 8, 12))
         raise SystemExit
 
-    with pytest.raises(
-        UsageError, match=r"data failed after 1 samples: it ends the program, by sys.exit\(\)"
-    ):
+    with pytest.raises(UsageError, match=r"data failed after 1 samples: it ends .* sys.exit\(\)"):
         read(samples())
 
 
 def test_ctrl_c_in_a_loader_stays_an_interruption(tmp_path):
-    path = tmp_path / "stopped.py"
-    path.write_text("def samples():\n    raise KeyboardInterrupt\n")
+    (tmp_path / "a.py").write_text("def samples():\n    raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
-        read(f"{path}:samples")
+        read(f"{tmp_path}/a.py:samples")
 
 
 NARROW = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn", "int4"]
+KINDS = [">f4", ">f8", "f2", "f8", "i1", "?"]
 WHOLE = np.arange(2 * 3 * 8 * 12).reshape(2, 3, 8, 12) % 4
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "given",
     [
         *(WHOLE.astype(getattr(ml_dtypes, name)) for name in NARROW),
-        WHOLE.astype(">f8"),
+        *(WHOLE.astype(kind) for kind in KINDS),
         np.asfortranarray(WHOLE),
         np.ma.masked_array(WHOLE, mask=False),
         WHOLE.astype(np.longdouble),
         WHOLE.astype(np.float32)[:, :, ::-1][:, :, ::-1],
     ],
-    ids=[*NARROW, "big-endian", "fortran", "nothing masked", "longdouble", "strides"],
+    ids=[*NARROW, *KINDS, "fortran", "nothing masked", "longdouble", "strides"],
 )
 def test_numbers_of_any_form_are_data(given):
     found = read(given)
     assert all(each["image"].dtype == np.float32 for each in found)
     assert all(each["image"].flags.c_contiguous for each in found)
-    np.testing.assert_array_equal(np.concatenate([each["image"] for each in found]), WHOLE)
+    whole = np.concatenate([each["image"] for each in found])
+    np.testing.assert_array_equal(whole, given.astype(np.float32))
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -436,11 +417,6 @@ def test_values_that_an_integer_input_lacks_are_refused(wrong):
     assert found[0]["bytes"].dtype == np.uint8
     with pytest.raises(UsageError, match="for input 'bytes', which is uint8: it holds values"):
         read(np.array([[0, 1, 2, wrong]]), specs)
-
-
-def test_more_than_float32_holds_is_infinite():
-    with pytest.raises(UsageError, match="makes tensor 'image' infinite"):
-        read(np.full((1, 3, 8, 12), 1e300))
 
 
 def test_members_of_an_archive_that_are_no_arrays(tmp_path):

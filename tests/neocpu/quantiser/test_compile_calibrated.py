@@ -11,6 +11,8 @@ import needs
 import numpy as np
 import onnx
 import pytest
+from differential import make_model
+from onnx.helper import make_node
 
 import neocpu
 from neocpu import QuantiseOptions
@@ -18,15 +20,17 @@ from neocpu.cli.main import main
 from neocpu.compilation.compile_options import CompileOptions
 from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.frontend.load import load_model
+from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.quantised.quantised_operators import is_quantised
 from neocpu.plan.reports.decisions import IntegerLayer
 from neocpu.plan.text.plan_text import calibration_fields
 from neocpu.quantiser import compile_calibrated as module
 from neocpu.quantiser.calibrated import calibrate
-from neocpu.quantiser.compile_calibrated import Budget
+from neocpu.quantiser.compile_calibrated import Budget, _with_artifact_pictures
 from neocpu.quantiser.float_graph import float_graph
 from neocpu.quantiser.mixed_precision import all_in_integers, within
 from neocpu.quantiser.observation import visible
+from neocpu.quantiser.pictures import Preprocessing
 from neocpu.quantiser.qdq import TensorGrid
 from neocpu.quantiser.sensitivity import laboratory_of
 from neocpu.runtime.artifact import read_header
@@ -53,6 +57,15 @@ def calibrated():
 
 def choices(**noise: float) -> tuple[IntegerLayer, ...]:
     return tuple(IntegerLayer(name, name, 1e-3, value) for name, value in noise.items())
+
+
+def decide(monkeypatch, layers, integers=1.0, float32=2.0):
+    """Have these layers be faster in integers, and a race take so many seconds."""
+    monkeypatch.setattr(module, "faster_in_integers", lambda *_: layers)
+    monkeypatch.setattr(module, "_race", lambda *_: (integers, float32))
+
+
+EVERYTHING = choices(**dict.fromkeys(NAMES, 0.0))
 
 
 def test_layers_that_save_least_for_their_noise_are_given_up_first():
@@ -134,9 +147,7 @@ def test_integers_keep_the_limit_or_are_refused():
 @needs.one_in(2)
 def test_the_faster_one_is_returned(monkeypatch, faster):
     """The result depends on what is faster on this machine."""
-    everything = choices(**dict.fromkeys(NAMES, 0.0))
-    monkeypatch.setattr(module, "faster_in_integers", lambda *_: everything)
-    monkeypatch.setattr(module, "_race", lambda *_: (1.0 if faster else 3.0, 2.0))
+    decide(monkeypatch, EVERYTHING, 1.0 if faster else 3.0)
     with neocpu.compile_calibrated(network(), DATA, threads=2) as compiled:
         assert len(compiled.integers) == (6 if faster else 0)
         assert compiled.verification is not None
@@ -144,9 +155,7 @@ def test_the_faster_one_is_returned(monkeypatch, faster):
 
 
 def test_layers_are_left_out_until_the_limit_holds(monkeypatch):
-    everything = choices(**dict.fromkeys(NAMES, 0.0))
-    monkeypatch.setattr(module, "faster_in_integers", lambda *_: everything)
-    monkeypatch.setattr(module, "_race", lambda *_: (1.0, 2.0))
+    decide(monkeypatch, EVERYTHING)
     counts, said = [], []
     for limit in (0.5, 0.006, 1e-6):
         with neocpu.compile_calibrated(network(), DATA, max_error=limit) as compiled:
@@ -163,7 +172,7 @@ def test_layers_are_left_out_until_the_limit_holds(monkeypatch):
 
 
 def test_layers_without_a_gain_say_so(monkeypatch):
-    monkeypatch.setattr(module, "faster_in_integers", lambda *_: ())
+    decide(monkeypatch, ())
     with neocpu.compile_calibrated(network(), DATA) as compiled:
         assert calibration_fields(compiled.plan) == [("integers", "none: float32 is as fast")]
 
@@ -250,8 +259,7 @@ def test_a_tuning_budget_is_spent_once(monkeypatch, tmp_path):
         return "report"
 
     monkeypatch.setattr("neocpu.compilation.compile_each.tune_networks", tune)
-    monkeypatch.setattr(module, "faster_in_integers", lambda *_: choices(left_sum=0.0))
-    monkeypatch.setattr(module, "_race", lambda *_: (1.0, 2.0))
+    decide(monkeypatch, choices(left_sum=0.0))
     known = {"databases": [tmp_path / "new.jsonl"], "only_databases": True}
     with neocpu.compile_calibrated(network(), DATA, tune_budget=5.0, **known) as compiled:
         assert compiled.tuned == "report"
@@ -265,10 +273,7 @@ def test_a_tuning_budget_is_spent_once(monkeypatch, tmp_path):
 
 
 def test_an_artifact_reports_the_gain_and_the_error_of_integers(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(
-        module, "faster_in_integers", lambda *_: choices(left_sum=0.0, last_sum=0.0)
-    )
-    monkeypatch.setattr(module, "_race", lambda *_: (1.0, 2.0))
+    decide(monkeypatch, choices(left_sum=0.0, last_sum=0.0))
     path = str(tmp_path / "mixed.so")
     with neocpu.compile_calibrated(network(), DATA, max_error=0.2) as compiled:
         compiled.export(path)
@@ -290,8 +295,7 @@ def test_an_artifact_reports_the_gain_and_the_error_of_integers(monkeypatch, tmp
 
 
 def test_the_report_says_that_float32_is_faster(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(module, "faster_in_integers", lambda *_: choices(left_sum=0.0))
-    monkeypatch.setattr(module, "_race", lambda *_: (3.0, 2.0))
+    decide(monkeypatch, choices(left_sum=0.0), 3.0)
     path = str(tmp_path / "plain.so")
     with neocpu.compile_calibrated(network(), DATA) as compiled:
         assert compiled.integers == ()
@@ -325,3 +329,43 @@ def test_a_model_is_calibrated_once_for_several_cpus(monkeypatch, tmp_path):
     x = image(9)
     wanted = run_onnxruntime(network(), x)
     np.testing.assert_allclose(neocpu.load(tmp_path / "any.so")(x), wanted, atol=1e-4)
+
+
+RNG = np.random.default_rng(0)
+
+
+def picture_network():
+    """A convolution and its channels' means, of 12x16 pictures."""
+    kernel = RNG.standard_normal((8, 3, 3, 3)).astype(np.float32)
+    nodes = [
+        make_node("Conv", ["x", "kernel"], ["sums"]),
+        make_node("GlobalAveragePool", ["sums"], ["means"]),
+        make_node("Flatten", ["means"], ["y"]),
+    ]
+    return make_model(nodes, {"x": np.zeros((1, 3, 12, 16), np.float32)}, {"kernel": kernel})
+
+
+def test_the_model_is_calibrated_and_the_artifact_takes_pictures():
+    asked = Processing.parse(input="x=u8:nhwc:24x32", resize="12x16:stretch", outputs={"y": "top5"})
+    data = list(RNG.standard_normal((4, 1, 3, 12, 16)))
+    how = {"precision": "int8", "small": True, "processing": asked}
+    with neocpu.compile_calibrated(picture_network(), data, **how) as compiled:
+        (spec,) = compiled.header.inputs
+        assert (spec.dtype, spec.shape) == ("uint8", (1, 24, 32, 3))
+        assert [spec.name for spec in compiled.header.outputs] == ["y", "y.scores"]
+        assert compiled.plan.calibration.layers
+        assert compiled.plan.verification.kept
+        with compiled.module() as module:
+            found = module.run({"x": np.zeros(spec.shape, np.uint8)})
+    assert found["y"].shape == (1, 5)
+
+
+def test_pictures_for_calibration_are_prepared_as_the_artifact_prepares_them():
+    how = QuantiseOptions(pictures=Preprocessing(fit="crop"))
+    assert _with_artifact_pictures(how, Processing.parse()) is how
+    given = {"input": "x=34x38", "mean": (0.1, 0.2, 0.3), "std": 2.0, "bgr": True}
+    seen = _with_artifact_pictures(
+        how, Processing.parse(**given, resize="17x19:letterbox")
+    ).pictures
+    assert seen == Preprocessing("letterbox", (0.1, 0.2, 0.3), (2.0,), bgr=True)
+    assert _with_artifact_pictures(how, Processing.parse(**given)).pictures.fit == "crop"

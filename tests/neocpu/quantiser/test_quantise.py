@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from differential import make_model
 from onnx import helper, numpy_helper
 
 import neocpu
@@ -180,26 +181,14 @@ def test_models_that_cannot_be_quantised_are_refused():
     made = quantise()
     with pytest.raises(UsageError, match="quantised already"):
         quantise(made.proto)
-    with pytest.raises(
-        UsageError, match="no node or operator 'conv_steam' to exclude; did you mean"
+    for misspelt, message in (
+        ({"exclude": ("conv_steam",)}, "no node or operator 'conv_steam' to exclude; did you mean"),
+        ({"wide": ("blok",)}, "no quantised tensor is called 'blok'; did you mean 'block'"),
     ):
-        quantise(exclude=("conv_steam",))
-    with pytest.raises(
-        UsageError, match="no quantised tensor is called 'blok'; did you mean 'block'"
-    ):
-        quantise(wide=("blok",))
-    relu = helper.make_model(
-        helper.make_graph(
-            [helper.make_node("Relu", ["x"], ["y"])],
-            "relu",
-            [onnx.helper.make_tensor_value_info("x", 1, (2, 3, 17, 19))],
-            [onnx.helper.make_tensor_value_info("y", 1, (2, 3, 17, 19))],
-        ),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=8,
-    )
+        with pytest.raises(UsageError, match=message):
+            quantise(**misspelt)
     with pytest.raises(UsageError, match="no convolution or dense layer"):
-        quantise(relu)
+        quantise(small([node("Relu", "x", "y")], {}, DATA[0].shape))
     for wrong, message in (
         ({"method": "mze"}, "unknown method 'mze'"),
         ({"correction": "bias"}, "unknown correction 'bias'"),
@@ -224,19 +213,10 @@ def test_constant_calibration_data_are_noted():
     assert all(tensor.grid.scale > 0 for tensor in made.report.tensors)
 
 
-def small(nodes, arrays, shape=(1, 4, 6, 6), results=("y",)):
-    """Return a model of an input ``x``."""
-    graph = helper.make_graph(
-        nodes,
-        "small",
-        [helper.make_tensor_value_info("x", 1, shape)],
-        [onnx.ValueInfoProto(name=name) for name in results],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    inferred = onnx.shape_inference.infer_shapes(model)
-    for output in inferred.graph.output:
-        output.type.tensor_type.elem_type = 1
+def small(nodes, arrays, shape=(1, 4, 6, 6)):
+    """Return a model of an input ``x`` and a result ``y``."""
+    inferred = make_model(nodes, {"x": np.zeros(shape, np.float32)}, arrays, opset=17)
+    inferred.graph.output[0].type.tensor_type.elem_type = 1
     return inferred
 
 
@@ -315,7 +295,7 @@ def test_sums_of_integers_are_left_alone():
 
 
 def test_infinite_outputs_are_equal_or_wrong():
-    from neocpu.quantiser.comparison import _Tally
+    from neocpu.quantiser.observation import _Tally
 
     same, other = _Tally(), _Tally()
     same.add(np.float32([1, -np.inf]), np.float32([1, -np.inf]))
@@ -381,3 +361,22 @@ def test_a_detector_of_rows_alone_is_compared_by_what_they_are_taken_of():
     graph = float_graph(load_model(two_stages()))
     assert graph.compared == ("candidates", "objectness", "features")
     assert [layer.result for layer in graph.layers] == ["c", "object_map", "move_map"]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [1e-42, 1e-38, 1e-26, 1e-20, 1e20, 1e37])
+def test_data_of_any_size_quantise(size):
+    data = (np.random.default_rng(0).standard_normal((4, 3, 8, 8)) * size).astype(np.float32)
+    convolution = small(
+        [node("Conv", "x w b", "y")],
+        {"w": weights(4, 3, 3, 3), "b": np.ones(4, np.float32)},
+        (1, 3, 8, 8),
+    )
+    made = neocpu.quantize(convolution, data)
+    scales = [
+        numpy_helper.to_array(each)
+        for each in made.proto.graph.initializer
+        if each.name.endswith("_scale")
+    ]
+    assert all(np.isfinite(scale).all() and (scale > 0).all() for scale in scales)
+    neocpu.compile(made.proto, verify=False).close()

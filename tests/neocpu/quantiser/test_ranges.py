@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from neocpu.quantiser.histogram import HALF_BINS, Histogram
-from neocpu.quantiser.ranges import METHODS, Range, Rounding
+from neocpu.quantiser.ranges import HALF_BINS, METHODS, Histogram, Range, Rounding
 
 RNG = np.random.default_rng(0)
 SHAPE = (2, 5, 30, 20)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from forgery import without_calls
 
-from neocpu.building.link import write_artifact
-from neocpu.building.weights_digest import WEIGHTS_PIECE, WeightsDigest
+from neocpu.building.link import WEIGHTS_PIECE, WeightsDigest, write_artifact
 from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime.artifact import ArtifactFile
 

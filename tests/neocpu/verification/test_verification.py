@@ -9,8 +9,8 @@ from neocpu.compilation.network_tuning import search_space
 from neocpu.foundation.errors import AccuracyError
 from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.plan.outcome import Promise
+from neocpu.planning.choice import Measured
 from neocpu.planning.costs import CostModel
-from neocpu.planning.measured_costs import Measured
 from neocpu.planning.optimisation_levels import OptLevel, operator_choices, plan_layouts
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, SHORT_SUMS, STRICT

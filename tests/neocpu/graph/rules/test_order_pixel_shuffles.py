@@ -9,7 +9,7 @@ from neocpu.graph.reordering.order_pixel_shuffles import ORDER_PIXEL_SHUFFLES
 from neocpu.ir.shuffle_calls import find_shuffle, spelling
 from neocpu.ir.uses import definitions
 from neocpu.planning.extract import extract
-from neocpu.planning.operators.shuffle_op import ShuffleOp
+from neocpu.planning.operators.resize_ops import ShuffleOp
 from neocpu.schedules.operators.pixel_shuffle import ShuffleWorkload
 
 R = relax.op

@@ -9,7 +9,7 @@ import pytest
 import tvm_ffi
 
 from neocpu import core
-from neocpu.building.weights_digest import WEIGHTS_PIECE
+from neocpu.building.link import WEIGHTS_PIECE
 from neocpu.cli.main import main
 from neocpu.foundation.errors import ArtifactError, UsageError
 from neocpu.frontend.shapes.requested_shapes import MAX_SIGNATURES

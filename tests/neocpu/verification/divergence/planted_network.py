@@ -12,7 +12,7 @@ from forgery import sign, with_header
 from onnx import helper
 
 from neocpu.building.elf import read_elf
-from neocpu.building.weights_digest import WeightsDigest
+from neocpu.building.link import WeightsDigest
 from neocpu.plan.model_values import ModelValue, values_in_order
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header import DIGEST_SECTION, WEIGHTS_SECTION, ArtifactHeader

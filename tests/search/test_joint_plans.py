@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from layout_graphs import random_graph
 
-from neocpu.search.solver.solver_limits import SearchLimits
-from neocpu.search.solver.together import SharingGraph, Way, solve_jointly
+from neocpu.search.solver.joint_plans import SharingGraph, Way, solve_jointly
+from neocpu.search.solver.plan import SearchLimits
 
 
 def sharing(rng, nodes, needs, *, every=False):

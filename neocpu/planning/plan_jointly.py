@@ -12,23 +12,91 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Generic
+
+import numpy as np
 
 from neocpu.ir.array_digests import ArrayDigests
 from neocpu.planning.choice import Choice
 from neocpu.planning.costs import CostModel
-from neocpu.planning.joint.shared_offer import SharedOffer
 from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph
 from neocpu.planning.operators.conv_op import ConvOp
-from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel, operator_choices
+from neocpu.planning.optimisation_levels import LayoutPlan, Offer, OptLevel, operator_choices
 from neocpu.planning.weight_limit import in_seconds, price_kept
 from neocpu.planning.weights import Packing, packing
 from neocpu.schedules.vocabulary.format import Format
+from neocpu.search.solver.joint_plans import JointPlan, Need, SharingGraph, Way, solve_jointly
 from neocpu.search.solver.layout_graph import LayoutGraph
-from neocpu.search.solver.plan import Plan, solve
-from neocpu.search.solver.solver_limits import SearchLimits
-from neocpu.search.solver.together import JointPlan, SharingGraph, Way, solve_jointly
+from neocpu.search.solver.plan import Plan, SearchLimits, solve
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedOffer(Generic[Need]):
+    """The packings that all plans need, and their prices."""
+
+    needing: Counter[Need]  # the number of operators in all plans that need each packing
+    prices: Mapping[Need, float]  # price of each packing in the minimised cost
+    byte_price: float  # price of each byte that a plan reads, whoever else reads it
+
+    def of(
+        self,
+        sharing: SharingGraph[Need],
+        choices: Sequence[tuple[Choice, ...]],
+        packed: Mapping[int, Sequence[Mapping[Need, Choice]]],
+        selected: Sequence[int],
+        needs: Mapping[int, Way[Need]],
+    ) -> tuple[Offer, tuple[int, ...]]:
+        """Return the choices of one of the plans, and those that it selected.
+
+        A packing that others need anyway costs nothing more. `choices` are parallel to those of the
+        nodes. `packed` has the packings of each node that has several, for each choice. `selected`
+        and `needs` are the plan's choices and packings.
+        """
+        every, paid, found = [*choices], {}, [*selected]
+        costs: dict[int, list[float]] = {}
+        rows: dict[int, list[int]] = {}
+        for node, some in packed.items():
+            own = needs[node].need
+            ways = [(i, way) for i, each in enumerate(sharing.ways[node]) for way in each]
+            rows[node] = [i for i, _ in ways]
+            paid[node] = [
+                0.0
+                if self.needing[way.need] > (way.need == own)
+                else self.prices[way.need] / sharing.weight
+                for _, way in ways
+            ]
+            costs[node] = [way.cost + more for (_, way), more in zip(ways, paid[node], strict=True)]
+            every[node] = tuple(some[i][way.need] for i, way in ways)
+            found[node] = ways.index((selected[node], needs[node]))
+        graph = _spread(sharing.graph, every, rows, costs)
+        return Offer(every, graph, self.byte_price, paid), tuple(found)
+
+
+def _spread(
+    graph: LayoutGraph,
+    choices: Sequence[tuple[Choice, ...]],
+    rows: Mapping[int, Sequence[int]],
+    costs: Mapping[int, Sequence[float]],
+) -> LayoutGraph:
+    """Return a graph in which some nodes have a choice for each packing. `rows` has the choice of
+    the given graph that each new choice comes from, and `costs` its cost.
+    """
+    nodes = tuple(
+        replace(node, choices=tuple(map(str, choices[i])), costs=tuple(costs[i]))
+        if i in rows
+        else node
+        for i, node in enumerate(graph.nodes)
+    )
+    edges = []
+    for edge in graph.edges:
+        source, target = (
+            rows.get(end, range(len(graph.nodes[end].choices)))
+            for end in (edge.source, edge.target)
+        )
+        edges.append(replace(edge, costs=edge.costs[np.ix_(source, target)]))
+    return LayoutGraph(nodes, tuple(edges))
+
 
 PRICE: Final = 0.2
 """The share of its time that a plan must save to have all weights packed for it alone."""
@@ -53,25 +121,17 @@ class PackedWeights:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ways:
-    """A network's graph, in which a convolution has one choice for each pair of formats.
-
-    Attributes
-    ----------
-    graph : LayoutGraph
-    choices : tuple of tuple of Choice
-        The choices of each operator, parallel to those of its node.
-    packed : dict of int to list of dict of PackedWeights to Choice
-        The packings that each convolution can have, for each choice of its node.
-    """
+    """A network's graph, in which a convolution has one choice for each pair of formats."""
 
     network: Network
     costs: CostModel
     graph: LayoutGraph
+    # The choices of each operator, parallel to those of its node.
     choices: tuple[tuple[Choice, ...], ...]
+    # The packings that each convolution can have, for each choice of its node.
     packed: Mapping[int, Sequence[Mapping[PackedWeights, Choice]]]
 
     def sharing(self, weight: float) -> SharingGraph[PackedWeights]:
-        """Return the graph in the form that the solver takes."""
         price = self.costs.price
         ways = {
             node: tuple(
@@ -94,31 +154,14 @@ def plan_jointly(
     most_bytes: float = math.inf,
     packs_at_load: bool = False,
 ) -> tuple[LayoutPlan, ...]:
-    """Choose layouts and schemes for all shapes of a network.
-
-    Parameters
-    ----------
-    networks : sequence of Network
-        The network for each shape, with the ways that a plan may choose from. Convolutions share
-        packed weights if they have the same weights.
-    costs : CostModel
-        A cost model with a price of zero for bytes.
-    digests : sequence of ArrayDigests
-        The digests of each network's weights.
-    most_bytes : float
-        The limit on the packed weights of convolutions. The price of bytes rises until plans keep
-        it, but even plans with the fewest bytes may take more.
-    packs_at_load : bool
-        Whether weights are stored in one packing.
-
-    Returns
-    -------
-    tuple of LayoutPlan
-        A plan for each network. Each has the gap of the joint plan.
+    """Choose layouts and schemes for all shapes of a network. Convolutions share packed weights if
+    they have the same weights. The price of bytes, which is zero in ``costs``, rises until the
+    packed weights of convolutions keep to ``most_bytes``, but even plans with the fewest bytes may
+    take more. `packs_at_load` says whether weights are stored in one packing. Each plan has the gap
+    of the joint plan.
     """
     assert costs.byte_price == 0.0
-    (*_, bandwidth) = costs.target.bandwidths
-    read_price = price_kept(bandwidth)
+    read_price = price_kept(costs.target)
     offering = replace(costs, by_packing=True, byte_price=read_price)
     found = [_ways_of(one, offering, own) for one, own in zip(networks, digests, strict=True)]
     alone = [solve(ways.graph, "auto", limits).cost for ways in found]
@@ -203,13 +246,11 @@ def _packed(op: ConvOp, choice: Choice, digest: bytes) -> PackedWeights:
 
 
 def _sizes(found: Sequence[_Ways]) -> dict[PackedWeights, int]:
-    """Return the bytes of every packing."""
     every = (some for ways in found for packed in ways.packed.values() for some in packed)
     return {need: choice.weight_bytes for some in every for need, choice in some.items()}
 
 
 def _prices(sizes: Mapping[PackedWeights, int], price: float) -> dict[PackedWeights, float]:
-    """Return the price of every packing, as a share of a plan's time."""
     least: dict[bytes, int] = {}
     for need, size in sizes.items():
         least[need.digest] = min(size, least.get(need.digest, size))

@@ -1,4 +1,4 @@
-"""Group and instance normalisation, with the elementwise chain after it: layout-tolerant."""
+"""Group, instance and channel normalisation, which are layout-tolerant."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from tvm.ir import Var
 
 from neocpu.ir.constants import Array, constant_value
 from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
-from neocpu.planning.epilogues import MAX_STEPS, match_step
-from neocpu.planning.operators.layout_op import Function, Read, Shape4, sole_reader
-from neocpu.planning.operators.workload_op import WorkloadOp
+from neocpu.planning.fused_steps import MAX_STEPS, match_step
+from neocpu.planning.operators.layout_op import Function, Read, Shape4, WorkloadOp, sole_reader
+from neocpu.schedules.operators.statistics.channel_norm import (
+    ChannelNormWorkload,
+    lower_channel_norm,
+)
+from neocpu.schedules.operators.statistics.channel_norm import estimate as estimate_channel_norm
 from neocpu.schedules.operators.statistics.group_norm import (
     GroupNormWorkload,
     estimate,
@@ -26,23 +30,24 @@ _NAME: Final = "relax.nn.group_norm"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class GroupNormOp(WorkloadOp):
-    """A group normalisation, and the steps after it that have no operands.
-
-    Attributes
-    ----------
-    gamma, beta : array
-        ``(C,)``.
-    """
-
-    estimator: ClassVar = staticmethod(estimate)
-    workload: GroupNormWorkload
+class _NormOp(WorkloadOp):
+    # `gamma`, `beta`: ``(C,)``.
     gamma: Array
     beta: Array
 
+    def constants(self, form: Format, target: CpuTarget) -> list[Array]:
+        return [form.layout.pack_channels(each).reshape(-1) for each in (self.gamma, self.beta)]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class GroupNormOp(_NormOp):
+    """A group normalisation, and the steps after it that have no operands."""
+
+    estimator: ClassVar = staticmethod(estimate)
+    workload: GroupNormWorkload
+
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
-        """Return the normalisations of feature maps, and the steps after them."""
         found: set[Var] = set()
         for var, value in function.definitions().items():
             if _is_ours(value):
@@ -79,16 +84,10 @@ class GroupNormOp(WorkloadOp):
         )
 
     def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
-        """Return its kernel."""
         return lower_group_norm(self.workload, form, target, threads)
-
-    def constants(self, form: Format, target: CpuTarget) -> list[Array]:
-        """Return its packed scales and biases."""
-        return [form.layout.pack_channels(each).reshape(-1) for each in (self.gamma, self.beta)]
 
 
 def _is_ours(value: Any) -> bool:
-    """Whether ``value`` normalises a feature map, with constant scales and biases."""
     if not is_op(value, _NAME) or int(value.attrs.channel_axis) != 1:
         return False
     axes = sorted(int(axis) % 4 for axis in value.attrs.axes)
@@ -97,7 +96,6 @@ def _is_ours(value: Any) -> bool:
 
 
 def _chain(function: Function, start: Var) -> tuple[list[Var], tuple[EpilogueOp, ...]]:
-    """Return the variables of a normalisation and of the steps after it, and the steps."""
     chain, steps = [start], list[EpilogueOp]()
     shape = feature_map_shape(start)
     assert shape is not None
@@ -112,3 +110,33 @@ def _chain(function: Function, start: Var) -> tuple[list[Var], tuple[EpilogueOp,
         chain.append(reader)
         steps.append(matched[0])
     return chain, tuple(steps)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ChannelNormOp(_NormOp):
+    """A layer normalisation of channels."""
+
+    estimator: ClassVar = staticmethod(estimate_channel_norm)
+    lowering: ClassVar = staticmethod(lower_channel_norm)
+    workload: ChannelNormWorkload
+
+    @classmethod
+    def match(
+        cls, function: Function, var: Var, value: Expr, shape: Shape4
+    ) -> ChannelNormOp | None:
+        if not is_op(value, "relax.nn.layer_norm") or not isinstance(value.args[0], Var):
+            return None
+        gamma, beta = (constant_value(arg) for arg in value.args[1:3])
+        if [int(axis) % 4 for axis in value.attrs.axes] != [1] or gamma is None or beta is None:
+            return None
+        dtype = dtype_of(value)
+        return cls(
+            name=function.name("channel_norm"),
+            result=var,
+            shape=shape,
+            dtype=dtype,
+            reads=(Read(value.args[0], shape, dtype),),
+            workload=ChannelNormWorkload(shape, float(value.attrs.epsilon)),
+            gamma=gamma,
+            beta=beta,
+        )

@@ -1,4 +1,4 @@
-"""Resizing of height and width: layout-tolerant."""
+"""Resizing of height and width, and shuffles of pixels: layout-tolerant."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from tvm.ir import Var
 
 from neocpu.ir.constants import Array
 from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
-from neocpu.planning.operators.layout_op import Function, Read, Shape4
-from neocpu.planning.operators.workload_op import WorkloadOp
+from neocpu.ir.shuffle_calls import FoundShuffle, find_shuffle
+from neocpu.planning.operators.layout_op import Function, Read, Shape4, WorkloadOp, read_within
 from neocpu.planning.quantised.grids import either
+from neocpu.schedules.operators.pixel_shuffle import ShuffleWorkload, lower_shuffle
+from neocpu.schedules.operators.pixel_shuffle import estimate as estimate_shuffle
 from neocpu.schedules.operators.resize import (
     COORDINATES,
     TAPS,
@@ -36,7 +38,6 @@ class ResizeOp(WorkloadOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ResizeOp | None:
-        """Find ``resize2d`` with nearest neighbours, linear and cubic."""
         if not is_op(value, "relax.image.resize2d"):
             return None
         source, attrs = feature_map_shape(value.args[0]), value.attrs
@@ -55,16 +56,55 @@ class ResizeOp(WorkloadOp):
             shape=shape,
             dtype=dtype,
             reads=(Read(value.args[0], source, dtype),),
-            absorbed=frozenset(),
             workload=workload,
             is_on_grid=function.grid(var) is not None,
         )
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """The model's type, and narrower types if it copies the nearest pixels."""
         return either(self.dtype, self.is_on_grid, self.in_halves and self.workload.taps == 1)
 
     def constants(self, form: Format, target: CpuTarget) -> Iterable[Array]:
-        """Return the tables of the kernel."""
         return self.workload.tables()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ShuffleOp(WorkloadOp):
+    """A shuffle of pixels."""
+
+    estimator: ClassVar = staticmethod(estimate_shuffle)
+    lowering: ClassVar = staticmethod(lower_shuffle)
+    workload: ShuffleWorkload
+
+    @classmethod
+    def claims(cls, function: Function) -> frozenset[Var]:
+        claimed: set[Var] = set()
+        for var in function.definitions():
+            found = _whole(function, var)
+            claimed.update(found.through if found else ())
+        return frozenset(claimed)
+
+    @classmethod
+    def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ShuffleOp | None:
+        found = _whole(function, var)
+        if found is None or var in function.claimed_by(cls):
+            return None
+        return cls(
+            name=function.name("shuffle"),
+            result=var,
+            shape=shape,
+            dtype="float32",
+            reads=(Read(found.source, found.workload.shape, "float32"),),
+            absorbed=frozenset(found.through),
+            workload=found.workload,
+        )
+
+
+def _whole(function: Function, var: Var) -> FoundShuffle | None:
+    """Return the shuffle that makes ``var``, if nothing else reads the variables between."""
+    definitions = function.definitions()
+    found = find_shuffle(definitions[var], definitions)
+    if found is None or found.by_channel:
+        return None
+    through = set(found.through)
+    return found if read_within(function, through, {var}) == through else None

@@ -1,8 +1,11 @@
-"""The elementwise operators that a convolution or a dense layer takes into its epilogue.
+"""The elementwise operators that a convolution or a dense layer takes into its kernel.
 
 The chain after the operator is followed as long as each value has a single reader, and this reader
 is a step that `neocpu.schedules.operators.epilogue` knows. A residual add is such a step: its other
-operand is read while the accumulators are stored.
+operand is read while the accumulators are stored. A 1x1 convolution also applies the chain before
+it while it packs its input: DenseNet's batch normalisation and ReLU, or the gate of squeeze and
+excitation. Its values have single readers too, so that nothing is computed twice, and operators in
+the producer's epilogue stay there.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from neocpu.ir.expressions import Expr, dtype_of, is_op, op_name, static_shape
 from neocpu.planning.quantised.grids import Grid, grid_of, quantised_by
 from neocpu.planning.quantised.quantised_steps import Step
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL, STEP_KINDS, TENSOR, find_kind
-from neocpu.schedules.vocabulary.workload import EpilogueOp
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 # A chain longer than this is rare, and the registers its operands take are not free.
 MAX_STEPS = 8
@@ -41,20 +44,10 @@ def match_epilogue(
     claimed: Container[Var],
     result: Container[Var],
 ) -> Epilogue:
-    """Follow the elementwise chain after a convolution or dense layer.
-
-    Parameters
-    ----------
-    start : Var
-        The operator's own result, of ``shape``.
-    vector_shape : tuple of int
-        The shape in which a constant per channel broadcasts with it.
-    readers, definitions : dict
-        The readers and the values of all variables of the function.
-    claimed : container of Var
-        Variables that belong to another convolution's epilogue.
-    result : container of Var
-        The variables that the function returns, which must exist.
+    """Follow the elementwise chain after a convolution or dense layer. `start` is the operator's
+    own result, of ``shape``; a constant per channel broadcasts with it in ``vector_shape``.
+    `claimed` belong to other epilogues. `result` has the variables that the function returns, which
+    must exist.
     """
     steps: list[Step] = []
     chain = [start]
@@ -118,3 +111,71 @@ def _is_per_channel(call: Expr, other: Expr, constant: Any, vector_shape: tuple[
         along_channels = vector_shape == (1, constant.size, 1, 1) and int(call.attrs.axis) == 1
         return along_channels and bool(other.same_as(call.args[1]))
     return bool(constant.shape == vector_shape and constant.dtype == dtype_of(call))
+
+
+# The kernel computes with whole vectors of channels; the widest vectors have sixteen.
+MIN_CHANNELS = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prologue:
+    """A matched chain: its source, its steps, the operands of these, and its variables."""
+
+    source: Any
+    steps: tuple[EpilogueOp, ...]
+    operands: tuple[Any, ...]
+    chain: tuple[Var, ...]
+
+
+def match_prologue(
+    source: Expr,
+    workload: Conv2dWorkload,
+    readers: dict[Var, list[Var]],
+    definitions: dict[Var, Expr],
+    taken: Container[Var],
+) -> Prologue:
+    """Follow the elementwise chain before a convolution; it may be empty. `source` is the
+    convolution's data. `taken` has variables that epilogues have taken, and the function's results,
+    which must exist.
+    """
+    steps: list[EpilogueOp] = []
+    operands: list[Any] = []
+    chain: list[Var] = []
+    while _is_pointwise(workload) and len(steps) < MAX_STEPS and isinstance(source, Var):
+        if source in taken or source not in definitions or len(readers[source]) != 1:
+            break
+        matched = _match(definitions[source], workload.input_shape)
+        if matched is None:
+            break
+        value, step, operand = matched
+        steps.insert(0, step)
+        if operand is not None:
+            operands.insert(0, operand)
+        chain.append(source)
+        source = value
+    return Prologue(source, tuple(steps), tuple(operands), tuple(chain))
+
+
+def _is_pointwise(workload: Conv2dWorkload) -> bool:
+    channels = min(workload.in_channels, workload.out_channels)
+    whole = workload.groups == 1 and workload.frames is None
+    return workload.kernel == (1, 1) and whole and channels >= MIN_CHANNELS
+
+
+def _match(
+    call: Expr, shape: tuple[int, int, int, int]
+) -> tuple[Var, EpilogueOp, Any | None] | None:
+    """Return the value that ``call`` changes, the step that it is, and the step's operand."""
+    gate = (*shape[:2], 1, 1)
+    values = [arg for arg in getattr(call, "args", ()) if isinstance(arg, Var)]
+    if is_op(call, "relax.multiply") and len(values) == 2:
+        for value, other in (values, reversed(values)):
+            if static_shape(value) == shape and static_shape(other) == gate:
+                return value, EpilogueOp("gate"), other
+        return None
+    if len(values) != 1:
+        return None
+    matched = match_step(call, values[0], shape, (1, shape[1], 1, 1))
+    if matched is None or not STEP_KINDS[matched[0].kind].before:
+        return None
+    return values[0], *matched

@@ -1,4 +1,4 @@
-"""Concatenations of slices of channels, or one slice: layout-oblivious.
+"""Concatenations of channels or of slices of them, and single slices: layout-oblivious.
 
 A slice of whole blocks is read where it lies, and nothing is copied:
 `neocpu.lowering.memory.plan_memory`.
@@ -17,11 +17,24 @@ from neocpu.ir.attributes import channel_slice
 from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
 from neocpu.ir.uses import used_vars
 from neocpu.planning.choice import IN_PLACE, Choice, Cost
-from neocpu.planning.memory_class import MemoryClass
-from neocpu.planning.memory_costs import MemoryCosts
-from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.planning.memory_costs import MemoryClass, MemoryCosts
+from neocpu.planning.operators.layout_op import (
+    ALONE,
+    Around,
+    Emitter,
+    Function,
+    LayoutOp,
+    Read,
+    Shape4,
+)
 from neocpu.planning.quantised.grids import either
-from neocpu.schedules.operators.concat import is_shifted, lower_gather, slice_offset
+from neocpu.schedules.operators.concat import (
+    is_shifted,
+    lies_end_to_end,
+    lower_concat,
+    lower_gather,
+    slice_offset,
+)
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 
@@ -54,18 +67,21 @@ def _whole_blocks(parts: Iterable[Var], definitions: Mapping[Var, Expr]) -> bool
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class GatherOp(LayoutOp):
-    """A concatenation of slices of channels, or one slice.
-
-    Attributes
-    ----------
-    slices : tuple of (int, int)
-        The first channel that it takes of each read, and the one after the last.
-    """
-
+class _CopyOp(LayoutOp):
     takes_halves: ClassVar[bool] = True
-    slices: tuple[tuple[int, int], ...]
     is_on_grid: bool = False
+
+    @property
+    def dtypes(self) -> tuple[tuple[str, str], ...]:
+        return either(self.dtype, self.is_on_grid, self.in_halves)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class GatherOp(_CopyOp):
+    """A concatenation of slices of channels, or one slice."""
+
+    # The first channel that it takes of each read, and the one after the last.
+    slices: tuple[tuple[int, int], ...]
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
@@ -129,45 +145,80 @@ class GatherOp(LayoutOp):
             is_on_grid=function.grid(var) is not None,
         )
 
-    @property
-    def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """The model's type, and stored integers if all its parts are on one grid."""
-        return either(self.dtype, self.is_on_grid, self.in_halves)
-
     def memory_class(self, layout: DataLayout) -> MemoryClass:
-        """Return the class of concatenations, with or without shifted lanes."""
         shifted = is_shifted(tuple(end - first for first, end in self.slices), layout.block)
         shifted = shifted or any(first % layout.block for first, _ in self.slices)
         return MemoryClass.SHIFTED_CONCAT if shifted else MemoryClass.CONCAT
 
     def is_view(self, form: Format) -> bool:
-        """Whether it is one slice of whole blocks."""
         if len(self.slices) > 1:
             return False
         return slice_offset(self.reads[0].shape, self.slices[0], form) is not None
 
-    def cost(
-        self,
-        form: Format,
-        costs: MemoryCosts,
-        in_registers: Container[Var] = (),
-        copied: Container[Read] = (),
-    ) -> Cost:
+    def cost(self, form: Format, costs: MemoryCosts, around: Around = ALONE) -> Cost:
         """Return the cost of copying; a slice of a kernel's result costs nothing."""
-        if self.is_view(form) and self.reads[0] not in copied:
+        if self.is_view(form) and self.reads[0] not in around.copied:
             return Cost(0.0, IN_PLACE)
-        return LayoutOp.cost(self, form, costs, in_registers)
+        return LayoutOp.cost(self, form, costs, around)
 
     def moved(self, in_registers: Container[Var]) -> list[Shape4]:
         """Return the shape of the result: it reads as much as it writes."""
         return [self.shape]
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the kernel that copies the slices."""
         form, shapes = choice.out_format, tuple(read.shape for read in self.reads)
         kernel = emitter.kernel(
             self.name,
             ("gather", shapes, self.slices, form),
             lambda: lower_gather(shapes, self.slices, emitter.target, form),
+        )
+        return emitter.call(kernel, list(reads), form, self.shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ConcatOp(_CopyOp):
+    """A concatenation of channels."""
+
+    @classmethod
+    def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ConcatOp | None:
+        fields = concatenated(function, value)
+        shapes = [feature_map_shape(field) for field in fields]
+        sliced = function.claimed_by(GatherOp)
+        if not fields or None in shapes or any(field in sliced for field in fields):
+            return None
+        dtype = dtype_of(value)
+        reads = tuple(Read(v, s, dtype) for v, s in zip(fields, shapes, strict=True) if s)
+        return cls(
+            name=function.name("concat"),
+            result=var,
+            shape=shape,
+            dtype=dtype,
+            reads=reads,
+            is_on_grid=function.grid(var) is not None,
+        )
+
+    def memory_class(self, layout: DataLayout) -> MemoryClass:
+        shifted = is_shifted(tuple(read.shape[1] for read in self.reads), layout.block)
+        return MemoryClass.SHIFTED_CONCAT if shifted else MemoryClass.CONCAT
+
+    def parts(self, form: Format) -> tuple[Read, ...]:
+        end_to_end = lies_end_to_end([read.shape for read in self.reads], 1, form)
+        return self.reads if end_to_end else ()
+
+    def cost(self, form: Format, costs: MemoryCosts, around: Around = ALONE) -> Cost:
+        """Return the cost of copying; parts that are written in their places cost nothing."""
+        if parts := self.parts(form):
+            shapes = [read.shape for read in parts if read in around.copied]
+            if len(shapes) < len(parts):
+                return costs.copies(shapes, form)
+        # Zero-argument super() has no class to find where dataclasses make one with slots.
+        return LayoutOp.cost(self, form, costs, around)
+
+    def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
+        form, shapes = choice.out_format, tuple(read.shape for read in self.reads)
+        kernel = emitter.kernel(
+            self.name,
+            ("concat", shapes, form),
+            lambda: lower_concat(shapes, 1, emitter.target, form),
         )
         return emitter.call(kernel, list(reads), form, self.shape)

@@ -26,8 +26,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 import numpy as np
 
 from neocpu.search.solver.layout_graph import LayoutGraph, Vector
-from neocpu.search.solver.plan import Plan, solve
-from neocpu.search.solver.solver_limits import SearchLimits
+from neocpu.search.solver.plan import Plan, SearchLimits, solve
 
 Need = TypeVar("Need", bound=Hashable)
 Shares: TypeAlias = list[dict[int, Vector]]
@@ -49,45 +48,23 @@ class Way(Generic[Need]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharingGraph(Generic[Need]):
-    """A graph with choices that can be made in several ways.
-
-    Attributes
-    ----------
-    graph : LayoutGraph
-    ways : mapping of int to tuple of tuple of Way
-        Ways of some nodes: at least one for each choice, in place of the node's costs.
-    weight : float
-        Factor of its cost, above 0.
-    """
+    """A graph with choices that can be made in several ways."""
 
     graph: LayoutGraph
+    # Ways of some nodes: at least one for each choice, in place of the node's costs.
     ways: Mapping[int, tuple[tuple[Way[Need], ...], ...]]
-    weight: float = 1.0
+    weight: float = 1.0  # factor of its cost, above 0
 
 
 @dataclass(frozen=True, slots=True)
 class JointPlan(Generic[Need]):
-    """Plans for all graphs.
+    """Plans for all graphs."""
 
-    Attributes
-    ----------
-    plans : tuple of Plan
-        One plan for each graph. Its cost is without prices.
-    ways : tuple of dict of int to Way
-        Each graph's ways, for its nodes that have some.
-    cost : float
-        Sum of all plans' costs by their weights, and of the prices of all needs.
-    lower_bound : float
-        A cost that no plans are below.
-    solved : int
-        The number of times that a graph was solved.
-    """
-
-    plans: tuple[Plan, ...]
-    ways: tuple[Mapping[int, Way[Need]], ...]
-    cost: float
-    lower_bound: float
-    solved: int
+    plans: tuple[Plan, ...]  # one plan for each graph. Its cost is without prices.
+    ways: tuple[Mapping[int, Way[Need]], ...]  # each graph's ways, for its nodes that have some
+    cost: float  # sum of all plans' costs by their weights, and of the prices of all needs
+    lower_bound: float  # cost that no plans are below
+    solved: int  # the number of times that a graph was solved
 
     @property
     def gap(self) -> float:
@@ -109,13 +86,11 @@ class _Node(Generic[Need]):
         self.count = len(ways)
 
     def priced(self, prices: Vector) -> Vector:
-        """Return the cost of each choice in its cheapest way."""
         found = np.full(self.count, np.inf)
         np.minimum.at(found, self.choices, self.costs + prices[self.positions])
         return found
 
     def cheapest(self, choice: int, prices: Vector) -> int:
-        """Return the position of the cheapest way of a choice."""
         costs = self.costs + prices[self.positions]
         return int(np.where(self.choices == choice, costs, np.inf).argmin())
 
@@ -139,16 +114,8 @@ def solve_jointly(
     limits: SearchLimits | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> JointPlan[Need]:
-    """Choose ways for all graphs at least total cost, within limits of time and memory.
-
-    Parameters
-    ----------
-    prices : mapping of need to float
-        Price of each need of some way, 0 or more.
-    limits : SearchLimits, optional
-        Each graph is solved at least twice, however long that takes.
-    clock : callable
-        Seconds.
+    """Choose ways for all graphs at least total cost, within limits of time and memory. The
+    ``prices`` of needs are 0 or more. Each graph is solved at least twice, however long that takes.
     """
     limits = limits or SearchLimits()
     end = clock() + limits.seconds
@@ -171,13 +138,10 @@ def solve_jointly(
 
 
 def _users(nodes: Iterable[_Node[Need]]) -> Counter[Need]:
-    """Return how many nodes may need each thing."""
     return Counter(need for node in nodes for need in node.needs)
 
 
 class _Search(Generic[Need]):
-    """The best plans so far, and the best bound."""
-
     def __init__(
         self,
         graphs: Sequence[SharingGraph[Need]],
@@ -196,7 +160,6 @@ class _Search(Generic[Need]):
         return (self.cost - self.bound) / abs(self.cost) if self.cost else 0.0
 
     def equal_shares(self) -> Shares:
-        """Divide each price evenly among the nodes that may need the thing."""
         return [
             {u: np.array([self.prices[n] / self._users[n] for n in node.needs]) for u, node in each}
             for each in (nodes.items() for nodes in self.nodes)
@@ -233,7 +196,6 @@ class _Search(Generic[Need]):
             self.best, self.cost = current, cost
 
     def moved(self, shares: Shares, found: Sequence[_Solution[Need]]) -> Shares:
-        """Move shares to the nodes that do need things."""
         needing = Counter(way.need for one in found for way in one.ways.values())
         slopes = [
             {
@@ -258,7 +220,6 @@ class _Search(Generic[Need]):
         return self._normalised(moved)
 
     def _normalised(self, shares: Shares) -> Shares:
-        """Scale shares so that they add up to the prices."""
         sums: dict[Need, float] = {}
         for nodes, each in zip(self.nodes, shares, strict=True):
             for u, node in nodes.items():
@@ -289,7 +250,6 @@ class _Search(Generic[Need]):
         }
 
     def _solve(self, index: int, prices: Mapping[int, Vector]) -> _Solution[Need]:
-        """Solve a graph whose nodes pay these prices for their needs."""
         one, nodes = self.graphs[index], self.nodes[index]
         scaled = {u: each / one.weight for u, each in prices.items()}
         priced = tuple(
@@ -306,7 +266,6 @@ class _Search(Generic[Need]):
         return _Solution(own, ways, plan.lower_bound)
 
     def _total(self, solutions: Sequence[_Solution[Need]]) -> float:
-        """Return the joint cost of plans."""
         needs = frozenset[Need]().union(*(one.needs for one in solutions))
         costs = (g.weight * one.plan.cost for g, one in zip(self.graphs, solutions, strict=True))
         return math.fsum((*costs, *(self.prices[need] for need in needs)))

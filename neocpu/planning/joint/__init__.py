@@ -1,1 +1,0 @@
-"""Joint plans of one network for several shapes, which share its weights."""

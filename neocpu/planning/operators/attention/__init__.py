@@ -1,1 +1,0 @@
-"""Attention over channels, and attention that mixes its heads."""
