@@ -49,10 +49,7 @@ TEMPLATES: dict[str, Template] = {}
 def register(template: Template) -> None:
     """Add a template, which planning, tuning, records, checks and reports then know.
 
-    Raises
-    ------
-    UsageError
-        The name is taken, or does not begin with the name of its kind of workload.
+    Raises UsageError if the name is taken, or does not begin with the name of its kind of workload.
     """
     kind = template.workload.kind
     names_kind = template.name == kind or template.name.startswith(f"{kind}_")
@@ -66,7 +63,6 @@ def register(template: Template) -> None:
 
 
 def unregister(name: str) -> None:
-    """Remove a template."""
     unregister_scheme(TEMPLATES.pop(name).scheme)
     schemes.cache_clear()
     sparing_schemes.cache_clear()
@@ -83,7 +79,6 @@ def algorithms() -> dict[str, str]:
 
 
 def template(scheme: Scheme) -> Template:
-    """Return the template that ``scheme`` belongs to."""
     return TEMPLATES[scheme.template]
 
 
@@ -107,10 +102,7 @@ def template_version(name: str) -> int:
 def resolve_algorithms(names: Iterable[str]) -> frozenset[str]:
     """Return template names for algorithm names such as ``direct`` or ``depthwise``.
 
-    Raises
-    ------
-    UsageError
-        A name is unknown.
+    Raises UsageError if a name is unknown.
     """
     chosen, known = set(), algorithms()
     for name in names:
@@ -127,10 +119,7 @@ def schemes(workload: Workload, target: CpuTarget, threads: int = 1) -> tuple[Sc
 
     For many threads the list also has schemes that make enough tasks for them.
 
-    Raises
-    ------
-    UnsupportedError
-        No template computes ``workload``.
+    Raises UnsupportedError if no template computes ``workload``.
     """
     applying = list(_applying(workload, target))
     found = [scheme for each in applying for scheme in each.space(workload, target)]
@@ -179,7 +168,6 @@ def can_compute(workload: Workload, scheme: Scheme, target: CpuTarget) -> bool:
 
 
 def _register_tile(scheme: Scheme) -> tuple[int, ...]:
-    """Return the extents of a scheme's register tile, as far as it has one."""
     given = {each.name: getattr(scheme, each.name) for each in fields(scheme)}
     channels = given.get("reg_oc", given.get("oc_bn", 1))
     return given.get("reg_n", 1), given.get("reg_oh", 1), channels
@@ -288,7 +276,6 @@ def given_weights(
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: Scheme
 ) -> NDArray[np.generic]:
-    """Return OIHW ``weights`` packed for ``scheme``."""
     blocked = in_whole_blocks(workload, scheme)
     weights = weights_of(weights, workload, blocked)
     return conv_template(scheme).pack_weights(weights, blocked, scheme)

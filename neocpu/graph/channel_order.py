@@ -61,13 +61,9 @@ def reordered(
 ) -> Call:
     """Return a convolution, or an operator on each channel alone, with reordered constants.
 
-    Parameters
-    ----------
-    call : Call
-        A call for which `is_dense_conv` or `is_channelwise` holds.
-    before, after : sequence of int or None
-        The old channel at each new position, in the data and in the result; None if the order
-        stays. For operators on each channel alone, ``before`` is the order of both.
+    `is_dense_conv` or `is_channelwise` holds for ``call``. `before` and `after` have the old
+    channel at each new position, in the data and in the result; None if the order stays. For
+    operators on each channel alone, ``before`` is the order of both.
     """
     if is_op(call, "relax.nn.conv2d"):
         weights = _weights(call, known)

@@ -11,10 +11,7 @@ from neocpu.graph.table import RULES
 def parse_disabled(names: Iterable[str]) -> frozenset[str]:
     """Return the names of the rules that are not to be applied.
 
-    Raises
-    ------
-    UsageError
-        There is no such rule, or nothing compiles without it.
+    Raises UsageError if there is no such rule, or nothing compiles without it.
     """
     disabled = frozenset(names)
     known = {rule.name: rule for rule in RULES}

@@ -18,16 +18,8 @@ from neocpu.ir.rewriting import Rewrite
 class Convolution:
     """A convolution of float32 NCHW images with constant OIHW weights.
 
-    Attributes
-    ----------
-    data : Expr
-        ``(N, C, H, W)``.
-    weights : array
-        ``(O, C / groups, KH, KW)``; any floating type while rules compute with them.
-    strides, dilation : (int, int)
-    padding : (int, int, int, int)
-        Rows above, columns on the left, rows below, columns on the right.
-    groups : int
+    `weights`, ``(O, C / groups, KH, KW)``, may have any floating type while rules compute with
+    them. `padding` counts rows above, columns on the left, rows below, columns on the right.
     """
 
     data: Expr
@@ -39,7 +31,6 @@ class Convolution:
 
     @property
     def kernel(self) -> tuple[int, int]:
-        """The height and width of a filter."""
         return int(self.weights.shape[2]), int(self.weights.shape[3])
 
     @property
@@ -54,7 +45,6 @@ class Convolution:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """The shape of the result."""
         batch, _, *extents = static_shape(self.data) or ()
         pads = (self.padding[0] + self.padding[2], self.padding[1] + self.padding[3])
         height, width = (
@@ -67,7 +57,6 @@ class Convolution:
 
     @property
     def products(self) -> int:
-        """The number of multiply-adds."""
         _, _, height, width = self.shape
         return self.shape[0] * height * width * int(self.weights.size)
 

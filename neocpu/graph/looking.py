@@ -13,11 +13,8 @@ from neocpu.ir.uses import bindings
 def rewrite_where_it_applies(func: relax.Function, rule: Rule) -> relax.Function:
     """Return the result of `rewrite_function`, in a fraction of its time if no rule applies.
 
-    Parameters
-    ----------
-    rule : callable
-        A rule that remembers things from call to call only in the `Rewrite`. It may be called with
-        two of these.
+    `rule` remembers things from call to call only in the `Rewrite`. It may be called with two of
+    these.
     """
     look = _Look(func, rule)
     if not look.finds():
@@ -40,23 +37,18 @@ class _WouldEmitError(Exception):
 class _Look(Rewrite):
     """A walk that ends at the first change, at `current`.
 
-    Attributes
-    ----------
-    found : Expr or None
-        The replacement of the value at `current`; None if it is not known yet.
+    `found` is the replacement of the value at `current`; None if it is not known yet.
     """
 
     found: Expr | None = None
 
     def finds(self) -> bool:
-        """Whether a walk may change anything."""
         try:
             return any(map(self._changes, bindings(self._func)))
         except _WouldEmitError:
             return True
 
     def emit(self, expr: Expr) -> Expr:
-        """Raise an error: nothing is added."""
         raise _WouldEmitError
 
     def _changes(self, binding: relax.Binding) -> bool:

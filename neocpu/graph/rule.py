@@ -33,15 +33,8 @@ class Kind(StrEnum):
 class GraphRule:
     """A named rule, which can be called with a module like a Relax pass.
 
-    Attributes
-    ----------
-    name : str
-        Lower-case words joined by hyphens.
-    kind : Kind
-    summary : str
-        The effect of the rule, in one line.
-    required : bool
-        Whether nothing compiles without it, so that it cannot be disabled.
+    `name` consists of lower-case words joined by hyphens. `required` says whether nothing compiles
+    without it, so that it cannot be disabled.
     """
 
     name: str
@@ -58,13 +51,9 @@ class GraphRule:
 class LocalRule(GraphRule):
     """A rule that looks at one call, and at the values that it reads.
 
-    Attributes
-    ----------
-    operators : tuple of str
-        The names of the operators that it looks at, and `TUPLE_ITEM`. An empty tuple means all.
-    apply : callable
-        ``apply(expr, rewrite)`` returns the replacement, or None if the rule does not apply: see
-        `neocpu.ir.rewriting.rewrite_function`. It remembers nothing from call to call.
+    `operators` are the names of the operators that it looks at, and `TUPLE_ITEM`. An empty tuple
+    means all. ``apply(expr, rewrite)`` is a rule of `neocpu.ir.rewriting.rewrite_function` that
+    remembers nothing from call to call.
     """
 
     operators: tuple[str, ...] = ()
@@ -75,10 +64,7 @@ class LocalRule(GraphRule):
 class FunctionRule(GraphRule):
     """A rule that looks at a whole function.
 
-    Attributes
-    ----------
-    rewrite : callable
-        Returns the function itself if the rule does not apply.
+    `rewrite` returns the function itself if the rule does not apply.
     """
 
     rewrite: Callable[[relax.Function], relax.Function]
@@ -89,18 +75,10 @@ def apply_rules(
 ) -> tvm.IRModule:
     """Apply rules to every function, once: local ones that follow each other in one walk.
 
-    Parameters
-    ----------
-    rules : sequence of GraphRule
-        The rules in order: the first local rule that applies is taken.
-    fired : Counter, optional
-        A counter that is increased, by rule, each time one is applied. A rule for whole functions
-        counts once for each function.
+    The first local rule that applies is taken. `fired` counts how often each was applied. A rule
+    for whole functions counts once for each function.
 
-    Returns
-    -------
-    tvm.IRModule
-        ``mod`` itself if no rule applies.
+    The result is ``mod`` itself if no rule applies.
     """
     apply: Any = _ApplyRules(rules, Counter() if fired is None else fired)
     applied: tvm.IRModule = apply(mod)
@@ -120,7 +98,6 @@ class _ApplyRules:
     def transform_function(
         self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
     ) -> relax.Function:
-        """Return ``func`` itself if no rule applies."""
         for step in _steps(self._rules):
             func = self._applied(func, step)
         return func

@@ -28,27 +28,15 @@ def simplify(
 ) -> tvm.IRModule:
     """Return an equivalent module with fewer and more uniform operators.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        A result of ``tvm.relax.frontend.onnx.from_onnx``: static shapes, weights as constants, one
-        public function ``main``. The parameters and results of ``main`` do not change.
-    without : collection of str
-        The names of rules that are not applied.
-    fired : Counter, optional
-        A counter that is increased, by rule, each time one is applied.
+    ``mod`` is a result of ``tvm.relax.frontend.onnx.from_onnx``: static shapes, weights as
+    constants, one public function ``main``. The parameters and results of ``main`` do not change.
+    `without` has the names of rules that are not applied, and `fired` counts how often each was.
 
-    Returns
-    -------
-    tvm.IRModule
-        Convolutions followed by at most one bias ``add`` with a ``(1, C, 1, 1)`` constant, no batch
-        normalization, all-constant operators evaluated.
+    The result has convolutions followed by at most one bias ``add`` with a ``(1, C, 1, 1)``
+    constant, no batch normalization, all-constant operators evaluated.
 
-    Raises
-    ------
-    UnsupportedError
-        The shape of a tensor depends on data, even if no output has that shape: data would decide
-        which memory a kernel writes.
+    Raises UnsupportedError if the shape of a tensor depends on data, even if no output has that
+    shape: data would decide which memory a kernel writes.
     """
     eliminate_dead_code: Any = EliminateDeadCode()
     phases = [[rule for rule in phase if rule.name not in without] for phase in PHASES]

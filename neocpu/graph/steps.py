@@ -20,15 +20,7 @@ class Step:
 
 
 def step_of(value: Expr, definition: Callable[[Expr], Expr]) -> Step | None:
-    """Return a value as a step of a tensor; None if it is none.
-
-    Parameters
-    ----------
-    value : Expr
-        The value of a variable.
-    definition : callable
-        A function that returns the value of any variable.
-    """
+    """Return a value as a step of a tensor; None if it is none."""
     if is_op(value, "relax.take"):
         index, shape = constant_value(value.args[1]), static_shape(value.args[0])
         if index is None or index.size != 1 or value.attrs.axis is None or shape is None:

@@ -22,7 +22,6 @@ MISH: Final = "neocpu.mish"
 
 
 def _register(name: str) -> None:
-    """Make ``name`` an operator in Relax that computes the step of that name."""
     kind = find_kind(name, NO_OPERAND)
     assert kind is not None
     emit = STEP_KINDS[kind].emit
@@ -44,5 +43,4 @@ for _name in (HARD_SWISH, MISH):
 
 
 def activation(name: str, data: Expr) -> Call:
-    """Return the call of one of the operators above."""
     return Call(Op.get(name), [data])

@@ -10,12 +10,10 @@ from neocpu.ir.expressions import static_shape
 
 
 def integers_of(values: Any) -> list[int]:
-    """Return an attribute of several numbers."""
     return [int(value) for value in values]
 
 
 def pair_of(values: Any) -> tuple[int, int]:
-    """Return an attribute of two numbers."""
     first, second = (int(v) for v in values)
     return first, second
 

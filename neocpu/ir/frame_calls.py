@@ -41,14 +41,9 @@ def convolution(
 ) -> Call:
     """Return the convolution of volumes with ``depth`` slices each.
 
-    Parameters
-    ----------
-    data : Expr
-        The depth slices, ``(V * depth, C, H, W)``.
-    weights : Expr
-        ``(O, C / groups, KD, KH, KW)``.
-    strides, padding, dilation : sequence of int
-        The numbers for depth, height and width; in ``padding``, the three before come first.
+    `data` has the depth slices, ``(V * depth, C, H, W)``; weights are ``(O, C / groups, KD, KH,
+    KW)``. `strides`, `padding` and `dilation` are those of depth, height and width; in ``padding``,
+    the three before come first.
     """
     attrs = {
         "depth": depth,
@@ -67,12 +62,7 @@ def convolution(
 def pooling(data: Expr, kind: str, frames: Frames, *, count_include_pad: bool) -> Call:
     """Return the pooling of volumes along their depth alone.
 
-    Parameters
-    ----------
-    data : Expr
-        The depth slices, ``(V * frames.depth, C, H, W)``.
-    kind : str
-        ``max`` or ``avg``.
+    `data` has the depth slices, ``(V * frames.depth, C, H, W)``; `kind` is ``max`` or ``avg``.
     """
     attrs = {
         "kind": kind,
@@ -124,7 +114,6 @@ def frame_workload(call: Call) -> Conv2dWorkload:
 
 
 def pool_workload(call: Call) -> FramePoolWorkload:
-    """Return the workload of a pooling along depth."""
     attrs, shape = call.attrs, static_shape(call.args[0])
     assert shape is not None
     frames = Frames.from_json(integers_of(attrs["frames"]))

@@ -32,15 +32,8 @@ def division(data: Expr, axes: Sequence[int], root: Root, *, centred: bool) -> C
     The call has a scale and a shift as further arguments: ones and zeros with the extents of
     ``axes``.
 
-    Parameters
-    ----------
-    data : Expr
-        A float32 tensor with a static shape.
-    axes : sequence of int
-        The axes, rising and none below zero.
-    root : Root
-    centred : bool
-        Whether the mean is subtracted from the data first.
+    Data are float32 with a static shape, and `axes` rise, none below zero. If `centred`, the mean
+    is subtracted first.
     """
     shape = static_shape(data)
     assert shape is not None

@@ -17,13 +17,8 @@ Legalised = Callable[[relax.BlockBuilder, Call], Expr]
 def register_operator(name: str, inferred: Inferred, legalised: Legalised | None = None) -> None:
     """Make ``name`` an operator of Relax without side effects.
 
-    Parameters
-    ----------
-    inferred : callable
-        A function that returns the type of a call's result.
-    legalised : callable, optional
-        A function that returns the expression which computes a call. It is not needed if planning
-        has a kernel for every call.
+    `inferred` returns the type of a call's result, and `legalised` the expression that computes it,
+    which is not needed if planning has a kernel for every call.
     """
     tvm.ir.register_op_attr(name, "FInferType", inferred)
     tvm.ir.register_op_attr(name, "FPurity", True)

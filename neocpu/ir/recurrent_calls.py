@@ -33,13 +33,8 @@ _ACTIVATIONS: Final[Mapping[str, tuple[str, ...]]] = {
 def layer(emit: Emit, workload: RecurrentWorkload, inputs: Mapping[str, Expr]) -> Call:
     """Return the call of a layer with one direction, whose result has the states of all steps.
 
-    Parameters
-    ----------
-    emit : callable
-    workload : RecurrentWorkload
-        A workload with the usual activations of its cell, unclipped, that writes ``y`` alone.
-    inputs : mapping of str to Expr
-        The inputs that `kernel_arguments` takes.
+    `workload` is a workload with the usual activations of its cell, unclipped, that writes ``y``
+    alone. `inputs` are those of `kernel_arguments`.
     """
     w = workload
     attrs = tvm.ir.make_node(
@@ -86,13 +81,8 @@ def kernel_arguments(
 ) -> list[Expr]:
     """Return the arguments of a layer's kernel, in its order.
 
-    Parameters
-    ----------
-    emit : callable
-    workload : RecurrentWorkload
-    inputs : mapping of str to Expr
-        ``x``, ``w``, ``r``, and perhaps ``bias``, in ONNX's shapes, and the optional inputs of
-        ``workload.given``.
+    `inputs` has ``x``, ``w``, ``r``, and perhaps ``bias``, in ONNX's shapes, and the optional
+    inputs of ``workload.given``.
     """
     packing = _Packing(emit, workload)
     bias = inputs.get("bias")
@@ -145,7 +135,6 @@ class _Packing:
         return emit(relax.op.reshape(product, w.sequence_shape(columns)))
 
     def recurrent(self, weights: Expr) -> list[Expr]:
-        """Return the recurrent weights of each product."""
         w, emit = self._w, self._emit
         by_gate = self.units(weights, GATES[w.cell], w.hidden)
         packed = []
@@ -180,7 +169,6 @@ class _Packing:
 
 
 def layer_workload(call: Call) -> RecurrentWorkload:
-    """Return the workload of a call of `LAYER`."""
     attrs = call.attrs
     steps, batch, hidden = (int(attrs[name]) for name in ("steps", "batch", "hidden"))
     reverse, reset_after, batch_first = (

@@ -18,12 +18,8 @@ from neocpu.ir.expressions import Expr, is_op
 class StoredWeights:
     """Integers that represent ``(values - zero) * scale``.
 
-    Attributes
-    ----------
-    values : array
-        The int8 or uint8 integers.
-    scale, zero : array
-        One number for all integers, or a vector along ``axis``.
+    `values` are int8 or uint8. `scale` and `zero` are one number for all integers, or a vector
+    along ``axis``.
     """
 
     values: Array

@@ -12,7 +12,6 @@ from neocpu.ir.expressions import Expr
 
 
 def bindings(func: relax.Function) -> Iterator[Any]:
-    """Yield the bindings of ``func`` in program order."""
     for block in func.body.blocks:
         yield from block.bindings
 
@@ -67,5 +66,4 @@ def consumers(func: relax.Function) -> dict[Var, list[Var]]:
 
 
 def definitions(func: relax.Function) -> dict[Var, Expr]:
-    """Map every bound variable to its value."""
     return {binding.var: binding.value for binding in bindings(func)}

@@ -18,15 +18,8 @@ from neocpu.schedules.vocabulary.strided_view import StridedView
 class Seen:
     """A tensor as a view of one that lies in memory.
 
-    Attributes
-    ----------
-    source : Expr
-        A variable, or a constant.
-    view : StridedView
-    scale : float
-        The number by which its elements are multiplied in addition.
-    through : tuple of Var
-        The variables in between, the tensor's own first.
+    `source` is a variable, or a constant. Its elements are multiplied by `scale` in addition.
+    `through` has the variables in between, the tensor's own first.
     """
 
     source: Expr
@@ -40,10 +33,7 @@ def seen(tensor: Expr, definitions: Mapping[Var, Expr], *, scaled: bool = False)
 
     None for other tensors.
 
-    Parameters
-    ----------
-    scaled : bool
-        Whether to look through products with a number.
+    If `scaled`, products with a number are looked through.
     """
     whole = stored(tensor)
     value = definitions.get(tensor) if isinstance(tensor, Var) else None
@@ -91,7 +81,6 @@ def _permute(call: Call, inner: Seen) -> Seen | None:
 
 
 def _broadcast(call: Call, inner: Seen) -> Seen | None:
-    """Follow repetitions, such as those of keys that several heads share."""
     shape = static_shape(call)
     return None if shape is None else _with(inner, inner.view.broadcast(shape))
 
@@ -114,7 +103,6 @@ def _slice(call: Call, inner: Seen) -> Seen | None:
 
 
 def _take(call: Call, inner: Seen) -> Seen | None:
-    """Follow the selection of one index along an axis."""
     index, axis = constant_value(call.args[1]), call.attrs.axis
     shape = static_shape(call)
     if index is None or index.size != 1 or axis is None or shape is None:
@@ -128,7 +116,6 @@ def _take(call: Call, inner: Seen) -> Seen | None:
 
 
 def _scaled(call: Call, inner: Seen) -> Seen | None:
-    """Follow a product with one number."""
     factor = constant_value(call.args[1])
     if factor is None or factor.size != 1 or static_shape(call) != inner.view.shape:
         return None

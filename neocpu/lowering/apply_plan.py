@@ -64,20 +64,12 @@ class Transform:
 class RewrittenModule:
     """A module whose ``main`` takes the inputs and then ``weights``, in this order.
 
-    Attributes
-    ----------
-    mod : tvm.IRModule
-    weights : tuple of array
-        The values of the last parameters of ``main``.
-    unpacked : tuple of Unpacked or None
-        The weights that each of them was packed from, as far as these are known.
-    transforms : tuple of Transform
-    kernels : mapping of str to str
-        The kernel of each operator of the plan that has one; equal operators share a kernel.
-    values : tuple of StoredValue
-        The model's tensors that still exist.
-    renamed : mapping of str to str
-        The model's names of tensors, by the names of variables that differ from these.
+    - `weights`: the values of the last parameters of ``main``.
+    - `unpacked`: the weights that each of them was packed from, as far as these are known.
+    - `kernels`: the kernel of each operator of the plan that has one; equal operators share a
+      kernel.
+    - `values`: the model's tensors that still exist.
+    - `renamed`: the model's names of tensors, by the names of variables that differ from these.
     """
 
     mod: tvm.IRModule
@@ -89,7 +81,6 @@ class RewrittenModule:
     renamed: Mapping[str, str]
 
     def origins(self, digests: ArrayDigests) -> tuple[WeightOrigin | None, ...]:
-        """Return the origins of packed weights."""
         return tuple(None if each is None else each.origin(digests) for each in self.unpacked)
 
 
@@ -101,11 +92,7 @@ def apply_plan(
 ) -> RewrittenModule:
     """Return ``mod`` with every layout operator of ``plan`` in its chosen layout and scheme.
 
-    Parameters
-    ----------
-    outline : callable
-        A function that returns the kernel of a recipe without its body, or None if the body is
-        needed.
+    `outline` returns the kernel of a recipe without its body, or None if the body is needed.
     """
     return _Rewriter(mod, plan, costs, outline).run()
 
@@ -185,18 +172,15 @@ class _Rewriter:
 
     @property
     def target(self) -> CpuTarget:
-        """The CPU to make kernels for."""
         return self._costs.target
 
     @property
     def threads(self) -> int:
-        """The number of threads to make kernels for."""
         return self._costs.threads
 
     def weight(
         self, array: NDArray[np.generic], key: Any = None, origin: Unpacked | None = None
     ) -> Var:
-        """Return the parameter that stands for ``array``; once for equal keys."""
         return self._weights.add(array, key, origin)
 
     def emit(self, value: Expr, name: str | None = None) -> Var:
@@ -222,7 +206,6 @@ class _Rewriter:
         return self._call(kernel, list(parts.fields), shape, form.dtype)
 
     def plain(self, var: Var, shape: tuple[int, ...]) -> Var:
-        """Return ``var`` as the model has it, reshaped."""
         return self._reshaped(self._substitute(var), shape)
 
     def _reshaped(self, var: Var, shape: tuple[int, ...]) -> Var:
@@ -265,7 +248,6 @@ class _Rewriter:
         return self._weights.add(array, const)
 
     def _plain_map(self, var: Var) -> Var:
-        """Return ``var`` as the model has it."""
         return self._feature_map(var, Format(NCHW, dtype_of(var)))
 
     def _feature_map(self, var: Var, form: Format) -> Var:
@@ -373,7 +355,6 @@ class _Rewriter:
         shape: tuple[int, ...],
         dtype: str,
     ) -> Var:
-        """Emit the call of a kernel that makes a tensor of shape ``rows``, seen as ``shape``."""
         return self._reshaped(self._call(kernel, args, rows, dtype), shape)
 
     def _call(

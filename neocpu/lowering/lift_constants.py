@@ -44,11 +44,9 @@ class _Lift:
         self.values: list[NDArray[Any]] = []
 
     def binding(self, binding: Any) -> Any:
-        """Return a binding without constants."""
         return rebound(binding, binding.var, self.over(binding.value))
 
     def over(self, expr: Expr) -> Expr:
-        """Return an expression without constants."""
         if isinstance(expr, GenericConst) and isinstance(expr.ty, relax.TensorType):
             return self._param(expr)
         if isinstance(expr, Call):

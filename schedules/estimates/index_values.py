@@ -64,7 +64,6 @@ class Indices:
         self._readers: dict[Var, Reader] = {}
 
     def bind(self, variable: Var, expr: Any) -> None:
-        """Bind a variable to an expression."""
         # A previous use of the variable may have meant another expression, or a loop.
         if variable in self._readers:
             self._readers.clear()
@@ -79,10 +78,7 @@ class Indices:
 
         The index of a vector is that of its first element.
 
-        Parameters
-        ----------
-        loops : mapping of Var to int
-            The iteration of each loop; loops that are absent are at the first one.
+        `loops` has the iteration of each loop; absent ones are at the first.
         """
         return self.reader(expr)(loops)
 

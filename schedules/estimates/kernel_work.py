@@ -43,24 +43,15 @@ DEFAULT: Final = "znver5"
 class LoopWork:
     """The work of a loop nest of a kernel, over all its iterations.
 
-    Attributes
-    ----------
-    tasks : float
-        The number of iterations of its parallel loop; 1 if one thread does everything.
-    forks : float
-        The number of forks: 0 without a parallel loop.
-    cycles : tuple of float
-        The cycles of each of `CLASSES`, if all data were in L1.
-    size : float
-        The bytes of the tensors that it reads and writes, each counted once.
-    from_l2 : float
-        The bytes that it fetches into L1.
-    again : float
-        The bytes that it fetches into L2 again, because they were evicted before their next use.
-    images : int
-        The number of images that its tasks process one after another; 1 if they do not.
-    largest : float
-        The ratio of the largest task to the mean of all tasks.
+    - `tasks`: the number of iterations of its parallel loop; 1 if one thread does everything.
+    - `forks`: the number of forks: 0 without a parallel loop.
+    - `cycles`: the cycles of each of `CLASSES`, if all data were in L1.
+    - `size`: the bytes of the tensors that it reads and writes, each counted once.
+    - `from_l2`: the bytes that it fetches into L1.
+    - `again`: the bytes that it fetches into L2 again, because they were evicted before their next
+      use.
+    - `images`: the number of images that its tasks process one after another; 1 if they do not.
+    - `largest`: the ratio of the largest task to the mean of all tasks.
     """
 
     tasks: float
@@ -73,14 +64,12 @@ class LoopWork:
     largest: float = 1.0
 
     def to_json(self) -> list[Any]:
-        """Return the counts as a list of numbers."""
         numbers = (self.size, self.from_l2, self.again, *self.cycles)
         rounded = (round(number, 1) for number in numbers)
         return [self.tasks, self.forks, self.images, self.largest, *rounded]
 
     @classmethod
     def of_json(cls, numbers: Sequence[float]) -> LoopWork:
-        """Read the numbers that `to_json` returns."""
         tasks, forks, images, largest, size, from_l2, again, *cycles = map(float, numbers)
         return cls(
             tasks=tasks,

@@ -70,12 +70,7 @@ def worthwhile_tasks(
     A loop is cut into its iterations. If it takes about as long on fewer threads, it is cut into as
     many tasks as these threads.
 
-    Parameters
-    ----------
-    work : KernelWork
-        The work of its loops.
-    launches : sequence of int
-        The iterations of its parallel loops, in order; 0 for unknown ones.
+    `launches` has the iterations of its parallel loops, in order; 0 for unknown ones.
     """
     machine = MACHINES.get(target.mcpu)
     nests = [nest for nest in work if nest.forks]
@@ -93,12 +88,7 @@ def piece_of(
 ) -> Piece | None:
     """Return what a call of a kernel contributes to a shared launch; None if it has several loops.
 
-    Parameters
-    ----------
-    work : KernelWork
-        The work of its loops.
-    tasks : sequence of int
-        The result of `worthwhile_tasks` for its parallel loops.
+    `tasks` is the result of `worthwhile_tasks` for its parallel loops.
     """
     loops = [nest for nest in work if nest.forks]
     if len(tasks) > 1 or len(loops) != len(tasks) or any(nest.forks != 1 for nest in loops):

@@ -40,16 +40,11 @@ MAX_TASKS: Final = 0xFFFF
 class LoopTime:
     """A parallel loop of a call.
 
-    Attributes
-    ----------
-    iterations : int
-        The number of iterations; 0 if it is unknown, for a loop with as many tasks as threads.
-    seconds : float
-        The time on one thread, over all entries in a run.
-    entered : int
-        The number of entries.
-    largest : float
-        The ratio of the longest iteration to the mean of all.
+    - `iterations`: the number of iterations; 0 if it is unknown, for a loop with as many tasks as
+      threads.
+    - `seconds`: the time on one thread, over all entries in a run.
+    - `entered`: the number of entries.
+    - `largest`: the ratio of the longest iteration to the mean of all.
     """
 
     iterations: int
@@ -73,19 +68,11 @@ class LoopTime:
 class CallTime:
     """A call of a kernel, however often a run makes it.
 
-    Attributes
-    ----------
-    name, kernel : str
-        The names of the plan's operator and of its function.
-    seconds : float
-        The time on one thread, over all times; it includes the time of its loops.
-    loops : tuple of LoopTime
-    weights, others : int
-        The bytes of weights that it reads, and of all other data that it reads and writes, each
-        time.
-    times : int
-    images : int
-        The number of images that its tasks process one after another; 1 if they do not.
+    - `name`, `kernel`: the names of the plan's operator and of its function.
+    - `seconds`: the time on one thread, over all times; it includes the time of its loops.
+    - `weights`, `others`: the bytes of weights that it reads, and of all other data that it reads
+      and writes, each time.
+    - `images`: the number of images that its tasks process one after another; 1 if they do not.
     """
 
     name: str
@@ -102,15 +89,8 @@ class CallTime:
 class RunTime:
     """A run on one thread.
 
-    Attributes
-    ----------
-    calls : tuple of CallTime
-        The calls in order.
-    between : float
-        The time between calls, in seconds.
-    launches : tuple of (int, int)
-        Calls that several threads would make in one launch: the position of the first, and how
-        many.
+    `between` is the time between calls, in seconds. `launches` has the calls that several threads
+    would make in one launch: the position of the first, and how many.
     """
 
     calls: tuple[CallTime, ...]
@@ -119,7 +99,6 @@ class RunTime:
 
     @property
     def seconds(self) -> float:
-        """The time of the whole run, in seconds."""
         return math.fsum(call.seconds for call in self.calls) + self.between
 
     def slower(self, factor: float) -> RunTime:
@@ -139,13 +118,8 @@ class RunTime:
 class ParallelCall:
     """The predicted time of a call on several threads.
 
-    Attributes
-    ----------
-    call : CallTime
-        The call, or the time between calls under the name `RUNTIME`.
-    seconds : float
-    lost : mapping of Limit to float
-        The seconds in excess of its share of one thread's time, by reason.
+    `call` is the call, or the time between calls under the name `RUNTIME`. `lost` are the seconds
+    in excess of its share of one thread's time, by reason.
     """
 
     call: CallTime
@@ -157,10 +131,7 @@ class ParallelCall:
 class ParallelRun:
     """The predicted times of a run on several threads.
 
-    Attributes
-    ----------
-    calls : tuple of ParallelCall
-        The calls in order, and the time between them.
+    The last of `calls` is the time between them.
     """
 
     threads: int
@@ -168,7 +139,6 @@ class ParallelRun:
 
     @property
     def seconds(self) -> float:
-        """The time of the whole run, in seconds."""
         return math.fsum(call.seconds for call in self.calls)
 
     @property
@@ -180,10 +150,7 @@ class ParallelRun:
 def predict_run(run: RunTime, machine: Machine, threads: int) -> ParallelRun:
     """Return the predicted times of a run on several threads, each on a core of its own.
 
-    Parameters
-    ----------
-    run : RunTime
-        The run on one thread of that machine, with kernels compiled for this many threads.
+    `run` is the run on one thread of that machine, with kernels compiled for this many threads.
     """
     between = CallTime(name=RUNTIME, kernel=RUNTIME, seconds=run.between)
     ways = _Ways(machine, threads, sum(call.weights for call in run.calls))
@@ -202,10 +169,7 @@ def predict_run(run: RunTime, machine: Machine, threads: int) -> ParallelRun:
 class _Ways:
     """The transfers of bytes to several threads of a machine, in a run of a network.
 
-    Attributes
-    ----------
-    weights : int
-        The bytes of all weights of the network.
+    `weights` counts the bytes of all weights of the network.
     """
 
     machine: Machine
@@ -237,11 +201,8 @@ class _Ways:
         The last core that read or wrote a cache line is equally likely to be any core with a part
         of the image. Lines in another L3 come at the speed of memory.
 
-        Parameters
-        ----------
-        images : int
-            The number of images that this call and the one before it both process one after
-            another.
+        `images` is the number of images that this call and the one before it both process one after
+        another.
         """
         machine, threads = self.machine, self.threads
         if call.others > machine.l3 * machine.caches(threads):
@@ -297,7 +258,6 @@ def _computing_share(call: CallTime, moving: Sequence[float]) -> float:
 
 
 def _predict_launch(calls: Sequence[CallTime], ways: _Ways) -> Iterator[ParallelCall]:
-    """Yield the predicted times of calls in one launch, each in proportion to its work."""
     machine, threads = ways.machine, ways.threads
     pieces = [_piece(call, ways) for call in calls]
     seconds = launch_seconds(pieces, machine, threads)
@@ -330,10 +290,7 @@ def busiest_part(iterations: int, threads: int) -> float:
 
     The pool cuts loops into tasks, and idle threads take tasks that others have not begun.
 
-    Parameters
-    ----------
-    iterations : int
-        The number of iterations; 0 if it is unknown.
+    0 iterations means that their number is unknown.
     """
     if threads == 1:
         return 1.0

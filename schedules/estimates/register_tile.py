@@ -68,12 +68,9 @@ def step_cycles(
 ) -> float:
     """Return the cycles of one step: the longest of its parts, plus interference from loads.
 
-    Parameters
-    ----------
-    size : int
-        The bytes from which the vectors are loaded repeatedly; they decide which cache holds them.
-    broadcast_loads : float, optional
-        The number of loads of broadcast values: one each, or one vector of lanes for several steps.
+    `size` counts the bytes from which the vectors are loaded repeatedly; they decide which cache
+    holds them. `broadcast_loads` is the number of loads of broadcast values: one each, or one
+    vector of lanes for several steps.
     """
     if broadcast_loads is None:
         broadcast_loads = broadcasts / (unit.lanes if unit.by_lane else 1)

@@ -18,16 +18,10 @@ from neocpu.foundation.machine.machines import Machine
 class Piece:
     """The contribution of a call to a launch.
 
-    Attributes
-    ----------
-    tasks : int
-        The number of tasks into which the pool cuts its loop; 1 for a call without a loop.
-    seconds : float
-        The time of all tasks on one thread.
-    before : float
-        The time in seconds outside tasks, which the calling thread spends alone.
-    moving : float
-        The time in seconds that its bytes take to arrive, on all threads.
+    - `tasks`: the number of tasks into which the pool cuts its loop; 1 for a call without a loop.
+    - `seconds`: the time of all tasks on one thread.
+    - `before`: the time in seconds outside tasks, which the calling thread spends alone.
+    - `moving`: the time in seconds that its bytes take to arrive, on all threads.
     """
 
     tasks: int
@@ -37,17 +31,13 @@ class Piece:
 
     @property
     def longest(self) -> float:
-        """The time of one task in seconds."""
         return self.seconds / self.tasks
 
 
 def busiest_seconds(pieces: Sequence[Piece], threads: int) -> float:
     """Return the time at which the last task ends if idle threads always take the next task.
 
-    Parameters
-    ----------
-    pieces : sequence of Piece
-        The pieces in the order in which their tasks are taken, longest tasks first.
+    `pieces` are the pieces in the order in which their tasks are taken, longest tasks first.
     """
     # Threads that finish at the same time are counted together: there are few such times.
     free = [(0.0, threads)]

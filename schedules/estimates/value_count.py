@@ -83,21 +83,13 @@ class Nest:
 class ValueCount:
     """A counter that adds the cost of values within `loops` to `nest`.
 
-    Attributes
-    ----------
-    loops : list of Loop
-        The loops, outermost first.
-    vector : int or None
-        The position of the loop whose iterations are vector lanes.
-    depths : dict of Var to int
-        The innermost loop that each variable depends on; -1 for none.
-    accesses : list of Access
-        The accesses of the statement that is being read.
-    computed : dict of StructuralKey to int
-        The expressions that the statement has computed, which are not computed again, with the loop
-        that each depends on.
-    read, written : set of int
-        The first extents of tensors among the kernel's parameters.
+    - `loops`: the loops, outermost first.
+    - `vector`: the position of the loop whose iterations are vector lanes.
+    - `depths`: the innermost loop that each variable depends on; -1 for none.
+    - `accesses`: the accesses of the statement that is being read.
+    - `computed`: the expressions that the statement has computed, which are not computed again,
+      with the loop that each depends on.
+    - `read`, `written`: the first extents of tensors among the kernel's parameters.
     """
 
     def __init__(self, target: CpuTarget, parameters: Sequence[Any]) -> None:
@@ -148,17 +140,13 @@ class ValueCount:
         self.nest.cycles[kind] += cycles * count
 
     def charge_each(self, kind: int, cycles: float, depth: int, lanes: int = 1) -> None:
-        """Charge for every element on its own."""
         self.nest.cycles[kind] += cycles * lanes * self.iterations(depth)
 
     def value(self, expr: Any, *, joined: bool = False) -> int:
         """Count the computation of a value; return the innermost loop that it depends on.
 
-        Parameters
-        ----------
-        joined : bool
-            Whether its last operation is part of the operation that reads it, like a product in a
-            sum.
+        `joined` says whether its last operation is part of the operation that reads it, like a
+        product in a sum.
         """
         if isinstance(expr, Var):
             return self.depths.get(expr, -1)
@@ -313,7 +301,6 @@ def stride_along(loop: Loop, offset: Reader) -> float | None:
 
 
 def _is_power_of_two(expr: Any) -> bool:
-    """Return whether a divisor is a constant with an exact inverse."""
     constant = expr.value if isinstance(expr, tirx.Broadcast) else expr
     if not isinstance(constant, tirx.FloatImm):
         return False

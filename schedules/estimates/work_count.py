@@ -64,7 +64,6 @@ class _WorkCount(ValueCount):
         self._explicit = False
 
     def work(self) -> KernelWork:
-        """Return the counts."""
         used: dict[Any, list[tuple[int, Access]]] = {}
         for number, nest in enumerate(self._nests):
             for access in _accesses(nest):
@@ -279,7 +278,6 @@ class _WorkCount(ValueCount):
         return strides == {1} and own <= {0, 1}
 
     def _has_digits(self, index: Any, loop: Loop) -> bool:
-        """Return whether an index contains quotients or remainders of a loop's variable."""
         if isinstance(index, tirx.FloorDiv | tirx.FloorMod) and self._depends(index, loop.var):
             return True
         if isinstance(index, Var) and (bound := self.indices.bound(index)) is not None:

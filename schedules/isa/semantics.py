@@ -129,7 +129,6 @@ def _odd(first: Floats, second: Floats) -> NDArray[np.float32]:
 
 
 def _lost(first: Floats, second: Floats, total: Floats) -> Floats:
-    """Return the rounding error of ``total = first + second`` in float64."""
     other = total - first
     lost: Floats = np.nan_to_num((first - (total - other)) + (second - other), posinf=0, neginf=0)
     return lost

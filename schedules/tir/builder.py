@@ -31,17 +31,10 @@ Parameter = tuple[str, tuple[int, ...], str]  # name, physical shape, dtype
 def build_kernel(parameters: Sequence[Parameter], body: Callable[..., None]) -> Any:
     """Build a scheduled ``PrimFunc`` whose loop nest ``body`` emits.
 
-    Parameters
-    ----------
-    parameters : sequence of (name, shape, dtype)
-        The buffers, in calling order.
-    body : callable
-        A function that is called once, inside the builder's frame, with one buffer per parameter.
+    `body` is called once, inside the builder's frame, with one buffer per parameter, in calling
+    order.
 
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        A private function (without a global symbol) that is marked as scheduled.
+    The result is a private function (without a global symbol) that is marked as scheduled.
     """
     with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
         T.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
@@ -113,7 +106,6 @@ def loop_nest(extents: Sequence[int], elements: int) -> Iterator[tuple[Any, ...]
 
 
 def flat(buffer: Any) -> Any:
-    """Return a view of a buffer with a single axis."""
     size = math.prod(int(extent) for extent in buffer.shape)
     return T.decl_buffer((size,), str(buffer.dtype), data=buffer.data, layout=None)
 
@@ -131,7 +123,6 @@ def span(start: Any, width: int) -> Any:
 
 
 def splat(scalar: Any, width: int) -> Any:
-    """Broadcast a scalar over ``width`` lanes."""
     return scalar if width == 1 else T.broadcast(scalar, width)
 
 

@@ -55,7 +55,6 @@ class KeepAccumulatorsOnStack:
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
     ) -> tirx.PrimFunc:
-        """Return ``func`` with its accumulators marked."""
         body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, _mark))
         return func if body.same_as(func.body) else func.with_body(body)
 
@@ -67,7 +66,6 @@ class NoEntryPoint:
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
     ) -> tirx.PrimFunc:
-        """Return ``func`` without the mark."""
         return func.without_attr("tirx.is_entry_func")
 
 
@@ -83,7 +81,6 @@ class PropagateNaN:
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
     ) -> tirx.PrimFunc:
-        """Return ``func`` with every maximum and minimum of floats rewritten."""
         propagating = _maximum if neon.is_target_of(func) else _propagating
         body = tvm_ffi.structural_map(func.body, ((tirx.Max, tirx.Min), propagating))
         return func if body.same_as(func.body) else func.with_body(body)
@@ -96,7 +93,6 @@ class MultiplyByLane:
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
     ) -> tirx.PrimFunc:
-        """Return ``func`` with whole-vector loads of elements that are broadcast."""
         if not neon.is_target_of(func):
             return func
         return func.with_body(neon.multiply_by_lane(func.body))
@@ -109,7 +105,6 @@ class ClipAsIntegers:
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
     ) -> tirx.PrimFunc:
-        """Return ``func`` with the second half of every clip done as integers."""
         return func.with_body(neon.clip_as_integers(func.body)) if neon.is_target_of(func) else func
 
 
@@ -164,7 +159,6 @@ class Lower:
     """TVM's lowering, except that hand-written loop nests keep the shapes of their buffers."""
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        """Return ``mod`` with every function lowered."""
         lower = default_s_tir_pipeline()[0]
         kinds: dict[tuple[str, ...], dict[Any, Any]] = {}
         for name, func in mod.functions.items():
@@ -182,7 +176,6 @@ class Lower:
 
 
 def _harmful_passes(func: Any) -> tuple[str, ...]:
-    """Return the names of TVM's passes that are skipped for a function."""
     if not _is_written_down(func):
         return ()
     return (_COMPACTION, _SHARING) if _may_lose_reads(func) else (_COMPACTION,)

@@ -22,7 +22,6 @@ class JoinByHalves:
     """A pass that vectorises loops which combine floating-point partial results one by one."""
 
     def transform_function(self, func: tirx.PrimFunc, mod: Any, ctx: Any) -> tirx.PrimFunc:
-        """Return the lowered ``func`` without such loops."""
         body = tvm_ffi.structural_map(func.body, (tirx.For, _joined))
         return func if body.same_as(func.body) else func.with_body(body)
 
@@ -51,7 +50,6 @@ def _joined(loop: Any) -> Any:
 
 
 def _is_of(value: Any, store: Any) -> bool:
-    """Return whether a value is the old value at the place of a store."""
     return (
         isinstance(value, TensorLoad)
         and value.source.same_as(store.buffer)
@@ -74,7 +72,6 @@ def _uses(expr: Any, var: Var) -> bool:
 
 
 def _total(kind: Any, buffer: Any, base: Any, count: int) -> Any:
-    """Return the combination of all ``count`` elements."""
     half = count // 2
 
     def load(start: int, width: int) -> Any:

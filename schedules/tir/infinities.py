@@ -40,7 +40,6 @@ def begin_with_infinities(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _accumulators(func: tirx.PrimFunc) -> Iterator[tuple[Any, type]]:
-    """Yield the buffers of floating-point maxima or minima, and the operation of each."""
     stores: list[Any] = []
     tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append))
     yield from ((store.buffer, type(store.value)) for store in stores if _is_step(store))

@@ -13,16 +13,10 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 def stored_pixels(data: te.Tensor, workload: Conv2dWorkload, each: int) -> Any:
     """Return the reader of pixels for windows that do not reach beyond the input.
 
-    Parameters
-    ----------
-    each : int
-        The number of channels, or chunks, in one group of one depth slice.
+    `each` is the number of channels, or chunks, in one group of one depth slice.
 
-    Returns
-    -------
-    callable
-        ``pixel(b, c, h, w, *lane)``, with the image of the output, the channel or chunk among all
-        that windows read, and the row and column.
+    The result is ``pixel(b, c, h, w, *lane)``, with the image of the output, the channel or chunk
+    among all that windows read, and the row and column.
     """
     if workload.frames is None:
         return data

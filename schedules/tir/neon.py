@@ -173,7 +173,6 @@ def _load_of_word(value: Any) -> Any:
 
 
 def _is_whole(buffer: Any, elements: int) -> bool:
-    """Return whether a buffer consists of whole vectors of ``elements`` elements."""
     extents = buffer.shape
     if not all(isinstance(extent, tirx.IntImm) for extent in extents):
         return False

@@ -59,12 +59,8 @@ def cos(x: Any) -> Any:
 def _in_quarters(names: Names, size: Any) -> tuple[Any, Any, Any]:
     """Return the quarters of a turn in ``size``, which is not negative, and sine and cosine.
 
-    Returns
-    -------
-    quarter : expression of int32
-        The number of quarters, from -2 to 2.
-    sine, cosine : expression of float32
-        The functions of the remaining angle, from -pi / 4 to pi / 4.
+    The number of quarters is an int32 from -2 to 2, and the remaining angle is from -pi / 4 to pi /
+    4.
     """
     turn = _turn(names, names.give(size))
     rounded = names.give(to_even(turn * _wide(4)))
@@ -105,7 +101,6 @@ WIDTHS: Final = (32, 64, 64, 64)
 
 
 def _steps(scale: tuple[int, int, int, float]) -> tuple[int, ...]:
-    """Return the bits of ``2^-s`` and of the factor's three parts."""
     power, first, second, third = scale
     values = (2.0**-power, first * 2.0**-28, second * 2.0**-57, third)
     return tuple(_stored(value, width) for value, width in zip(values, WIDTHS, strict=True))

@@ -113,7 +113,6 @@ def log(x: Any) -> Any:
 
 
 def sigmoid(x: Any) -> Any:
-    """Return ``1 / (1 + exp(-x))``."""
     return _one_over_one_plus_power(x * number(-LOG2_E))
 
 
@@ -132,8 +131,6 @@ def power_of_two(x: Any) -> Any:
 
 
 def _power(x: Any) -> Any:
-    """Return ``2^x`` for ``x`` from `POWER_LOW` - 1 to `POWER_HIGH`."""
-
     def power(shifted: Any) -> Any:
         bits = tirx.reinterpret("int32", shifted) << whole(23)
         fraction = horner(POWER_POLYNOMIAL, x - (shifted - number(MAGIC)))

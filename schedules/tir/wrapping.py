@@ -32,13 +32,7 @@ def wrapping_arithmetic(lanes: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Wrapping:
-    """A vector of int32 whose sums, differences and multiples are modulo 2^32.
-
-    Attributes
-    ----------
-    value : expression
-        The vector.
-    """
+    """A vector of int32 whose sums, differences and multiples are modulo 2^32."""
 
     value: Any
 

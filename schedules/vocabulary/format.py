@@ -21,11 +21,7 @@ class Format:
 
     The search treats a change of either as a layout transform: of blocks, of precision, or of both.
 
-    Attributes
-    ----------
-    layout : DataLayout
-    dtype : str
-        A key of `neocpu.foundation.dtypes.DTYPES`.
+    `dtype` is a key of `neocpu.foundation.dtypes.DTYPES`.
     """
 
     layout: DataLayout
@@ -36,7 +32,6 @@ class Format:
 
     @property
     def plain(self) -> Format:
-        """The NCHW format of the same element type."""
         return Format(NCHW, self.dtype)
 
     def shape(self, nchw: tuple[int, ...]) -> tuple[int, ...]:

@@ -13,18 +13,12 @@ from neocpu.schedules.vocabulary.scheme import StoreFold
 class GroupScheme(StoreFold):
     """Base class of schemes for grouped convolutions in NCHW[oc_bn]c, one vector lane per channel.
 
-    Attributes
-    ----------
-    oc_bn : int
-        The channel block of the input layout, and of the output layout if ``out_bn`` is 0.
-    reg_n : int
-        The number of output columns of one register tile, which holds one vector of channels for
-        each.
-    unroll_ker : bool
-        Whether the loop over the rows of the kernel window is unrolled; the loop over its columns
-        always is.
-    out_bn : int
-        The channel block of the output layout if it differs from ``oc_bn``; otherwise 0.
+    - `oc_bn`: the channel block of the input layout, and of the output layout if ``out_bn`` is 0.
+    - `reg_n`: the number of output columns of one register tile, which holds one vector of channels
+      for each.
+    - `unroll_ker`: whether the loop over the rows of the kernel window is unrolled; the loop over
+      its columns always is.
+    - `out_bn`: the channel block of the output layout if it differs from ``oc_bn``; otherwise 0.
     """
 
     oc_bn: int
@@ -34,7 +28,6 @@ class GroupScheme(StoreFold):
 
     @property
     def in_layout(self) -> DataLayout:
-        """NCHW[oc_bn]c."""
         return DataLayout(self.oc_bn)
 
 

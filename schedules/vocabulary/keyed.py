@@ -39,10 +39,7 @@ def content_hash(data: Any) -> str:
 def is_dtype(name: Any) -> bool:
     """Return whether a value of a workload's JSON form is an element type.
 
-    Raises
-    ------
-    UnknownTypeError
-        If it is a name that no element type has.
+    Raises UnknownTypeError if it is a name that no element type has.
     """
     if isinstance(name, str) and name not in DTYPES:
         raise UnknownTypeError(f"unknown element type {name!r}")

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 
 def ceil_div(a: int, b: int) -> int:
-    """Return ``a / b`` rounded up, for positive ``b``."""
     return -(-a // b)
 
 
@@ -48,10 +47,7 @@ class DataLayout:
     def parse(cls, text: str) -> DataLayout:
         """Parse ``NCHW`` or ``NCHW16c``.
 
-        Raises
-        ------
-        ValueError
-            ``text`` is not such a layout.
+        Raises ValueError if ``text`` is not such a layout.
         """
         match = re.fullmatch(r"NCHW(?:(\d+)c)?", text)
         if match is None or match.group(1) == "0":
@@ -121,10 +117,7 @@ class KernelLayout:
     def parse(cls, text: str) -> KernelLayout:
         """Parse ``OIHW16i32o`` or ``OIHW4i16o4i``.
 
-        Raises
-        ------
-        ValueError
-            ``text`` is not such a layout.
+        Raises ValueError if ``text`` is not such a layout.
         """
         match = re.fullmatch(r"OIHW([1-9]\d*)i([1-9]\d*)o(?:([1-9]\d*)i)?", text)
         if match is None:
@@ -166,13 +159,8 @@ class KernelLayout:
 class WinogradLayout:
     """Weights transformed for Winograd's convolution: ``(points, O/oc_bn, I, oc_bn)``.
 
-    Attributes
-    ----------
-    tile : int
-        The number of outputs of a tile along a dimension of several taps.
-    stride : tuple of int
-    ic_bn, oc_bn : int
-        The blocks to which input and output channels are padded.
+    `tile` is the number of outputs of a tile along a dimension of several taps. `ic_bn` and `oc_bn`
+    are the blocks to which input and output channels are padded.
     """
 
     tile: int
@@ -185,12 +173,8 @@ class WinogradLayout:
 class StrassenLayout:
     """Sums of weights for Strassen's 1x1 convolution: ``(O / 2 oc_bn, rows, oc_bn)``.
 
-    Attributes
-    ----------
-    half : int
-        The number of input channels in each half.
-    oc_bn : int
-        The number of output channels of a register tile; two tiles share a block.
+    `half` is the number of input channels in each half. `oc_bn` is the number of output channels of
+    a register tile; two tiles share a block.
     """
 
     half: int

@@ -15,12 +15,8 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 class TransformWorkload(Keyed):
     """A layout transform of a feature map from NCHW[in_block]c to NCHW[out_block]c; 1 is NCHW.
 
-    Attributes
-    ----------
-    dtype : str
-        The element type of the input.
-    out_dtype : str or None
-        The element type of the output if it differs: transforms also change precision.
+    `out_dtype` is the element type of the output if it differs from the input's: transforms also
+    change precision.
     """
 
     kind: ClassVar[str] = "layout_transform"
@@ -59,32 +55,25 @@ class TransformWorkload(Keyed):
 
     @property
     def source(self) -> Format:
-        """The format of the input."""
         return Format(DataLayout(self.in_block), self.dtype)
 
     @property
     def destination(self) -> Format:
-        """The format of the output."""
         return Format(DataLayout(self.out_block), self.out_dtype or self.dtype)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """The logical NCHW shape."""
         return (self.batch, self.channels, self.height, self.width)
 
     @property
     def flops(self) -> int:
-        """Zero: a transform only moves bytes."""
         return 0
 
     @classmethod
     def from_json(cls, data: JsonObject) -> TransformWorkload:
         """Read the JSON form; the inverse of `to_json`.
 
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            ``data`` is not a transform workload.
+        Raises ValueError, KeyError, TypeError if ``data`` is not a transform workload.
         """
         if "dtype" not in data or ("out_dtype" in data and data["out_dtype"] is None):
             raise ValueError(f"not the numerics of a transform: {data!r}")
@@ -101,15 +90,9 @@ class TransformWorkload(Keyed):
 class JoinWorkload(Keyed):
     """An elementwise operator or a concatenation of feature maps in one layout, bound by memory.
 
-    Attributes
-    ----------
-    operator : str
-        ``elementwise`` is the rectified sum of one or more feature maps of equal shape; ``concat``
-        is the concatenation of their channels.
-    channels : tuple of int
-        The number of channels of each input.
-    block : int
-        The channel block of NCHW[block]c; 1 is NCHW.
+    `operator`: ``elementwise`` is the rectified sum of one or more feature maps of equal shape;
+    ``concat`` is the concatenation of their channels. `channels` has the number of each input.
+    `block` is the channel block of NCHW[block]c; 1 is NCHW.
     """
 
     kind: ClassVar[str] = "join"
@@ -131,33 +114,26 @@ class JoinWorkload(Keyed):
 
     @property
     def format(self) -> Format:
-        """The format of all inputs and of the output."""
         return Format(DataLayout(self.block), self.dtype)
 
     @property
     def input_shapes(self) -> tuple[tuple[int, int, int, int], ...]:
-        """The logical NCHW shapes of the inputs."""
         return tuple((self.batch, c, self.height, self.width) for c in self.channels)
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
-        """The logical NCHW shape of the output."""
         total = sum(self.channels) if self.operator == "concat" else self.channels[0]
         return (self.batch, total, self.height, self.width)
 
     @property
     def flops(self) -> int:
-        """Zero, in effect: the operator moves bytes."""
         return 0
 
     @classmethod
     def from_json(cls, data: JsonObject) -> JoinWorkload:
         """Read the JSON form; the inverse of `to_json`.
 
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            ``data`` is not such a workload.
+        Raises ValueError, KeyError, TypeError if ``data`` is not such a workload.
         """
         if "dtype" not in data:
             raise ValueError(f"a join without a dtype: {data!r}")
@@ -173,7 +149,6 @@ _Plain = TypeVar("_Plain", TransformWorkload, JoinWorkload)
 
 
 def _read(cls: type[_Plain], data: JsonObject) -> _Plain:
-    """Read a workload whose JSON form is its kind and its fields."""
     fields = dict(data)
     if fields.pop("kind", None) != cls.kind:
         raise ValueError(f"not a {cls.kind} workload: {data.get('kind')!r}")

@@ -24,12 +24,8 @@ MAX_PARAMETER = 1 << 24
 class Scheme:
     """Base class of all schemes; each subclass belongs to one template.
 
-    Attributes
-    ----------
-    template : str
-        The name of the template.
-    words : str
-        The sentence by which reports describe the template; empty for those of other packages.
+    `words` is the sentence by which reports describe the template; empty for those of other
+    packages.
     """
 
     template: ClassVar[str]
@@ -37,12 +33,10 @@ class Scheme:
 
     @property
     def in_layout(self) -> DataLayout:
-        """The layout of the input."""
         raise AssertionError("abstract")
 
     @property
     def out_layout(self) -> DataLayout:
-        """The layout of the output."""
         raise AssertionError("abstract")
 
     def to_json(self) -> JsonObject:
@@ -65,12 +59,10 @@ class BlockedScheme(Scheme):
 
     @property
     def in_layout(self) -> DataLayout:
-        """NCHW[ic_bn]c."""
         return DataLayout(self.ic_bn)
 
     @property
     def out_layout(self) -> DataLayout:
-        """NCHW[oc_bn]c."""
         return DataLayout(self.oc_bn)
 
 
@@ -95,24 +87,16 @@ class StoreFold(Scheme):
 class DirectScheme(StoreFold, BlockedScheme):
     """Direct NCHW[x]c convolution: the paper's Algorithm 1, with a wider register tile.
 
-    Attributes
-    ----------
-    ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts, which need not divide the channels. ``ic_bn
-        == 1`` reads NCHW. ``oc_bn`` may span several vectors.
-    reg_n : int
-        The number of output columns of one register tile.
-    unroll_ker : bool
-        Whether the loops over the kernel window are unrolled.
-    reg_oh : int
-        The number of output rows of one register tile, which holds ``reg_oh * reg_n * oc_bn``
-        accumulators.
-    out_bn : int
-        The channel block of the output layout if it differs from ``oc_bn``, which is then only the
-        width of a register tile: stores transform the layout. Otherwise 0.
-    sum_chunks : int
-        The number of input chunks, a divisor of all, whose products are summed before they are
-        added to the output's sum, which rounds less. 0 sums all chunks in one go.
+    - `ic_bn`, `oc_bn`: channel blocks of the input and output layouts, which need not divide the
+      channels. ``ic_bn == 1`` reads NCHW. ``oc_bn`` may span several vectors.
+    - `reg_n`: the number of output columns of one register tile.
+    - `unroll_ker`: whether the loops over the kernel window are unrolled.
+    - `reg_oh`: the number of output rows of one register tile, which holds ``reg_oh * reg_n *
+      oc_bn`` accumulators.
+    - `out_bn`: the channel block of the output layout if it differs from ``oc_bn``, which is then
+      only the width of a register tile: stores transform the layout. Otherwise 0.
+    - `sum_chunks`: the number of input chunks, a divisor of all, whose products are summed before
+      they are added to the output's sum, which rounds less. 0 sums all chunks in one go.
     """
 
     template: ClassVar[str] = "conv2d_direct"
@@ -125,7 +109,6 @@ class DirectScheme(StoreFold, BlockedScheme):
 
     @property
     def kernel_layout(self) -> KernelLayout:
-        """OIHW[ic_bn]i[oc_bn]o."""
         return KernelLayout(self.ic_bn, self.oc_bn)
 
 
@@ -143,12 +126,10 @@ class NchwScheme(Scheme):
 
     @property
     def in_layout(self) -> DataLayout:
-        """NCHW."""
         return NCHW
 
     @property
     def out_layout(self) -> DataLayout:
-        """NCHW."""
         return NCHW
 
 
@@ -156,32 +137,22 @@ class NchwScheme(Scheme):
 class WinogradScheme(BlockedScheme):
     """Winograd convolution in NCHW[x]c.
 
-    Attributes
-    ----------
-    ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts: whole vectors that need not divide the
-        channels.
-    reg_n : int
-        The number of Winograd tiles in one register tile.
-    tile : int
-        The number of output pixels along the side of a Winograd tile; along a dimension of one tap
-        a tile has one pixel.
-    reg_oc : int
-        The number of output channels of one register tile, which holds ``reg_n * reg_oc``
-        accumulators: whole vectors that need not divide the channels.
-    strip : int
-        The number of register tiles, along the image, in one task.
-    oc_split : bool
-        Whether a task computes a share of its strip's output channels from input that was
-        transformed before. Otherwise a task transforms its strip itself and computes all output
-        channels.
-    edge_tiles : bool
-        Whether smaller tiles with the same weights compute what whole tiles leave over at the ends
-        of rows and columns. It needs whole images and ``oc_split``. ``reg_n`` is then the most that
-        a register tile has. It changes nothing where nothing is left over.
-    on_the_fly : bool
-        Whether weights of bytes are stored untransformed, and each task transforms them; it needs
-        ``oc_split``. It changes nothing for other weights.
+    - `ic_bn`, `oc_bn`: channel blocks of the input and output layouts: whole vectors that need not
+      divide the channels.
+    - `reg_n`: the number of Winograd tiles in one register tile.
+    - `tile`: the number of output pixels along the side of a Winograd tile; along a dimension of
+      one tap a tile has one pixel.
+    - `reg_oc`: the number of output channels of one register tile, which holds ``reg_n * reg_oc``
+      accumulators: whole vectors that need not divide the channels.
+    - `strip`: the number of register tiles, along the image, in one task.
+    - `oc_split`: whether a task computes a share of its strip's output channels from input that was
+      transformed before. Otherwise a task transforms its strip itself and computes all output
+      channels.
+    - `edge_tiles`: whether smaller tiles with the same weights compute what whole tiles leave over
+      at the ends of rows and columns. It needs whole images and ``oc_split``. ``reg_n`` is then the
+      most that a register tile has. It changes nothing where nothing is left over.
+    - `on_the_fly`: whether weights of bytes are stored untransformed, and each task transforms
+      them; it needs ``oc_split``. It changes nothing for other weights.
     """
 
     template: ClassVar[str] = "conv2d_winograd"
@@ -199,24 +170,16 @@ class WinogradScheme(BlockedScheme):
 class PointwiseScheme(BlockedScheme):
     """1x1 convolution as a blocked matrix product, in NCHW[x]c.
 
-    Attributes
-    ----------
-    ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts: whole vectors that need not divide the
-        channels.
-    reg_n : int
-        The number of pixels of one register tile, along the image as if it were one row.
-    reg_oc : int
-        The number of output channels of one register tile, which holds ``reg_n * reg_oc``
-        accumulators.
-    ic_block : int
-        The number of input channels in one pass over a task's register tiles, whose weights stay in
-        L1.
-    strip : int
-        The number of register tiles, along the image, in one task.
-    oc_split : bool
-        Whether the threads share the output channels of a strip. Otherwise one task computes all of
-        them.
+    - `ic_bn`, `oc_bn`: channel blocks of the input and output layouts: whole vectors that need not
+      divide the channels.
+    - `reg_n`: the number of pixels of one register tile, along the image as if it were one row.
+    - `reg_oc`: the number of output channels of one register tile, which holds ``reg_n * reg_oc``
+      accumulators.
+    - `ic_block`: the number of input channels in one pass over a task's register tiles, whose
+      weights stay in L1.
+    - `strip`: the number of register tiles, along the image, in one task.
+    - `oc_split`: whether the threads share the output channels of a strip. Otherwise one task
+      computes all of them.
     """
 
     template: ClassVar[str] = "conv2d_pointwise"
@@ -232,23 +195,16 @@ class PointwiseScheme(BlockedScheme):
 class StrassenScheme(BlockedScheme):
     """1x1 convolution as a matrix product by Strassen's algorithm, in NCHW[x]c.
 
-    Attributes
-    ----------
-    ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts: whole vectors that need not divide the
-        channels.
-    reg_n : int
-        The number of pixels of one register tile; two tiles are the halves of a block.
-    reg_oc : int
-        The number of output channels of one register tile; two tiles are the halves of a block.
-    ic_half : int
-        The number of input channels of each half, in whole vectors; channels after both halves are
-        multiplied directly.
-    strip : int
-        The number of blocks, along the image, in one task.
-    oc_split : bool
-        Whether the threads share the output channels of a strip. Otherwise one task computes all of
-        them.
+    - `ic_bn`, `oc_bn`: channel blocks of the input and output layouts: whole vectors that need not
+      divide the channels.
+    - `reg_n`: the number of pixels of one register tile; two tiles are the halves of a block.
+    - `reg_oc`: the number of output channels of one register tile; two tiles are the halves of a
+      block.
+    - `ic_half`: the number of input channels of each half, in whole vectors; channels after both
+      halves are multiplied directly.
+    - `strip`: the number of blocks, along the image, in one task.
+    - `oc_split`: whether the threads share the output channels of a strip. Otherwise one task
+      computes all of them.
     """
 
     template: ClassVar[str] = "conv2d_strassen"
@@ -264,24 +220,16 @@ class StrassenScheme(BlockedScheme):
 class DotScheme(BlockedScheme):
     """Direct convolution by instructions that add several products to each sum, in NCHW[x]c.
 
-    Attributes
-    ----------
-    ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts: whole groups of products and whole vectors
-        of sums, which need not divide the channels.
-    reg_n : int
-        The number of output columns of one register tile.
-    unroll_ker : bool
-        Whether the loops over the kernel window are unrolled.
-    reg_oh : int
-        The number of output rows of one register tile, which holds ``reg_oh * reg_n * reg_oc``
-        sums.
-    reg_oc : int
-        The number of output channels of one register tile, in whole vectors.
-    int16_groups : int
-        The number of groups of products, 2 or 4, that are added in 16 bits before they are added to
-        a sum, on CPUs without an instruction for all of it. The workload's weights must allow it
-        (`Numerics.int16_sums`). 0 adds each group alone.
+    - `ic_bn`, `oc_bn`: channel blocks of the input and output layouts: whole groups of products and
+      whole vectors of sums, which need not divide the channels.
+    - `reg_n`: the number of output columns of one register tile.
+    - `unroll_ker`: whether the loops over the kernel window are unrolled.
+    - `reg_oh`: the number of output rows of one register tile, which holds ``reg_oh * reg_n *
+      reg_oc`` sums.
+    - `reg_oc`: the number of output channels of one register tile, in whole vectors.
+    - `int16_groups`: the number of groups of products, 2 or 4, that are added in 16 bits before
+      they are added to a sum, on CPUs without an instruction for all of it. The workload's weights
+      must allow it (`Numerics.int16_sums`). 0 adds each group alone.
     """
 
     template: ClassVar[str] = "conv2d_dot"
@@ -302,19 +250,13 @@ class DotScheme(BlockedScheme):
 class BlockScheme(BlockedScheme):
     """Base class of schemes whose instructions multiply blocks of pixels by blocks of channels.
 
-    Attributes
-    ----------
-    ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts, like those of `DotScheme`.
-    reg_n : int
-        The number of output columns of one register tile: whole blocks of the instruction's rows,
-        or fewer where rows of the output are shorter.
-    unroll_ker : bool
-        Whether the loop over the rows of the kernel window is unrolled; the loop over its columns
-        always is.
-    reg_oc : int
-        The number of output channels of one register tile: whole blocks of the instruction's
-        columns.
+    - `ic_bn`, `oc_bn`: channel blocks of the input and output layouts, like those of `DotScheme`.
+    - `reg_n`: the number of output columns of one register tile: whole blocks of the instruction's
+      rows, or fewer where rows of the output are shorter.
+    - `unroll_ker`: whether the loop over the rows of the kernel window is unrolled; the loop over
+      its columns always is.
+    - `reg_oc`: the number of output channels of one register tile: whole blocks of the
+      instruction's columns.
     """
 
     reg_n: int
@@ -323,12 +265,10 @@ class BlockScheme(BlockedScheme):
 
     @property
     def reg_oh(self) -> int:
-        """The number of output rows of one register tile."""
         return 1
 
     @property
     def step_groups(self) -> int:
-        """The number of groups of products in one step."""
         return 1
 
 
@@ -336,10 +276,8 @@ class BlockScheme(BlockedScheme):
 class MatrixScheme(BlockScheme):
     """Direct convolution by instructions that multiply pixels by channels, in NCHW[x]c.
 
-    Attributes
-    ----------
-    dot : int
-        The number of input channels whose weights lie side by side, as the instruction takes them.
+    `dot` is the number of input channels whose weights lie side by side, as the instruction takes
+    them.
     """
 
     template: ClassVar[str] = "conv2d_matrix"

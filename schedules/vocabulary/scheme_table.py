@@ -22,27 +22,21 @@ SCHEMES: dict[str, type[Scheme]] = {
 def register_scheme(cls: type[Scheme]) -> None:
     """Make a template's scheme class known to `scheme_from_json`.
 
-    Raises
-    ------
-    ValueError
-        Another class has that name.
+    Raises ValueError if another class has that name.
     """
     if SCHEMES.setdefault(cls.template, cls) is not cls:
         raise ValueError(f"{cls.template} has other schemes than {cls.__name__}")
 
 
 def unregister_scheme(cls: type[Scheme]) -> None:
-    """Undo `register_scheme`."""
     SCHEMES.pop(cls.template, None)
 
 
 def scheme_from_json(data: JsonObject) -> Scheme:
     """Read a scheme from JSON; the inverse of `Scheme.to_json`.
 
-    Raises
-    ------
-    ValueError
-        The template is unknown, or a parameter is missing, unexpected or of the wrong type.
+    Raises ValueError if the template is unknown, or a parameter is missing, unexpected or of the
+    wrong type.
     """
     params = dict(data)
     name = params.pop("template", None)
@@ -57,7 +51,6 @@ def scheme_from_json(data: JsonObject) -> Scheme:
 
 
 def _fits(value: Any, name: str, kind: Any) -> bool:
-    """Return whether a parameter that is declared as ``kind`` may have this value."""
     if kind == "bool":
         return isinstance(value, bool)
     return type(value) is int and (0 if name in OPTIONAL else 1) <= value <= MAX_PARAMETER

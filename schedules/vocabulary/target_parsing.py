@@ -29,16 +29,10 @@ from neocpu.schedules.vocabulary.target import ISA_FEATURES, MACHINES, TRIPLES, 
 def parse_target(text: str | dict[str, Any] | CpuTarget) -> CpuTarget:
     """Parse any spelling of a target.
 
-    Parameters
-    ----------
-    text : str, dict or CpuTarget
-        ``host``; ``llvm -mcpu=skylake-avx512 -mattr=+avx2``; the same as a dict or its JSON; or the
-        name of a CPU or a machine alone, such as ``neoverse-n1`` or ``rpi4``.
+    `text`: ``host``; ``llvm -mcpu=skylake-avx512 -mattr=+avx2``; the same as a dict or its JSON; or
+    the name of a CPU or a machine alone, such as ``neoverse-n1`` or ``rpi4``.
 
-    Raises
-    ------
-    TargetError
-        An option, triple, CPU (the message has the closest known name) or feature is unknown.
+    Raises TargetError if an option, triple, CPU or feature is unknown.
     """
     if isinstance(text, CpuTarget):
         return text

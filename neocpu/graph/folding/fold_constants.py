@@ -48,7 +48,6 @@ def fold_constant(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _permuted(call: Call, stored: Expr) -> Expr | None:
-    """Return the dequantisation of permuted weights, if ``stored`` is one of weights."""
     values = constant_value(stored.args[0]) if is_op(stored, "relax.dequantize") else None
     if values is None:
         return None

@@ -55,7 +55,6 @@ def _into_weights(call: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _is_scaled(data: Expr, rewrite: Rewrite) -> bool:
-    """Whether ``data`` is a product with a constant, which nothing else reads."""
     product = rewrite.sole_definition(data)
     return is_op(product, "relax.multiply") and data_and_constant(product) is not None
 

@@ -17,19 +17,12 @@ from neocpu.ir.expressions import Expr, is_op
 class Cell:
     """A step of a layer.
 
-    Attributes
-    ----------
-    kind : str
-        ``LSTM`` or ``GRU``.
-    h : Var
-        The state after it.
-    c : Var or None
-        An LSTM's cell state after it.
-    before : Expr
-        An LSTM's cell state, or a GRU's state, before it.
-    gates : tuple of Linear
-        The gates in ONNX's order. A GRU has its candidate last, in two parts: the input's, and the
-        state's with its own bias.
+    - `kind`: ``LSTM`` or ``GRU``.
+    - `h`: the state after it.
+    - `c`: an LSTM's cell state after it.
+    - `before`: an LSTM's cell state, or a GRU's state, before it.
+    - `gates`: the gates in ONNX's order. A GRU has its candidate last, in two parts: the input's,
+      and the state's with its own bias.
     """
 
     kind: str
@@ -61,7 +54,6 @@ def _gate(name: str, tensor: Expr, known: Mapping[Var, Expr]) -> Linear | None:
 
 
 def _operands(name: str, tensor: Expr, known: Mapping[Var, Expr]) -> Iterator[tuple[Expr, Expr]]:
-    """Yield both operands of a sum or product, in either order."""
     value = bound(tensor, known)
     if is_op(value, f"relax.{name}"):
         one, other = value.args

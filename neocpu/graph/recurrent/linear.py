@@ -19,19 +19,13 @@ from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
 class Linear:
     """``sum of row @ weights, plus bias``, for rows of several tensors.
 
-    Attributes
-    ----------
-    terms : mapping of Var to array
-        Weights ``(width, outputs)`` by the tensor whose rows they multiply.
-    bias : array
-        ``(outputs,)``.
+    `terms` has weights ``(width, outputs)`` by the tensor whose rows they multiply.
     """
 
     terms: Mapping[Var, Array]
     bias: Array
 
     def columns(self, first: int, end: int) -> Linear:
-        """Return some of the outputs."""
         terms = {row: weights[:, first:end] for row, weights in self.terms.items()}
         return Linear(terms, self.bias[first:end])
 
@@ -51,12 +45,7 @@ def linear_of(tensor: Expr, known: Mapping[Var, Expr], depth: int = _DEPTH) -> L
 
     None also if the sum is written in more than ``depth`` steps.
 
-    Parameters
-    ----------
-    tensor : Expr
-        A tensor whose last axis has the outputs.
-    known : mapping of Var to Expr
-        The values of variables.
+    The tensor's last axis has the outputs.
     """
     if depth == 0:
         return None
@@ -81,7 +70,6 @@ def bound(tensor: Expr, known: Mapping[Var, Expr]) -> Any:
 
 
 def last_extent(tensor: Expr) -> int | None:
-    """Return the extent of a tensor's last axis."""
     shape = static_shape(tensor)
     return shape[-1] if shape else None
 
@@ -133,7 +121,6 @@ def _product_of_part(part: Expr, weights: Array) -> Linear | None:
 
 
 def _part(value: Expr, known: Mapping[Var, Expr], depth: int) -> Linear | None:
-    """Match a slice along the last axis, or an item of a split along it."""
     part = part_of(value, partial(bound, known=known))
     if part is None or part.axis != len(static_shape(part.source) or ()) - 1:
         return None

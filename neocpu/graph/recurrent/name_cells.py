@@ -37,12 +37,8 @@ from neocpu.ir.uses import consumers, definitions, used_vars
 class _Weights:
     """The weights and biases of a cell's gates.
 
-    Attributes
-    ----------
-    inputs, states : tuple of array
-        Weights ``(width, hidden)`` of a step's input and of the state; a state of zeros has none.
-    biases : tuple of array
-        Biases ``(hidden,)``; a GRU's last one belongs to the state's part of the candidate.
+    `inputs` and `states` are ``(width, hidden)``; a state of zeros has none. `biases` are
+    ``(hidden,)``; a GRU's last one belongs to the state's part of the candidate.
     """
 
     inputs: tuple[Array, ...]
@@ -64,19 +60,9 @@ class _Weights:
 class _Layer:
     """Cells that follow each other, and read the steps of one tensor.
 
-    Attributes
-    ----------
-    cells : tuple of Cell
-        The cells, the first one first.
-    source : Var
-        ``(batch, time, width)``, or with time first.
-    axis : int
-        The axis of time.
-    reverse : bool
-        Whether the first cell reads the last step.
-    weights : _Weights
-    initial : mapping of str to Expr
-        States before the first cell, where these are not zeros.
+    - `source`: ``(batch, time, width)``, or with time first.
+    - `reverse`: whether the first cell reads the last step.
+    - `initial`: states before the first cell, where these are not zeros.
     """
 
     cells: tuple[Cell, ...]

@@ -22,14 +22,7 @@ class Part:
 
 
 def part_of(expr: Expr, definition: Callable[[Expr], Expr]) -> Part | None:
-    """Return the part that a slice along one axis, or an item of a split, takes; else None.
-
-    Parameters
-    ----------
-    expr : Expr
-    definition : callable
-        Returns the value of a variable.
-    """
+    """Return the part that a slice along one axis, or an item of a split, takes; else None."""
     if isinstance(expr, relax.TupleGetItem):
         return _item(expr, definition)
     return _slice(expr) if is_op(expr, "relax.strided_slice") else None
@@ -45,14 +38,7 @@ def slice_of(part: Part) -> Expr:
 
 
 def inputs_of(concat: Expr, definition: Callable[[Expr], Expr]) -> tuple[int, list[Expr]] | None:
-    """Return a concatenation's axis and inputs, of static shapes; None for anything else.
-
-    Parameters
-    ----------
-    concat : Expr
-    definition : callable
-        Returns the value of a variable.
-    """
+    """Return a concatenation's axis and inputs, of static shapes; None for anything else."""
     if not is_op(concat, "relax.concat"):
         return None
     inputs, shape = definition(concat.args[0]), static_shape(concat)
@@ -65,7 +51,6 @@ def inputs_of(concat: Expr, definition: Callable[[Expr], Expr]) -> tuple[int, li
 
 
 def extent_of(expr: Expr, axis: int) -> int:
-    """Return an extent of a tensor of static shape."""
     shape = static_shape(expr)
     assert shape is not None
     return shape[axis]

@@ -51,7 +51,6 @@ class _Run:
     inputs: list[Expr]
 
     def takes(self, part: Part | None) -> bool:
-        """Whether ``part`` continues the run."""
         if part is None or self.part is None:
             return False
         return self.part.source.same_as(part.source) and self.part.end == part.first

@@ -42,7 +42,6 @@ class _Axis:
     after: int
 
     def reads(self, tap: int) -> bool:
-        """Whether a tap meets an element for any output."""
         first = tap * self.dilation - self.before
         skipped = max(-(first // self.stride), 0)  # outputs for which it reads padding before
         return skipped < self.outputs and first + skipped * self.stride < self.extent
@@ -61,7 +60,6 @@ class _Axis:
         return first, end
 
     def _left(self, padding: int, dropped: int) -> bool:
-        """Whether there is enough padding to drop so many taps."""
         return padding >= dropped * self.dilation
 
 

@@ -59,7 +59,6 @@ def _unexpanded(call: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _repeats(value: Expr) -> bool:
-    """Whether ``value`` only broadcasts its first argument."""
     if is_op(value, "relax.broadcast_to"):
         return True
     if not is_op(value, "relax.tile"):

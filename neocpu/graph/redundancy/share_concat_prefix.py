@@ -62,7 +62,6 @@ def _leaves(expr: Var, axis: int, rewrite: Rewrite) -> tuple[Var, ...]:
 
 
 def _inputs(expr: Var, axis: int, rewrite: Rewrite) -> list[Var]:
-    """Return the inputs of a concatenation along ``axis``; none for other variables."""
     call = rewrite.definition(expr)
     if not isinstance(call, Call) or not is_op(call, "relax.concat"):
         return []

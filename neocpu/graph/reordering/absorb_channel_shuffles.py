@@ -55,18 +55,11 @@ def _absorb(func: relax.Function) -> relax.Function:
 class _Maps:
     """The function's feature maps, the sources of their channels, and maps that may be permuted.
 
-    Attributes
-    ----------
-    gathers : dict
-        The source of each channel, for results of concatenations, slices and shuffles.
-    shuffled : set
-        The keys of ``gathers`` that are, or come from, a shuffle.
-    needed : list
-        The keys of ``gathers`` that something else reads, in program order.
-    root : dict
-        The convolution's result, or the gather, whose order a map has.
-    fixed : set
-        The roots whose order something else depends on.
+    - `gathers`: the source of each channel, for results of concatenations, slices and shuffles.
+    - `shuffled`: the keys of ``gathers`` that are, or come from, a shuffle.
+    - `needed`: the keys of ``gathers`` that something else reads, in program order.
+    - `root`: the convolution's result, or the gather, whose order a map has.
+    - `fixed`: the roots whose order something else depends on.
     """
 
     gathers: dict[Var, list[Channel]] = field(default_factory=dict)
@@ -117,7 +110,6 @@ def _find(func: relax.Function) -> _Maps:
 def _read_elsewhere(
     inner: set[Var], maps: _Maps, readers: Mapping[Var, Sequence[Var]], results: set[Var]
 ) -> set[Var]:
-    """Return the parts of gathers that something else reads, too."""
     found: set[Var] = set()
     while True:
         more = {
@@ -211,7 +203,6 @@ def _choose_orders(maps: _Maps) -> dict[Var, list[int]]:
 
 
 def _fixed(maps: _Maps, chosen: Sequence[Var]) -> set[Var]:
-    """Return the roots whose order must stay, also because of gathers that are not chosen."""
     fixed = set(maps.fixed)
     for gather in maps.needed:
         if gather not in chosen:
@@ -256,7 +247,6 @@ def _gathered_order(maps: _Maps, orders: dict[Var, list[int]], gather: Var) -> l
 
 
 def _places(maps: _Maps, orders: dict[Var, list[int]], var: Var) -> list[int]:
-    """Return the new place of each channel of ``var``."""
     order = orders.get(maps.root_of(var), range(len(_itself(var))))
     return [int(place) for place in np.argsort(np.asarray(order))]
 

@@ -37,12 +37,8 @@ _CHANNELS_FIRST = (0, 3, 1, 2)
 class _Undoing:
     """One transpose or reshape, which moves before its operands until it meets its opposite.
 
-    Attributes
-    ----------
-    cancelled : int
-        The number of opposites that it met and that have no other reader.
-    added : int
-        The number of copies of it that were added before other operators.
+    `cancelled` is the number of opposites that it met and that have no other reader. `added` is the
+    number of copies of it that were added before other operators.
     """
 
     def __init__(self, call: Call, rewrite: Rewrite) -> None:
@@ -84,7 +80,6 @@ class _Undoing:
         return lambda: self._rewrite.emit(Call(self._call.op, args, self._call.attrs))
 
     def moves(self, made: Call) -> bool:
-        """Whether an operator computes the same after the move."""
         if is_op(made, "relax.concat"):
             return is_op(self._call, "relax.permute_dims")
         if not is_op(made, "relax.matmul"):
@@ -101,7 +96,6 @@ class _Undoing:
         )
 
     def _operand(self, arg: Expr, made: Call, depth: int) -> Expr | None:
-        """Return a function that makes an operand of ``made``, a tensor or not."""
         if not is_tensor(arg):
             return arg
         shape, constant = static_shape(made), constant_value(arg)

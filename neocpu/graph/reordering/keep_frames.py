@@ -201,13 +201,11 @@ def _rectangle(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _is_plain(call: Call) -> bool:
-    """Whether an operator's volumes are float32 tensors of static shape."""
     shapes = static_shape(call), static_shape(call.args[0])
     return None not in shapes and dtype_of(call) == dtype_of(call.args[0]) == "float32"
 
 
 def _slices_of(volumes: Expr, rewrite: Rewrite) -> Expr:
-    """Return the depth slices ``(V * D, C, H, W)`` of ``(V, C, D, H, W)``."""
     if (shown := _shown(volumes, rewrite)) is not None:
         return shown
     v, c, d, h, w = static_shape(volumes) or ()
@@ -216,7 +214,6 @@ def _slices_of(volumes: Expr, rewrite: Rewrite) -> Expr:
 
 
 def _restored(slices: Expr, shape: tuple[int, ...], rewrite: Rewrite) -> Expr:
-    """Return depth slices as volumes with a shape."""
     v, c, d, h, w = shape
     return relax.op.permute_dims(rewrite.emit(relax.op.reshape(slices, (v, d, c, h, w))), _SWAPPED)
 

@@ -57,7 +57,6 @@ def _move(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _split_of(part: Expr | None, rewrite: Rewrite) -> Call | None:
-    """Return the split that ``part`` is an element of, else None."""
     if not isinstance(part, relax.TupleGetItem):
         return None
     whole = rewrite.definition(part.tuple_value)
@@ -65,7 +64,6 @@ def _split_of(part: Expr | None, rewrite: Rewrite) -> Call | None:
 
 
 def _as_slice(part: relax.TupleGetItem, rewrite: Rewrite) -> Call | None:
-    """Return one part of a split as a slice, before which rounding can move."""
     found = part_of(part, rewrite.definition)
     if found is None:
         return None
@@ -73,7 +71,6 @@ def _as_slice(part: relax.TupleGetItem, rewrite: Rewrite) -> Call | None:
 
 
 def _keeps(call: Expr) -> bool:
-    """Whether a call's results are values of its first operand."""
     return is_op(call, *_KEEPING) or is_nearest(call)
 
 

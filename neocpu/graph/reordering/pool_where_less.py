@@ -27,24 +27,18 @@ _MEANS = ("relax.nn.avg_pool2d", "relax.mean", "relax.nn.adaptive_avg_pool2d")
 class _Work:
     """The work of a mean and a 1x1 convolution.
 
-    Attributes
-    ----------
-    products : int
-        Multiply-adds, and additions of the mean.
-    moved : int
-        Elements that are read and written.
+    `products` counts multiply-adds and additions of the mean, `moved` the elements that are read
+    and written.
     """
 
     products: int
     moved: int
 
     def is_less_than(self, other: _Work) -> bool:
-        """Whether it multiplies less, and moves no more."""
         return self.products < other.products and self.moved <= other.moved
 
 
 def _work(pool: Call, filters: Array, *, pooled_first: bool) -> _Work:
-    """Return the work with the mean first, or last."""
     outputs, inputs = (int(extent) for extent in filters.shape[:2])
     many, few = (_pixels(static_shape(value)) for value in (pool.args[0], pool))
     channels, pixels = (inputs, few) if pooled_first else (outputs, many)
@@ -72,7 +66,6 @@ def _is_mean(pool: Expr | None) -> bool:
 
 
 def _window(pool: Call) -> int:
-    """Return the number of pixels in one mean."""
     if is_op(pool, "relax.nn.avg_pool2d"):
         return math.prod(pair_of(pool.attrs.pool_size))
     return _pixels(static_shape(pool.args[0])) // _pixels(static_shape(pool))

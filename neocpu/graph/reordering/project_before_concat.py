@@ -67,7 +67,6 @@ def _project_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _pieces(whole: Convolution, fields: list[Expr]) -> list[Convolution]:
-    """Return the convolution of each of the maps that are concatenated."""
     ends = np.cumsum([0, *(extent_of(field, 1) for field in fields)]).tolist()
     return [
         replace(whole, data=field, weights=whole.weights[:, first:end])
@@ -83,7 +82,6 @@ def _pays(piece: Convolution, resize: Call) -> bool:
 
 
 def _pixels(value: Expr) -> int:
-    """Return the number of pixels in a feature map."""
     return extent_of(value, 2) * extent_of(value, 3)
 
 

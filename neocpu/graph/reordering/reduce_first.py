@@ -78,7 +78,6 @@ def _of_transposed(expr: Call, made: Call, axes: list[int], rewrite: Rewrite) ->
 
 
 def _of_repeated(expr: Call, made: Call, shape: tuple[int, ...], rewrite: Rewrite) -> Expr | None:
-    """Reduce the data before they are repeated, and repeat the result."""
     source, result = static_shape(made.args[0]), static_shape(expr)
     if source is None or result is None or len(source) != len(shape) or source == shape:
         return None

@@ -34,18 +34,11 @@ _ROUNDING = ("relax.quantize", "relax.dequantize")
 class View:
     """A view of images, before which elementwise operators may move.
 
-    Attributes
-    ----------
-    image : callable
-        ``image(value, result, rewrite)`` returns the images that an operand of ``result`` views, if
-        they broadcast with the images of ``result`` as the operand broadcasts with it; else None.
-    rank : int
-        The rank of the views.
-    constant : callable
-        ``constant(shape)`` returns the shape in which a constant broadcasts with images as
-        ``shape`` broadcasts with their view; None if there is none.
-    restore : callable
-        ``restore(images, shape, rewrite)`` returns the view of images that has ``shape``.
+    - ``image(value, result, rewrite)`` returns the images that an operand of ``result`` views, if
+      they broadcast with the images of ``result`` as the operand broadcasts with it; else None.
+    - ``constant(shape)`` returns the shape in which a constant broadcasts with images as ``shape``
+      broadcasts with their view; None if there is none.
+    - ``restore(images, shape, rewrite)`` returns the view of images that has ``shape``.
     """
 
     image: Callable[[Expr, Expr, Rewrite], Expr | None]
@@ -86,7 +79,6 @@ def _restored(moved: Expr, expr: Expr, rewrite: Rewrite, view: View) -> Expr:
 
 
 def _rounded(call: Call, rewrite: Rewrite, view: View) -> Expr | None:
-    """Move a step from or to a grid of one scale."""
     image, scale = view.image(call.args[0], call, rewrite), constant_value(call.args[1])
     if image is None or scale is None or scale.size != 1:
         return None
@@ -119,7 +111,6 @@ def _operand(arg: Expr, view: View) -> Expr | None:
 
 
 def _row_image(arg: Expr, _: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return the image with one row that a value views; None if there is none."""
     made: Any = rewrite.definition(arg) if isinstance(arg, Var) else None
     if made is None or not is_op(made, "relax.reshape", "relax.squeeze"):
         return None

@@ -62,7 +62,6 @@ def _upsample_last(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _of_small(expr: Expr, resize: Call) -> Expr | None:
-    """Return ``expr`` on the small feature map in place of the enlarged one."""
     shape = static_shape(resize)
     assert shape is not None
     if is_op(expr, "relax.nn.conv2d"):

@@ -23,7 +23,6 @@ from neocpu.ir.rewriting import Rewrite
 
 
 def _of_queries(expr: Call, rewrite: Rewrite) -> Expr | None:
-    """Write ``(q k) * c`` as ``(q * c) k``, if c is the same for all keys."""
     scale, product = constant_value(expr.args[1]), rewrite.sole_definition(expr.args[0])
     if scale is None or scale.size == 1 or not is_op(product, "relax.matmul"):
         return None

@@ -79,7 +79,6 @@ def _canonicalize(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _keeps_rank(activation: Call, expr: Call) -> bool:
-    """Whether no constant of an activation in pieces has more dimensions than its data."""
     return static_shape(activation.args[0]) == static_shape(expr)
 
 
@@ -160,7 +159,6 @@ def _clamp(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _silu(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Match ``x * sigmoid(x)``."""
     for data, gate in (call.args, reversed(call.args)):
         sigmoid = rewrite.definition(gate)
         if is_op(sigmoid, "relax.sigmoid") and sigmoid.args[0].same_as(data):
@@ -255,7 +253,6 @@ def _is_minus_magnitude(value: Expr, data: Var, rewrite: Rewrite) -> bool:
 
 
 def _scale_and_factors(call: Call, rewrite: Rewrite) -> tuple[float, list[Expr]]:
-    """Return the numbers of a product, multiplied, and its other factors."""
     scale = 1.0
     factors: list[Expr] = []
     for factor in _factors(call, rewrite):

@@ -27,17 +27,10 @@ _STEPS: Final = 6
 class Divisor:
     """The root of a sum of squares.
 
-    Attributes
-    ----------
-    data : Expr
-        The tensor that is squared, before its mean is subtracted.
-    centred : bool
-        Whether the mean along the axes is subtracted first.
-    axes : list of int
-        The axes of the sum, rising and none below zero.
-    kept : bool
-        Whether the divisor has these axes, with one element each.
-    root : Root
+    - `data`: the tensor that is squared, before its mean is subtracted.
+    - `centred`: whether the mean along the axes is subtracted first.
+    - `axes`: the axes of the sum, rising and none below zero.
+    - `kept`: whether the divisor has these axes, with one element each.
     """
 
     data: Expr
@@ -47,7 +40,6 @@ class Divisor:
     root: Root
 
     def with_root(self, **changes: float) -> Divisor:
-        """Return it with another root."""
         return replace(self, root=replace(self.root, **changes))
 
     def reshaped(self, shape: tuple[int, ...] | None) -> Divisor | None:
@@ -156,7 +148,6 @@ def _sum_of_squares(tensor: Expr, rewrite: Rewrite, steps: int = _STEPS) -> Divi
 
 
 def _reduced(value: Any, rewrite: Rewrite) -> Divisor | None:
-    """Match a mean or sum of squares, or a variance."""
     if not is_op(value, "relax.mean", "relax.sum", "relax.variance"):
         return None
     data, axes = static_shape(value.args[0]), reduced_axes(value)
@@ -199,12 +190,10 @@ def is_mean_of(tensor: Expr, data: Expr, axes: list[int], rewrite: Rewrite) -> b
 
 
 def _kept(shape: tuple[int, ...], axes: Collection[int]) -> tuple[int, ...]:
-    """Return a shape with one element along some axes."""
     return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
 
 
 def _square_of(tensor: Expr, definition: Callable[[Expr], Expr | None]) -> Expr | None:
-    """Return the tensor that another one is the square of."""
     value: Any = definition(tensor)
     if is_op(value, "relax.square"):
         return value.args[0]
@@ -220,6 +209,5 @@ def _distance(expr: Expr) -> float | None:
 
 
 def _keeps(call: Expr, place: int) -> bool:
-    """Whether a call's result has the shape of one of its operands."""
     shape = static_shape(call)
     return shape is not None and shape == static_shape(call.args[place])

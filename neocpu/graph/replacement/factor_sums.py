@@ -27,7 +27,6 @@ from neocpu.ir.rewriting import Rewrite
 
 
 def _factor(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Write ``x + x * g``, or ``x + (x * g + c)`` with a constant c, as a multiple of x."""
     if not dtype_of(expr).startswith("float"):
         return None
     for data, other in (expr.args, reversed(expr.args)):
@@ -48,7 +47,6 @@ def _factor(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _others(product: Expr | None, data: Expr, rewrite: Rewrite) -> list[Expr] | None:
-    """Return the other factors of a product; None if ``data`` is no factor of it."""
     if not is_op(product, "relax.multiply"):
         return None
     assert product is not None

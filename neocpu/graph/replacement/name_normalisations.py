@@ -78,7 +78,6 @@ def _divisions(expr: Expr, rewrite: Rewrite) -> Iterator[tuple[Expr, Divisor, Ex
 
 
 def _inverse(factor: Any, rewrite: Rewrite) -> tuple[Divisor | None, Expr | None]:
-    """Return the divisor of a factor, and the constant that is part of the factor."""
     if is_op(factor, "relax.multiply") and constant_value(factor.args[1]) is not None:
         inverse = rewrite.sole_definition(factor.args[0])
         return divisor_of_inverse(inverse, rewrite), factor.args[1]
@@ -138,7 +137,6 @@ def _times(normal: Call, scale: Expr | None, rewrite: Rewrite) -> Call:
 
 
 def _normalised(data: Expr, divisor: Divisor) -> Call:
-    """Return data less their mean, divided by their deviation."""
     shape, axes, root = static_shape(data), divisor.axes, divisor.root
     assert shape is not None
     if root.least or root.added:
@@ -183,7 +181,6 @@ def _of_groups(expr: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _absorb(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Fold a product or sum after a normalisation into its scale or shift."""
     constant, made = constant_value(expr.args[1]), rewrite.sole_definition(expr.args[0])
     if constant is None or made is None or not is_op(made, *_NAMED):
         return None

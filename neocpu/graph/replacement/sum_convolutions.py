@@ -33,13 +33,7 @@ _MAX_TERMS: Final = 8
 class _Term:
     """One term of a sum: a convolution, a map scaled by channel, or anything else.
 
-    Attributes
-    ----------
-    value : Expr
-        The term itself.
-    convolution : Convolution or None
-    data : Expr
-        The map that the term is computed from, by the convolution or by ``scale``.
+    `data` is the map that the term is computed from, by the convolution or by ``scale``.
     """
 
     value: Expr
@@ -49,7 +43,6 @@ class _Term:
 
 
 def _sum_convolutions(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return a sum with one convolution in place of two terms, where that is less work."""
     shape = static_shape(expr)
     if shape is None or len(shape) != 4:
         return None
@@ -144,7 +137,6 @@ def _of_both(first: Convolution, second: Convolution) -> Convolution | None:
 
 
 def _sum(merged: Convolution, rest: list[Expr], rewrite: Rewrite) -> Expr:
-    """Add up the constants, which may be folded, before everything else."""
     ordered = sorted(rest, key=lambda value: constant_value(value) is None)
     return summed([rewrite.emit(merged.call()), *ordered], rewrite)
 

@@ -24,7 +24,6 @@ from neocpu.ir.rewriting import Rewrite, summed
 
 
 def _add_up(expr: Call, rewrite: Rewrite) -> Expr | None:
-    """Write a sum of a stack, or of concatenated inputs with one element each, as sums."""
     stack, shape = rewrite.sole_definition(expr.args[0]), static_shape(expr)
     if stack is None or shape is None:
         return None

@@ -28,13 +28,9 @@ class DependentRowsError(Exception):
 class Way:
     """Axes of a call's inputs and results that run alongside each other.
 
-    Attributes
-    ----------
-    inputs : sequence of int or None
-        The axis of each input; None for an input that all indices share, as are inputs beyond the
-        last.
-    results : sequence of int
-        The axis of each result, or one axis that is the same in all results.
+    `inputs` has the axis of each input; None for an input that all indices share, as are inputs
+    beyond the last. `results` has the axis of each result, or one axis that is the same in all
+    results.
     """
 
     inputs: Sequence[int | None]
@@ -45,14 +41,9 @@ class Way:
 class Independence:
     """The axes along which a call computes index by index.
 
-    Attributes
-    ----------
-    ways : sequence of Way
-        The alternatives; indices along each of them are independent.
-    why : str
-        The message of a `DependentRowsError` where the rows lie along another axis.
-    broadcasts : bool
-        Whether an input of extent 1 along an axis is shared by all indices.
+    `ways` are the alternatives; indices along each of them are independent. `why` is the message of
+    a `DependentRowsError` where the rows lie along another axis. `broadcasts` says whether an input
+    of extent 1 along an axis is shared by all indices.
     """
 
     ways: Sequence[Way]
@@ -64,20 +55,15 @@ class Independence:
 class CarriedRows:
     """The axes that carry rows in one call.
 
-    Attributes
-    ----------
-    required : mapping of int to int
-        The axis of each input, by position, that has to carry rows but is the same for all rows
-        so far.
-    results : sequence of int
-        The axis of each result, or one axis that is the same in all results.
+    `required` has the axis of each input, by position, that has to carry rows but is the same for
+    all rows so far. `results` has the axis of each result, or one axis that is the same in all
+    results.
     """
 
     required: Mapping[int, int]
     results: Sequence[int]
 
     def of_results(self, number: int) -> list[int]:
-        """Return the axis of each of so many results."""
         return [*self.results] if len(self.results) > 1 else [*self.results] * number
 
 
@@ -86,19 +72,10 @@ def carry(
 ) -> CarriedRows:
     """Return the axes of a call's results that carry rows.
 
-    Parameters
-    ----------
-    inputs : sequence of (shape or None)
-        The shapes of the inputs; None for an omitted one.
-    carried : mapping of int to int
-        The axis of each input, by position, that carries rows; there is at least one.
-    independence : Independence
-        The call's axes.
+    `inputs` has the shapes, None for an omitted input. `carried` has the axis of each input, by
+    position, that carries rows; there is at least one.
 
-    Raises
-    ------
-    DependentRowsError
-        The call may compute a row from other rows.
+    Raises DependentRowsError if the call may compute a row from other rows.
     """
     for way in independence.ways:
         axes = dict(enumerate(way.inputs))

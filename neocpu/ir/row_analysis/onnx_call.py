@@ -20,14 +20,7 @@ _TO_THE_END: Final = 2**31 - 1
 class OnnxCall(OperatorCall):
     """A node of a standard operator, opset 18 or newer.
 
-    Attributes
-    ----------
-    op_type : str
-        The operator.
-    attributes : mapping
-        The attributes that the node has.
-    constant : callable
-        A function that returns a constant input by its position; None for any other input.
+    `constant` returns a constant input by its position; None for any other input.
     """
 
     op_type: str

@@ -12,12 +12,8 @@ from neocpu.ir.row_analysis.independence import Shape
 class OperatorCall(ABC):
     """A call of an operator.
 
-    Attributes
-    ----------
-    inputs : tuple of (shape or None)
-        The shapes of the tensors that it reads; None for an omitted one.
-    result_rank : int or None
-        The rank of the first result; None if it is not known yet.
+    `inputs` are the shapes of the tensors that it reads; None for an omitted one. `result_rank` is
+    the rank of the first result; None if it is not known yet.
     """
 
     inputs: tuple[Shape | None, ...]
@@ -27,11 +23,8 @@ class OperatorCall(ABC):
     def integers(self, name: str) -> list[int] | None:
         """Return the integers of a parameter, or None without one.
 
-        Parameters
-        ----------
-        name : str
-            ONNX's name for it, ``sliced_axes`` for the axes that a slice does not take completely
-            and in order, or ``padded_axes`` for the axes to which a pad adds indices.
+        `name` is ONNX's name for it, ``sliced_axes`` for the axes that a slice does not take
+        completely and in order, or ``padded_axes`` for the axes to which a pad adds indices.
         """
 
     @abstractmethod
@@ -44,7 +37,6 @@ class OperatorCall(ABC):
         """Whether the layout of a convolution or a pool begins with the axis of the images."""
 
     def flag(self, name: str) -> bool:
-        """Return whether a parameter is true."""
         return any(self.integers(name) or ())
 
     def shape(self, index: int = 0) -> Shape:
@@ -53,5 +45,4 @@ class OperatorCall(ABC):
         return () if shape is None else shape
 
     def rank(self, index: int = 0) -> int:
-        """Return the number of axes of an input."""
         return len(self.shape(index))

@@ -24,10 +24,7 @@ from neocpu.ir.row_analysis.table import RELAX_RULES
 def follow_rows(site: Site) -> list[Part]:
     """Return the place of the rows in each result of a call.
 
-    Raises
-    ------
-    MixedError
-        The call may compute a row from other rows.
+    Raises MixedError if the call may compute a row from other rows.
     """
     carried = {index: part.axis for index, part in enumerate(site.parts) if part is not None}
     part = next(part for part in site.parts if part is not None)

@@ -20,14 +20,8 @@ class Part:
     Sequences of words, one after the other, are an axis of ``rows * inner``. Steps of time, each
     with all sequences, are an axis of ``outer * rows``.
 
-    Attributes
-    ----------
-    axis : int
-        The axis.
-    outer : int
-        The number of blocks; every block has all rows.
-    inner : int
-        The number of consecutive indices that belong to one row.
+    `outer` is the number of blocks; every block has all rows. `inner` is the number of consecutive
+    indices that belong to one row.
     """
 
     axis: int
@@ -35,7 +29,6 @@ class Part:
     inner: int = 1
 
     def moved(self, axis: int) -> Part:
-        """Return the same along another axis."""
         return Part(axis, self.outer, self.inner)
 
     def extent(self, rows: int) -> int:
@@ -50,7 +43,6 @@ class Part:
         return self.inner * math.prod(shape[self.axis + 1 :])
 
     def of_one(self, shape: Shape) -> Shape:
-        """Return the shape of one row alone."""
         extents = list(shape)
         extents[self.axis] = self.outer * self.inner
         return tuple(extents)
@@ -59,19 +51,10 @@ class Part:
 def find_part(stride: int, shape: Shape, rows: int) -> Part:
     """Return the axis of a shape that has the rows: the inverse of `Part.stride`.
 
-    Parameters
-    ----------
-    stride : int
-        The number of elements from one row to the next one.
-    shape : tuple of int
-        The shape.
-    rows : int
-        The number of rows of the batch, more than one.
+    `stride` is the number of elements from one row to the next one. There is more than one of the
+    `rows` of the batch.
 
-    Raises
-    ------
-    MixedError
-        The rows lie along several axes.
+    Raises MixedError if the rows lie along several axes.
     """
     inside = 1  # elements for each index of the axis
     for axis in reversed(range(len(shape))):

@@ -49,16 +49,11 @@ VIEWS: Final = ("relax.expand_dims", "relax.flatten", "relax.reshape", "relax.sq
 class Rows:
     """The verdict on the rows of a batch.
 
-    Attributes
-    ----------
-    function : str or None
-        A digest of the computation of one row, which does not depend on the other rows.
-    mixed : str or None
-        The reason why there is none: the operator that may mix rows.
-    numbered : tuple
-        The elements of each output's rows, in C order, that contain the number of the batch's row,
-        each with its factor. An example is the image in the rows of a NonMaxSuppression. Empty if
-        no output has any.
+    `function` is a digest of the computation of one row, which does not depend on the other rows.
+    `mixed` is the reason why there is none: the operator that may mix rows. `numbered` are the
+    elements of each output's rows, in C order, that contain the number of the batch's row, each
+    with its factor. An example is the image in the rows of a NonMaxSuppression. Empty if no output
+    has any.
     """
 
     function: str | None = None
@@ -70,15 +65,9 @@ class Rows:
 class _Tensor:
     """A tensor, and a digest of its computation.
 
-    Attributes
-    ----------
-    digest : str
-        The digest of the computation of one of its rows, in C order.
-    found : Found
-        The place of the rows, or the rows that a run selects; None for a tensor that is the same
-        for all rows.
-    shape, of_one : tuple of int
-        The shape for all rows, and for one row.
+    `digest` is that of the computation of one of its rows, in C order. `found` is the place of the
+    rows, or the rows that a run selects; None for a tensor that is the same for all rows. `shape`
+    and `of_one` are the shape for all rows, and for one row.
     """
 
     digest: str
@@ -99,16 +88,11 @@ def prove_independent_rows(
 ) -> Rows:
     """Return the verdict on the rows that a model's inputs have along their first axis.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        A simplified module: static shapes, weights as constants.
-    row_counts : sequence of int or None
-        The row counts of the `LoadedModel`.
-    other_batches : bool
-        Whether other batches are compiled too. If not, a batch of one row needs no proof.
-    digests : ArrayDigests, optional
-        The digests of constants, which the caller may ask for again.
+    - `mod`: a simplified module: static shapes, weights as constants.
+    - `row_counts`: the row counts of the `LoadedModel`.
+    - `other_batches`: whether other batches are compiled too. If not, a batch of one row needs no
+      proof.
+    - `digests`: the digests of constants, which the caller may ask for again.
     """
     if not other_batches and all(_shape(param.ty)[:1] == (1,) for param in mod["main"].params):
         return Rows()
@@ -137,10 +121,7 @@ class _Proof:
     def rows(self, row_counts: Sequence[int | None]) -> Rows:
         """Return the verdict if rows are independent.
 
-        Raises
-        ------
-        MixedError
-            An operator may mix rows.
+        Raises MixedError if an operator may mix rows.
         """
         main = self._mod["main"]
         for binding in bindings(main):
@@ -173,7 +154,6 @@ class _Proof:
         return ()
 
     def _of(self, expr: Expr) -> _Value:
-        """Return the tensor, or the tuple of tensors, that an expression computes."""
         if isinstance(expr, Var):
             return self._known[expr]
         if isinstance(expr, relax.Tuple):
@@ -239,7 +219,6 @@ class _Proof:
         )
 
     def _follow(self, site: Site, read: Sequence[Found]) -> Sequence[Found]:
-        """Return the place of the rows in each result of a call."""
         if not any(read):
             return [None] * len(site.results)
         if any(isinstance(found, SelectedRows | RowCount) for found in read):
@@ -259,7 +238,6 @@ class _Proof:
         return selected
 
     def _view(self, tensor: _Tensor, shape: Shape) -> _Tensor:
-        """Return a tensor in another shape."""
         found = tensor.found
         if isinstance(found, Part):
             found = find_part(found.stride(tensor.shape), shape, self._rows)
@@ -305,7 +283,6 @@ def _without_ones(shapes: Sequence[Shape]) -> list[Shape]:
 
 
 def _attributes_text(call: Call) -> str:
-    """Return a call's attributes, and its arguments that are no tensors, as text."""
     if is_op(call, LAYER):
         attrs = {str(key): str(value) for key, value in call.attrs.items() if key != "batch"}
         return str(sorted(attrs.items()))
@@ -320,14 +297,12 @@ def _attributes_text(call: Call) -> str:
 
 
 def _packed(call: Call, reported: KernelRows | None) -> Sequence[Packed]:
-    """Return the constants that a call reads in an order that depends on the number of rows."""
     if is_op(call, LAYER):
         return layer_workload(call).unpacked
     return () if reported is None else reported.packed
 
 
 def _kernel_text(kernel: tvm.tirx.PrimFunc, site: Site) -> str:
-    """Return the computation of a row by a kernel, as text."""
     reported = site.kernel
     if reported is None:
         return str(tvm_ffi.structural_hash(kernel))
@@ -335,7 +310,6 @@ def _kernel_text(kernel: tvm.tirx.PrimFunc, site: Site) -> str:
 
 
 def _called(value: Expr) -> str:
-    """Return the name of what a binding calls, for messages."""
     if is_op(value, "relax.call_tir"):
         return str(value.args[0].name_hint)
     return (op_name(value) or "what computes").rpartition(".")[2]

@@ -19,10 +19,7 @@ _NAMES: Final[Mapping[str, str]] = {"axes": "axis", "perm": "axes"}
 class RelaxCall(OperatorCall):
     """A call of an operator of Relax, or of the planner.
 
-    Attributes
-    ----------
-    call : Call
-        The call. Its `inputs` are the tensors that it reads, those of tuples one by one.
+    Its `inputs` are the tensors that it reads, those of tuples one by one.
     """
 
     call: Call

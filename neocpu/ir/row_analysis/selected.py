@@ -26,12 +26,8 @@ _UNKNOWN: Final = np.inf
 class SelectedRows:
     """Selected rows along a tensor's first axis. Each row of the batch has the same bound on them.
 
-    Attributes
-    ----------
-    factor : array
-        The factor of the batch row's number, for each element of a selected row.
-    low, high : array
-        The bounds of the rest, infinite where there are none.
+    `factor` is the factor of the batch row's number, for each element of a selected row. `low` and
+    `high` are the bounds of the rest, infinite where there are none.
     """
 
     factor: Numbers
@@ -69,7 +65,6 @@ def plain(shape: Shape) -> SelectedRows:
 
 
 def reshaped(selected: SelectedRows, before: Shape, shape: Shape) -> SelectedRows:
-    """Return rows whose elements have another shape."""
     if not shape or shape[0] != before[0]:
         raise MixedError("splits the rows that were selected from each row of a batch")
     return selected.mapped(lambda each: each.reshape(shape[1:]))
@@ -78,14 +73,7 @@ def reshaped(selected: SelectedRows, before: Shape, shape: Shape) -> SelectedRow
 def combined(name: str, operands: Sequence[SelectedRows], shape: Shape) -> SelectedRows:
     """Return the result of an elementwise operator on rows, and on operands that all rows share.
 
-    Parameters
-    ----------
-    name : str
-        The operator's name, as in ``relax.add``.
-    operands : sequence of SelectedRows
-        The operands; constants among them are their own bounds.
-    shape : tuple of int
-        The shape of a row of the result.
+    Constants among `operands` are their own bounds; `shape` is that of a row of the result.
     """
     spread = [one.mapped(lambda each: np.broadcast_to(each, shape)) for one in operands]
     if name in ("relax.astype", "relax.broadcast_to"):
@@ -111,7 +99,6 @@ def _is_constant(one: SelectedRows) -> bool:
 
 
 def constant(value: npt.NDArray[Any]) -> SelectedRows:
-    """Return the elements of a constant row."""
     numbers = value.astype(float)
     return SelectedRows(np.zeros(value.shape), numbers, numbers)
 
@@ -121,14 +108,8 @@ def offsets(
 ) -> tuple[SelectedRows, list[int]]:
     """Return the offsets of rows of indices, and the extents for one row of the batch.
 
-    Parameters
-    ----------
-    selected : SelectedRows
-        Rows of indices; their last axis has one for each extent.
-    extents : sequence of int
-        The extents of the tensor that they point into.
-    rows : int
-        The number of rows of the batch.
+    `selected` has rows of indices; their last axis has one for each extent. `extents` are those of
+    the tensor that they point into.
     """
     last = selected.factor * (rows - 1) + selected.high
     if (selected.low < 0).any() or (last >= np.array(extents)).any():

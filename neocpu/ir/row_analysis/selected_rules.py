@@ -30,17 +30,10 @@ Found: TypeAlias = Part | SelectedRows | RowCount | None
 def follow_selected(site: Site, found: Sequence[Found]) -> SelectedRows:
     """Return the only result of an operator on selected rows.
 
-    Parameters
-    ----------
-    site : Site
-        The call; its parts are those of ``found`` that are Parts.
-    found : sequence of Found
-        The rows of each tensor that it reads; some of them are selected.
+    `found` has the rows of each tensor that the call reads; some of them are selected.
 
-    Raises
-    ------
-    MixedError
-        The operator may mix rows that were selected from different rows of the batch.
+    Raises MixedError if the operator may mix rows that were selected from different rows of the
+    batch.
     """
     name = op_name(site.call) or ""
     rule = _elementwise if is_elementwise(name) else _RULES.get(name)

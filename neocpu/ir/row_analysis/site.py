@@ -17,28 +17,13 @@ from neocpu.ir.row_analysis.part import MixedError, Part, Shape
 class Site:
     """A call that reads tensors with different elements for each row.
 
-    Attributes
-    ----------
-    call : Call
-        The call.
-    tensors : tuple of Expr
-        The tensors that it reads, in order, those of tuples one by one.
-    shapes : tuple of tuple of int
-        The shapes of these tensors.
-    parts : tuple of Part or None
-        The places of the rows in these; None for a tensor that is the same for all rows.
-    results : tuple of tuple of int
-        The shapes of the results.
-    rows : int
-        The number of rows of the batch.
-    kernel : KernelRows or None
-        The independent axes that the called kernel reports.
-    indexed : sequence of int
-        The extents that the call makes offsets into; those for one row of the batch, once they are
-        known.
-    repeated : dict of int to Part
-        The places of the rows in constants that have the same elements for every row. `follow`
-        fills it.
+    - `tensors`: the tensors that it reads, in order, those of tuples one by one.
+    - `parts`: the places of the rows in these; None for a tensor that is the same for all rows.
+    - `kernel`: the independent axes that the called kernel reports.
+    - `indexed`: the extents that the call makes offsets into; those for one row of the batch, once
+      they are known.
+    - `repeated`: the places of the rows in constants that have the same elements for every row.
+      `follow` fills it.
     """
 
     call: Call
@@ -53,16 +38,12 @@ class Site:
 
     @property
     def result(self) -> Shape:
-        """The shape of the first result."""
         return self.results[0]
 
     def follow(self, index: int, part: Part) -> None:
         """Check that a tensor has the rows at ``part``, or is the same for all of them.
 
-        Raises
-        ------
-        MixedError
-            It is neither.
+        Raises MixedError if it is neither.
         """
         found, shape = self.parts[index], self.shapes[index]
         if found is not None:

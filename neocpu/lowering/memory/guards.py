@@ -11,11 +11,7 @@ from typing import TypeAlias
 class Guard:
     """A condition, and the value that it must have for a call to be made.
 
-    Attributes
-    ----------
-    condition : hashable
-        A tensor with one bool.
-    value : bool
+    `condition` is a tensor with one bool.
     """
 
     condition: Hashable
@@ -26,12 +22,8 @@ class Guard:
 class Step:
     """A call: the tensors that it reads and writes.
 
-    Attributes
-    ----------
-    reads, writes : tuple of hashable
-        The tensors; none is written twice.
-    selects : bool
-        Whether it is ``select(condition, then, other)``, which reads only one of the two.
+    No tensor is written twice. `selects` says whether it is ``select(condition, then, other)``,
+    which reads only one of the two.
     """
 
     reads: tuple[Hashable, ...]
@@ -48,18 +40,10 @@ def guards_of(steps: Sequence[Step], kept: Iterable[Hashable]) -> list[tuple[Gua
     A call is skipped if its results are only needed for sides of selections that are not chosen.
     The conditions of these selections must be known before the call.
 
-    Parameters
-    ----------
-    steps : sequence of Step
-        The calls, in the order in which they are made.
-    kept : iterable of hashable
-        The tensors that are read after all calls.
+    `kept` are the tensors that are read after all calls.
 
-    Returns
-    -------
-    list of tuple of Guard
-        The guards of each call. If a call makes the condition of a guard, its own guards are in the
-        same tuple before that guard, so that no run reads a condition that was not computed.
+    The result is the guards of each call. If a call makes the condition of a guard, its own guards
+    are in the same tuple before that guard, so that no run reads a condition that was not computed.
     """
     made = {tensor: number for number, step in enumerate(steps) for tensor in step.writes}
     places: dict[Hashable, int] = {}

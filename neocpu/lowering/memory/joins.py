@@ -29,12 +29,8 @@ from neocpu.schedules.operators.select import SELECT
 class Guards:
     """The conditions under which the call of each binding is made.
 
-    Attributes
-    ----------
-    of_steps : list of tuple of Guard
-        The guards of each binding; their conditions are allocations or parameters.
-    makers : dict of Var to int
-        The binding whose call writes an allocation.
+    `of_steps` are the guards of each binding; their conditions are allocations or parameters.
+    `makers` has the binding whose call writes an allocation.
     """
 
     of_steps: list[tuple[Guard, ...]]
@@ -78,16 +74,9 @@ def _has(mod: tvm.IRModule, call: Call, attribute: str) -> bool:
 class Part:
     """A part of a tensor.
 
-    Attributes
-    ----------
-    var : Var
-        The tensor that is the part.
-    offset : int
-        The byte at which it begins.
-    guards : tuple of Guard
-        The conditions under which the part is needed.
-    side : Guard, optional
-        The condition among these under which a selection chooses this part over the other.
+    - `offset`: the byte at which it begins.
+    - `guards`: the conditions under which the part is needed.
+    - `side`: the condition among these under which a selection chooses this part over the other.
     """
 
     var: Var
@@ -100,11 +89,7 @@ class Part:
 class Join:
     """A concatenation or a selection without a kernel.
 
-    Attributes
-    ----------
-    output : Var
-    copied : tuple of Part
-        The parts that are copied to their places, because no kernel can write them there.
+    `copied` are the parts that are copied to their places, because no kernel can write them there.
     """
 
     output: Var
@@ -115,14 +100,8 @@ class Join:
 class Joins:
     """Joins and slices without a kernel.
 
-    Attributes
-    ----------
-    at : dict of int to Join
-        The joins that copy some of their parts, by binding.
-    inside : dict of Var to (Var, int)
-        The tensor that each tensor lies in, and the first byte there.
-    slices : set of int
-        The bindings that are slices.
+    `at` has the joins that copy some of their parts, by binding. `inside` has the tensor that each
+    tensor lies in, and the first byte there. `slices` are the bindings that are slices.
     """
 
     at: dict[int, Join]
@@ -188,14 +167,12 @@ def find_joins(main: relax.Function, mod: tvm.IRModule, uses: Uses, guards: Guar
 
 
 def _end_to_end(call: Call, guards: tuple[Guard, ...]) -> tuple[Part, ...]:
-    """Return the parts of a concatenation."""
     parts = call.args[:-1]
     sizes = [bytes_in(part) for part in parts]
     return tuple(Part(part, sum(sizes[:i]), guards) for i, part in enumerate(parts))
 
 
 def _sides(call: Call, guards: tuple[Guard, ...], uses: Uses) -> tuple[Part, ...]:
-    """Return the two parts that a selection chooses from."""
     condition, *pair, _ = call.args
     sides = [Guard(uses.roots.get(condition, condition), value) for value in (True, False)]
     return tuple(

@@ -57,11 +57,7 @@ PieceOf: TypeAlias = Callable[[str], Piece | None]
 class Launched:
     """A module whose calls are in another order.
 
-    Attributes
-    ----------
-    mod : tvm.IRModule
-    launches : tuple of Steps
-        The bindings of ``main`` that each launch has, in order.
+    `launches` are the bindings of ``main`` that each launch has, in order.
     """
 
     mod: tvm.IRModule
@@ -78,18 +74,12 @@ def launch_jointly(
 ) -> Launched | None:
     """Return a module in which calls are launched jointly; None if no launch pays.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        The module that `plan_memory` takes.
-    written : mapping of str to int
-        The number of tensors that a kernel writes, if it is not one.
-    piece : callable
-        A function that returns the piece of a kernel by its name; None if it is launched alone.
-    machine : Machine
-        The machine's costs of starting and ending a launch.
-    arena_bytes : int
-        The size of the arena with the calls as they are.
+    - `mod`: the module that `plan_memory` takes.
+    - `written`: the number of tensors that a kernel writes, if it is not one.
+    - `piece`: a function that returns the piece of a kernel by its name; None if it is launched
+      alone.
+    - `machine`: the machine's costs of starting and ending a launch.
+    - `arena_bytes`: the size of the arena with the calls as they are.
     """
     calls = _Calls(mod, written, piece)
     # The time of each call by itself, and the part of it that could be saved: no thread computes.
@@ -148,16 +138,9 @@ def _fitting(
 class _Calls:
     """The calls of ``main`` and the calls that each depends on.
 
-    Parameters
-    ----------
-    mod, written, piece
-        The arguments of `launch_jointly`.
+    The arguments are those of `launch_jointly`.
 
-    Attributes
-    ----------
-    nodes : list of CallNode
-    pieces : list of Piece or None
-        The piece of each call; None if it is never launched with others.
+    `pieces` has the piece of each call; None if it is never launched with others.
     """
 
     def __init__(self, mod: tvm.IRModule, written: Mapping[str, int], piece: PieceOf) -> None:
@@ -208,7 +191,6 @@ class _Calls:
             self.pieces.append(piece)
 
     def _tensors(self, binding: Any, value: Expr) -> tuple[list[Any], list[Any]]:
-        """Return the tensors that a call reads, and those that it writes."""
         if not is_kernel_call(value, self._mod):
             return [], [*_roots(self._uses, [value]), binding.var]
         count = len(value.args) - self._written.get(value.op.name_hint, 1)

@@ -38,16 +38,11 @@ Steps: TypeAlias = tuple[int, int]
 class LoopCalls:
     """Calls that are repeated.
 
-    Attributes
-    ----------
-    first, end : int
-        Numbers of the first call and of the one after the last.
-    limit : int
-        The largest number of steps.
-    number : Var
-        The parameter of ``main`` that holds the number of the step.
-    count, condition : Var, optional
-        The parameters that hold the number of steps, and whether there is another step.
+    - `first`, `end`: numbers of the first call and of the one after the last.
+    - `limit`: the largest number of steps.
+    - `number`: the parameter of ``main`` that holds the number of the step.
+    - `count`, `condition`: the parameters that hold the number of steps, and whether there is
+      another step.
     """
 
     first: int
@@ -62,21 +57,14 @@ class LoopCalls:
 class PlannedModule:
     """A module whose ``main`` takes, after its other parameters, the tensors between its kernels.
 
-    Attributes
-    ----------
-    activations : tuple of Placement
-        The place in the arena of each of these parameters, in order. Tensors that are never in use
-        at the same time overlap, as do two shapes of one tensor, and a concatenation and its parts.
-    arena_bytes : int
-        Size of the arena.
-    guards : tuple of tuple of Guard
-        The guards of each call of ``main``, in order; their conditions are parameters.
-    loops : tuple of LoopCalls
-        The loops, each within another one or after it.
-    launches : tuple of Launch
-        The calls that are launched jointly, in order.
-    places : mapping of str to StoredPlace
-        The places of the variables in ``names``.
+    - `activations`: the place in the arena of each of these parameters, in order. Tensors that are
+      never in use at the same time overlap, as do two shapes of one tensor, and a concatenation and
+      its parts.
+    - `arena_bytes`: the size of the arena.
+    - `guards`: the guards of each call of ``main``, in order; their conditions are parameters.
+    - `loops`: the loops, each within another one or after it.
+    - `launches`: the calls that are launched jointly, in order.
+    - `places`: the places of the variables in ``names``.
     """
 
     mod: tvm.IRModule
@@ -97,20 +85,13 @@ def plan_memory(
 ) -> PlannedModule:
     """Replace the allocations of ``main`` by parameters, and concatenations by places.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        The result of ``relax.transform.CallTIRRewrite``: kernels take their results as arguments.
-        An allocation stays as it is if its size is not static, or if something other than a kernel
-        reads it.
-    target : CpuTarget
-        The CPU that copies parts of concatenations which cannot be made in their places.
-    written : mapping of str to int
-        The number of tensors that a kernel writes, if it is not one.
-    names : collection of str
-        The variables whose places are returned.
-    launches : sequence of Steps
-        The bindings that call the kernels of each joint launch, in order.
+    - `mod`: the result of ``relax.transform.CallTIRRewrite``: kernels take their results as
+      arguments. An allocation stays as it is if its size is not static, or if something other than
+      a kernel reads it.
+    - `target`: the CPU that copies parts of concatenations which cannot be made in their places.
+    - `written`: the number of tensors that a kernel writes, if it is not one.
+    - `names`: the variables whose places are returned.
+    - `launches`: the bindings that call the kernels of each joint launch, in order.
     """
     layout = lay_out(mod, written, launches)
     emitter = _Emitter(mod, layout, target)
@@ -130,15 +111,8 @@ def plan_memory(
 class MemoryLayout:
     """The places of a module's tensors.
 
-    Attributes
-    ----------
-    uses : Uses
-    guards : Guards
-    joins : Joins
-    size : int
-        Bytes of the arena.
-    starts : dict of Var to int
-        The first byte of each tensor that lies in no other tensor.
+    `size` is that of the arena in bytes. `starts` has the first byte of each tensor that lies in no
+    other tensor.
     """
 
     uses: Uses
@@ -193,11 +167,9 @@ class _Emitter:
 
     @property
     def placements(self) -> tuple[Placement, ...]:
-        """The places of the tensors that the new parameters stand for."""
         return tuple(placement for placement, _ in self._params)
 
     def run(self) -> tvm.IRModule:
-        """Return the new module."""
         main = self._mod["main"]
         kept: list[Any] = []
         begun: dict[int, int] = {}  # the first call of each loop, by the binding that ends it
@@ -262,7 +234,6 @@ class _Emitter:
         self.loops.append(calls)
 
     def _module(self, main: relax.Function, kept: list[Any]) -> tvm.IRModule:
-        """Return the module with the new ``main``, without kernels that nothing calls."""
         called = {binding.value.op for binding in kept if isinstance(binding.value, Call)}
         functions = {
             variable: function
@@ -302,7 +273,6 @@ class _Emitter:
         return self._params[key]
 
     def _copy_parts(self, join: Join) -> Iterator[Any]:
-        """Yield the calls that copy parts which are not made in their places."""
         start, returned = self._start(join.output), self._outermost(join.output) in self._returned
         for part in join.copied:
             if self._is_made(part.guards):

@@ -82,13 +82,8 @@ def _leaf(expr: Expr) -> Hashable:
 def with_names(fused: tvm.IRModule, before: tvm.IRModule, names: Collection[str]) -> tvm.IRModule:
     """Return a fused module in which variables of ``main`` have their names again, each once.
 
-    Parameters
-    ----------
-    fused : tvm.IRModule
-        The result of ``FuseOps`` on ``before``.
-    names : collection of str
-        The names of variables in ``before`` to restore. Variables within a fused function get no
-        name. If one tensor has two names, the second is lost.
+    `fused` is the result of ``FuseOps`` on ``before``, whose `names` are restored. Variables within
+    a fused function get no name. If one tensor has two names, the second is lost.
     """
     numbers = ValueNumbers()
     wanted: dict[int, str] = {}

@@ -21,23 +21,13 @@ from neocpu.schedules.vocabulary.format import Format
 class StoredValue:
     """A tensor of the model, and the variable that holds it.
 
-    Attributes
-    ----------
-    name : str
-        The model's name for it.
-    variable : str
-        The variable's name, which no other variable has.
-    shape : tuple of int
-        The shape that the model gives it; the NCHW shape if it is a feature map in a format.
-    form : Format or None
-        The format in which a feature map is stored; None if the tensor is stored as the model
-        has it.
-    grid : Grid or None
-        The grid that stored integers are on.
-    error_factor : float
-        The largest error of its kernel, as a multiple of that of direct summation in float32.
-    order : tuple of int
-        The model's channel at each position; empty if the channels are in the model's order.
+    - `variable`: the variable's name, which no other variable has.
+    - `shape`: the shape that the model gives it; the NCHW shape if it is a feature map in a format.
+    - `form`: the format in which a feature map is stored; None if the tensor is stored as the model
+      has it.
+    - `error_factor`: the largest error of its kernel, as a multiple of that of direct summation in
+      float32.
+    - `order`: the model's channel at each position; empty if the channels are in the model's order.
     """
 
     name: str
@@ -70,11 +60,7 @@ class StoredValue:
 class StoredPlace:
     """The place of a variable's tensor.
 
-    Attributes
-    ----------
-    calls : int
-        The number of the program's calls after which the tensor is there.
-    placement : Placement
+    `calls` is the number of the program's calls after which the tensor is there.
     """
 
     calls: int
@@ -115,10 +101,7 @@ def placed(
 ) -> tuple[ModelValue, ...]:
     """Return the values that have a place in the arena, in the order of their calls.
 
-    Parameters
-    ----------
-    places : mapping of str to StoredPlace
-        The places of variables, by name.
+    `places` has those of variables, by name.
     """
     found = (each.at(places[each.variable]) for each in values if each.variable in places)
     return tuple(sorted(filter(None, found), key=lambda value: value.calls))
