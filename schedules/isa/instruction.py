@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,6 @@ given as its bits."""
 LATENCY: Final = 4.0
 """The number of cycles before a sum can be added to again: for float32 on all CPUs that were
 measured, and for VPDPBUSD and SDOT according to their vendors' guides and InstLatx64."""
-
-X86: Final = frozenset({"avx512", "avx2"})
-ARM: Final = frozenset({"neon"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +76,3 @@ class Instruction:
             and types == (self.data, self.weights, self.sum)
             and features.issuperset(self.features)
         )
-
-
-def of_all(cpus: tuple[str, ...], rate: float) -> Mapping[str, Any]:
-    return dict.fromkeys(cpus, rate)
