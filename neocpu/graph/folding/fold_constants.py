@@ -1,12 +1,4 @@
-"""Evaluate, with numpy, every operator whose arguments are all constants.
-
-::
-
-    multiply(2, 3)  ->  6
-
-TVM's own ``FoldConstant`` compiles each operator with LLVM, 10 to 23 s on ResNet-50; numpy takes
-milliseconds. An operator that is not in `numpy_ops` is simply left for run time.
-"""
+"""Evaluate, with numpy, every operator whose arguments are all constants."""
 
 from __future__ import annotations
 
@@ -19,15 +11,24 @@ from tvm import relax
 from tvm.ir import Call, GenericConst
 
 from neocpu.graph.folding.numpy_ops import NUMPY_OPS
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.attributes import permutation_of
 from neocpu.ir.constants import Array, constant_value, make_const
 from neocpu.ir.expressions import Expr, dtype_of, is_op, op_name, shape_values, static_shape
 from neocpu.ir.rewriting import Rewrite
 
 
-def fold_constant(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return the value of ``expr`` if it depends on constants and static shapes only."""
+@local_rule(Kind.FOLDING, required=True)
+def fold_constants(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Operators on constants become their value, arithmetic on shapes static shapes.
+
+    ::
+
+        multiply(2, 3)  ->  6
+
+    TVM's own ``FoldConstant`` compiles each operator with LLVM, 10 to 23 s on ResNet-50; numpy
+    takes milliseconds. An operator that is not in `numpy_ops` is simply left for run time.
+    """
     if isinstance(expr, relax.TupleGetItem):
         fields = rewrite.definition(expr.tuple_value)
         return fields.fields[expr.index] if isinstance(fields, relax.Tuple) else None
@@ -117,12 +118,3 @@ def _argument(arg: Expr) -> object | None:
         fields = tuple(_argument(field) for field in arg.fields)
         return None if any(field is None for field in fields) else fields
     return None
-
-
-FOLD_CONSTANTS: Final = LocalRule(
-    "fold-constants",
-    Kind.FOLDING,
-    "Operators on constants become their value, arithmetic on shapes static shapes.",
-    required=True,
-    apply=fold_constant,
-)

@@ -22,10 +22,9 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Var
 
-from neocpu.graph.recurrent.cells import Cell, cell_of
-from neocpu.graph.recurrent.linear import bound
+from neocpu.graph.recurrent.cells import Cell, bound, cell_of
+from neocpu.graph.redundancy.axis_parts import Step, step_of
 from neocpu.graph.rule import FunctionRule, Kind
-from neocpu.graph.steps import Step, step_of
 from neocpu.ir.constants import Array, constant_value, make_const
 from neocpu.ir.expressions import Expr, static_shape
 from neocpu.ir.recurrent_calls import layer, workload_of

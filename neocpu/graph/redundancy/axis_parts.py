@@ -1,4 +1,4 @@
-"""Parts of a tensor along an axis, as in slices, splits and concatenations."""
+"""Parts and single steps of a tensor along an axis, as in slices, splits and concatenations."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tvm import relax
 from tvm.ir import Call
 
+from neocpu.ir.constants import constant_value
 from neocpu.ir.expressions import Expr, is_op, shape_values, static_shape
 
 
@@ -115,3 +116,26 @@ def _item(expr: relax.TupleGetItem, definition: Callable[[Expr], Expr]) -> Part 
     first = sum(extents[: expr.index])
     rank = len(split.ty.fields[expr.index].shape.values)
     return Part(split.args[0], axis % rank, first, first + extents[expr.index])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """The elements at one index of ``source`` along an axis, with or without that axis."""
+
+    source: Expr
+    axis: int
+    index: int
+
+
+def step_of(value: Expr, definition: Callable[[Expr], Expr]) -> Step | None:
+    """Return a value as a step of a tensor; None if it is none."""
+    if is_op(value, "relax.take"):
+        index, shape = constant_value(value.args[1]), static_shape(value.args[0])
+        if index is None or index.size != 1 or value.attrs.axis is None or shape is None:
+            return None
+        axis, number = int(value.attrs.axis) % len(shape), int(index.item())
+        return Step(value.args[0], axis, number) if 0 <= number < shape[axis] else None
+    part = part_of(value, definition)
+    if part is None or part.end - part.first != 1:
+        return None
+    return Step(part.source, part.axis, part.first)

@@ -1,13 +1,4 @@
-"""Remove the rows and columns of a kernel that read nothing but padding.
-
-::
-
-    conv2d(x, w, padding=12, dilation=12)  ->  conv2d(x, w[:, :, 1:2, 1:2])   # x of 10x10 pixels
-
-Dilated kernels of segmentation networks reach over the edges of small feature maps: with a dilation
-of 12, only the middle tap of a 3x3 kernel reads any of 10x10 pixels. The same holds for a 3x3
-kernel on a map of one pixel.
-"""
+"""Remove the rows and columns of a kernel that read nothing but padding."""
 
 from __future__ import annotations
 
@@ -17,7 +8,7 @@ from typing import Final
 from tvm import relax
 from tvm.ir import Call
 
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.attributes import integers_of
 from neocpu.ir.constants import constant_value, make_const
 from neocpu.ir.expressions import Expr, static_shape
@@ -63,7 +54,18 @@ class _Axis:
         return padding >= dropped * self.dilation
 
 
-def _crop(call: Expr, rewrite: Rewrite) -> Expr | None:
+@local_rule(Kind.REDUNDANCY, *_CONVOLUTIONS)
+def crop_kernels(call: Expr, rewrite: Rewrite) -> Expr | None:
+    """Rows and columns of kernels that read nothing but padding go.
+
+    ::
+
+        conv2d(x, w, padding=12, dilation=12)  ->  conv2d(x, w[:, :, 1:2, 1:2])  # 10x10 pixels
+
+    Dilated kernels of segmentation networks reach over the edges of small feature maps: with a
+    dilation of 12, only the middle tap of a 3x3 kernel reads any of 10x10 pixels. The same holds
+    for a 3x3 kernel on a map of one pixel.
+    """
     make, data_layout, kernel_layout = _CONVOLUTIONS[call.op.name]
     attrs, weights = call.attrs, constant_value(call.args[1])
     shape, result = static_shape(call.args[0]), static_shape(call)
@@ -113,12 +115,3 @@ def _crop(call: Expr, rewrite: Rewrite) -> Expr | None:
         out_dtype=attrs.out_dtype,
     )
     return cropped
-
-
-CROP_KERNELS: Final = LocalRule(
-    "crop-kernels",
-    Kind.REDUNDANCY,
-    "Rows and columns of kernels that read nothing but padding go.",
-    operators=tuple(_CONVOLUTIONS),
-    apply=_crop,
-)

@@ -1,19 +1,8 @@
-"""Remove transposes and reshapes that undo each other, past any elementwise operators in between.
-
-::
-
-    transpose_back(f(transpose(x), c))                ->  f(x, transpose_back(c))
-    transpose_back(concat([transpose(x), transpose(y)], i)) ->  concat([x, y], j)
-    transpose_back(matmul(transpose(x), w))           ->  conv2d(x, w')   # 1x1
-
-A constant is transposed while compiling. A dense layer over channels that were moved after the
-pixels, or over heads that were moved after their scores, becomes a 1x1 convolution.
-"""
+"""Transposes and reshapes that undo each other vanish, past elementwise operators between them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 import numpy as np
 from tvm import relax
@@ -21,7 +10,7 @@ from tvm.ir import Call, Var
 
 from neocpu.graph.convolution import Convolution
 from neocpu.graph.redundancy.axis_parts import inputs_of
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.attributes import permutation_of
 from neocpu.ir.constants import Array, constant_value, make_const, with_rank
 from neocpu.ir.elementwise import ELEMENTWISE
@@ -136,20 +125,23 @@ class _Undoing:
         return constant.reshape(after) if constant.shape == shape else None
 
 
-def _cancel(expr: Expr, rewrite: Rewrite) -> Expr | None:
+@local_rule(Kind.REORDERING, "relax.permute_dims", "relax.reshape")
+def cancel_layouts(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Transposes and reshapes move past elementwise operators and, of channels, dense layers to
+    undo each other.
+
+    ::
+
+        transpose_back(f(transpose(x), c))                ->  f(x, transpose_back(c))
+        transpose_back(concat([transpose(x), transpose(y)], i)) ->  concat([x, y], j)
+        transpose_back(matmul(transpose(x), w))           ->  conv2d(x, w')   # 1x1
+
+    A constant is transposed while compiling. A dense layer over channels that were moved after the
+    pixels, or over heads that were moved after their scores, becomes a 1x1 convolution.
+    """
     inner = rewrite.sole_definition(expr.args[0])
     undoing = _Undoing(expr, rewrite)
     if inner is None or static_shape(expr) is None or not undoing.moves(inner):
         return None
     plan = undoing.plan(expr.args[0])
     return plan() if plan is not None and undoing.added <= undoing.cancelled else None
-
-
-CANCEL_LAYOUTS: Final = LocalRule(
-    "cancel-layouts",
-    Kind.REORDERING,
-    "Transposes and reshapes move past elementwise operators and, of channels, dense layers to "
-    "undo each other.",
-    operators=("relax.permute_dims", "relax.reshape"),
-    apply=_cancel,
-)

@@ -1,16 +1,4 @@
-"""Keep volumes as depth slices from one operator of a network to the next.
-
-::
-
-    conv3d(x, w)            ->  volumes(conv_over_slices(slices(x), w))
-    relu(volumes(y))        ->  volumes(relu(y))
-    slices(volumes(y))      ->  y
-
-A convolution or pooling over volumes ``(V, C, D, H, W)`` becomes one over images ``(V * D, C, H,
-W)``, with the layouts and templates of these, between two pairs of a reshape and a transpose.
-Elementwise operators, normalisations and concatenations move before the second pair. That pair
-meets the next operator's first pair, and both vanish.
-"""
+"""Keep volumes as depth slices from one operator of a network to the next."""
 
 from __future__ import annotations
 
@@ -22,7 +10,7 @@ from tvm.ir import Call, Var
 
 from neocpu.graph.redundancy.axis_parts import inputs_of, region_of
 from neocpu.graph.reordering.sink_squeezes import View, sink
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir import frame_calls
 from neocpu.ir.attributes import integers_of, permutation_of, reduced_axes
 from neocpu.ir.constants import constant_value, make_const
@@ -41,7 +29,21 @@ _POOLS = {
 _SWAPPED = (0, 2, 1, 3, 4)
 
 
-def _keep(expr: Expr, rewrite: Rewrite) -> Expr | None:
+@local_rule(Kind.REORDERING)
+def keep_frames(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Networks over volumes compute on frames, which have the layouts of images.
+
+    ::
+
+        conv3d(x, w)            ->  volumes(conv_over_slices(slices(x), w))
+        relu(volumes(y))        ->  volumes(relu(y))
+        slices(volumes(y))      ->  y
+
+    A convolution or pooling over volumes ``(V, C, D, H, W)`` becomes one over images ``(V * D, C,
+    H, W)``, with the layouts and templates of these, between two pairs of a reshape and a
+    transpose. Elementwise operators, normalisations and concatenations move before the second pair.
+    That pair meets the next operator's first pair, and both vanish.
+    """
     if is_op(expr, "relax.nn.conv3d"):
         return _convolution(expr, rewrite)
     if is_op(expr, *_POOLS):
@@ -250,10 +252,3 @@ def _constant(shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 _VOLUMES: Final = View(image=_image, rank=5, constant=_constant, restore=_restored)
-
-KEEP_FRAMES: Final = LocalRule(
-    "keep-frames",
-    Kind.REORDERING,
-    "Networks over volumes compute on frames, which have the layouts of images.",
-    apply=_keep,
-)

@@ -1,28 +1,15 @@
-"""Keep the channels that become one part of a pixel next to each other.
-
-::
-
-    depth_to_space(conv2d(x, w), "CRD")  ->  depth_to_space(conv2d(x, w[order]), "DCR")
-    conv2d(space_to_depth(x, "CRD"), w)  ->  conv2d(space_to_depth(x, "DCR"), w[:, order])
-
-PyTorch's ``PixelShuffle`` (ONNX's DepthToSpace in mode ``CRD``) makes the parts of a pixel from
-neighbouring channels, so that each block of a layout is spread over several parts. The convolution
-before it can write its channels in the other order (``DCR``), and the convolution after its inverse
-can read that order: weights are permuted, and nothing else changes. A concatenation of slices that
-take every second row and column (the stem of YOLOv5) is such an inverse, too, with its own order.
-"""
+"""Keep the channels that become one part of a pixel next to each other."""
 
 from __future__ import annotations
 
 from itertools import product
-from typing import Final
 
 import numpy as np
 from tvm.ir import Call, Var
 
 from neocpu.graph.channel_order import is_channelwise, is_dense_conv, reordered
 from neocpu.graph.redundancy.axis_parts import inputs_of
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.expressions import Expr, feature_map_shape, is_op
 from neocpu.ir.rewriting import Rewrite
 from neocpu.ir.shuffle_calls import (
@@ -36,7 +23,22 @@ from neocpu.schedules.operators.pixel_shuffle import ShuffleWorkload
 from neocpu.schedules.vocabulary.strided_view import StridedView
 
 
-def _order(expr: Expr, rewrite: Rewrite) -> Expr | None:
+@local_rule(Kind.REORDERING, "relax.reshape", "relax.nn.conv2d")
+def order_pixel_shuffles(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Convolutions write and read the channels of one part of a pixel next to each other.
+
+    ::
+
+        depth_to_space(conv2d(x, w), "CRD")  ->  depth_to_space(conv2d(x, w[order]), "DCR")
+        conv2d(space_to_depth(x, "CRD"), w)  ->  conv2d(space_to_depth(x, "DCR"), w[:, order])
+
+    PyTorch's ``PixelShuffle`` (ONNX's DepthToSpace in mode ``CRD``) makes the parts of a pixel from
+    neighbouring channels, so that each block of a layout is spread over several parts. The
+    convolution before it can write its channels in the other order (``DCR``), and the convolution
+    after its inverse can read that order: weights are permuted, and nothing else changes. A
+    concatenation of slices that take every second row and column (the stem of YOLOv5) is such an
+    inverse, too, with its own order.
+    """
     if is_op(expr, "relax.nn.conv2d"):
         return _reading(expr, rewrite)
     found = _found(expr, rewrite)
@@ -132,12 +134,3 @@ def _sliced(value: Expr | None, rewrite: Rewrite) -> tuple[Var, ShuffleWorkload,
 def _emitted(call: Call, rewrite: Rewrite) -> Expr:
     args = [rewrite.emit(arg) if isinstance(arg, Call) else arg for arg in call.args]
     return rewrite.emit(Call(call.op, args, call.attrs, call.ty_args, ret_ty=call.ty))
-
-
-ORDER_PIXEL_SHUFFLES: Final = LocalRule(
-    "order-pixel-shuffles",
-    Kind.REORDERING,
-    "Convolutions write and read the channels of one part of a pixel next to each other.",
-    operators=("relax.reshape", "relax.nn.conv2d"),
-    apply=_order,
-)

@@ -1,26 +1,15 @@
-"""Keep networks over one dimension to images of one row between their convolutions.
-
-::
-
-    relu(squeeze(conv2d(x)))                             ->  squeeze(relu(conv2d(x)))
-    conv2d(unsqueeze(relu(squeeze(conv2d(unsqueeze(x)))))) ->  conv2d(relu(conv2d(unsqueeze(x))))
-
-A convolution over one dimension is imported as one of images, followed by a squeeze. Elementwise
-operators and normalisations move before the squeeze, where convolutions can take them, and the
-squeeze meets the next convolution's expansion, with which it vanishes.
-"""
+"""Networks over one dimension compute on images of one row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import constant_value, make_const, with_rank
 from neocpu.ir.elementwise import FINITE_ELEMENTWISE
 from neocpu.ir.expressions import Expr, is_op, is_tensor, op_name, static_shape
@@ -127,9 +116,18 @@ _ROWS: Final = View(
     restore=lambda images, shape, rewrite: relax.op.reshape(images, shape),
 )
 
-SINK_SQUEEZES: Final = LocalRule(
-    "sink-squeezes",
-    Kind.REORDERING,
-    "Networks over one dimension compute on images of one row between their convolutions.",
-    apply=partial(sink, view=_ROWS),
-)
+
+@local_rule(Kind.REORDERING)
+def sink_squeezes(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Networks over one dimension compute on images of one row between their convolutions.
+
+    ::
+
+        relu(squeeze(conv2d(x)))                     ->  squeeze(relu(conv2d(x)))
+        conv2d(unsqueeze(relu(squeeze(conv2d(x)))))  ->  conv2d(relu(conv2d(x)))
+
+    A convolution over one dimension is imported as one of images, followed by a squeeze.
+    Elementwise operators and normalisations move before the squeeze, where convolutions can take
+    them, and the squeeze meets the next convolution's expansion, with which it vanishes.
+    """
+    return sink(expr, rewrite, _ROWS)

@@ -1,25 +1,16 @@
-"""Take a part before computing instead of after.
-
-::
-
-    slice(op(x))         ->  op(slice(x))
-    slice(matmul(x, w))  ->  matmul(slice(x), w)
-
-A transformer classifies by its first token: the network slices it from all tokens that its last
-block has computed. Each result of the operators here depends on few elements of their operands.
-"""
+"""Take a part before computing instead of after."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.graph.redundancy.axis_parts import cut_to, ranges_of
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.attributes import permutation_of, reduced_axes
 from neocpu.ir.constants import constant_value, make_const
 from neocpu.ir.elementwise import ELEMENTWISE
@@ -34,8 +25,18 @@ _WEIGHTED = ("relax.nn.conv2d", "relax.matmul")
 _MAX_CHAIN = 8  # as many steps as an epilogue has
 
 
-def _slice_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return ``op(slice(x))`` if ``expr`` is ``slice(op(x))`` and the only reader of ``op``."""
+@local_rule(Kind.REORDERING, "relax.strided_slice")
+def slice_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """A Slice moves before the operator whose result it cuts.
+
+    ::
+
+        slice(op(x))         ->  op(slice(x))
+        slice(matmul(x, w))  ->  matmul(slice(x), w)
+
+    A transformer classifies by its first token: the network slices it from all tokens that its last
+    block has computed. Each result of the operators here depends on few elements of their operands.
+    """
     part = _kept_by(expr)
     made = None if part is None else rewrite.sole_definition(expr.args[0])
     if part is None or not isinstance(made, Call) or _cuts_epilogue(made, part, rewrite):
@@ -219,11 +220,3 @@ _RULES: Mapping[str, Callable[[Any, Part], list[Part | None] | None]] = {
     "relax.reshape": _reshape,
     "relax.sum": _reduction,
 }
-
-SLICE_BEFORE: Final = LocalRule(
-    "slice-before",
-    Kind.REORDERING,
-    "A Slice moves before the operator whose result it cuts.",
-    operators=("relax.strided_slice",),
-    apply=_slice_before,
-)

@@ -1,19 +1,4 @@
-"""Give each activation, and arithmetic with constants, one spelling.
-
-::
-
-    x - c                                    ->  x + -c
-    x / c                                    ->  x * (1 / c)
-    x ** 2                                   ->  x * x
-    maximum(x, 0), clip(clip(x, 0, 9), -1, 6) ->  relu(x), clip(x, 0, 6)
-    x * sigmoid(x)                           ->  silu(x)
-    0.5 * x * (1 + erf(x / sqrt(2)))         ->  gelu(x)
-    x * clip(x + 3, 0, 6) / 6                ->  hard_swish(x)
-    x * tanh(log(1 + exp(x)))                ->  mish(x)
-
-Exporters write SiLU and GELU as the expressions that define them, clip in four ways, and subtract
-or divide by a constant where an add or a multiply can be folded into the weights.
-"""
+"""Give each activation, and arithmetic with constants, one spelling."""
 
 from __future__ import annotations
 
@@ -24,7 +9,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.activations import HARD_SWISH, MISH, activation
 from neocpu.ir.constants import constant_value, make_const, number_of
 from neocpu.ir.expressions import SHAPING, Expr, dtype_of, is_op, op_name, static_shape
@@ -62,7 +47,24 @@ _KEEPING: Final = (
 )
 
 
-def _canonicalize(expr: Expr, rewrite: Rewrite) -> Expr | None:
+@local_rule(Kind.REPLACEMENT)
+def canonicalize_activations(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """One spelling for each activation, for subtracting and for dividing by a constant.
+
+    ::
+
+        x - c                                    ->  x + -c
+        x / c                                    ->  x * (1 / c)
+        x ** 2                                   ->  x * x
+        maximum(x, 0), clip(clip(x, 0, 9), -1, 6) ->  relu(x), clip(x, 0, 6)
+        x * sigmoid(x)                           ->  silu(x)
+        0.5 * x * (1 + erf(x / sqrt(2)))         ->  gelu(x)
+        x * clip(x + 3, 0, 6) / 6                ->  hard_swish(x)
+        x * tanh(log(1 + exp(x)))                ->  mish(x)
+
+    Exporters write SiLU and GELU as the expressions that define them, clip in four ways, and
+    subtract or divide by a constant where an add or a multiply can be folded into the weights.
+    """
     name = op_name(expr)
     if name in ("relax.subtract", "relax.divide", "relax.power"):
         return _without_inverse(expr, rewrite)
@@ -308,11 +310,3 @@ def _close(polynomial: tuple[float, ...] | None, expected: tuple[float, ...]) ->
     return polynomial is not None and np.allclose(
         polynomial, expected, rtol=COEFFICIENT_RTOL, atol=1e-9
     )
-
-
-CANONICALIZE_ACTIVATIONS: Final = LocalRule(
-    "canonicalize-activations",
-    Kind.REPLACEMENT,
-    "One spelling for each activation, for subtracting and for dividing by a constant.",
-    apply=_canonicalize,
-)

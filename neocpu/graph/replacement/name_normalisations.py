@@ -8,8 +8,8 @@
     reshape(layer_norm(reshape(x, groups)), x.shape)    ->  group_norm(x, groups)
     layer_norm(x) * gamma + beta                        ->  layer_norm(x, gamma, beta)
 
-These are, in order, `NAME_NORMALISATIONS`, `NAME_NORMS` (twice), `NAME_GROUP_NORMS` and
-`SCALE_NORMALISATIONS`.
+These are, in order, `name_normalisations`, `name_norms` (twice), `name_group_norms` and
+`scale_normalisations`.
 
 Before opset 17 PyTorch wrote the first form, then a product and a sum. In other forms a number
 corrects the variance, or the variance is ``mean(x ** 2) - mean(x) ** 2``, or there is no mean. A
@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -33,7 +32,7 @@ from neocpu.graph.replacement.divisors import (
     divisor_of_inverse,
     is_mean_of,
 )
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import Array, constant_value, make_const, with_rank
 from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
 from neocpu.ir.norm_calls import DIVISION, division, normalised_axes
@@ -155,8 +154,9 @@ def _normalised(data: Expr, divisor: Divisor) -> Call:
     return relax.op.nn.layer_norm(data, gamma, beta, axes, epsilon)
 
 
-def _of_groups(expr: Call, rewrite: Rewrite) -> Expr | None:
-    """Write a normalisation of groups of channels between reshapes as one operator.
+@local_rule(Kind.REPLACEMENT, "relax.reshape")
+def name_group_norms(expr: Call, rewrite: Rewrite) -> Expr | None:
+    """Normalisations of groups of channels that are written by reshapes are one operator.
 
     A product and a sum after it can then become its own scale and shift.
     """
@@ -180,7 +180,9 @@ def _of_groups(expr: Call, rewrite: Rewrite) -> Expr | None:
     return relax.op.nn.group_norm(data, *own, inner[1], 1, axes, float(normal.attrs.epsilon))
 
 
-def _absorb(expr: Expr, rewrite: Rewrite) -> Expr | None:
+@local_rule(Kind.REPLACEMENT, "relax.multiply", "relax.add")
+def scale_normalisations(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """A product or sum after a normalisation becomes its own scale or shift."""
     constant, made = constant_value(expr.args[1]), rewrite.sole_definition(expr.args[0])
     if constant is None or made is None or not is_op(made, *_NAMED):
         return None
@@ -212,31 +214,13 @@ def _along(call: Call, constant: Array, extents: tuple[int, ...]) -> Array | Non
     return np.broadcast_to(constant.reshape([whole[axis] for axis in axes]), extents)
 
 
-NAME_NORMALISATIONS: Final = LocalRule(
-    "name-normalisations",
-    Kind.REPLACEMENT,
-    "Layer and instance normalisations that are written in pieces are one operator.",
-    operators=("relax.add", "relax.divide", "relax.multiply"),
-    apply=partial(_name, centred=True),
-)
-NAME_NORMS: Final = LocalRule(
-    "name-norms",
-    Kind.REPLACEMENT,
-    "RMS and L2 normalisations that are written in pieces are one operator.",
-    operators=("relax.divide", "relax.multiply"),
-    apply=partial(_name, centred=False),
-)
-NAME_GROUP_NORMS: Final = LocalRule(
-    "name-group-norms",
-    Kind.REPLACEMENT,
-    "Normalisations of groups of channels that are written by reshapes are one operator.",
-    operators=("relax.reshape",),
-    apply=_of_groups,
-)
-SCALE_NORMALISATIONS: Final = LocalRule(
-    "scale-normalisations",
-    Kind.REPLACEMENT,
-    "A product or sum after a normalisation becomes its own scale or shift.",
-    operators=("relax.multiply", "relax.add"),
-    apply=_absorb,
-)
+@local_rule(Kind.REPLACEMENT, "relax.add", "relax.divide", "relax.multiply")
+def name_normalisations(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Layer and instance normalisations that are written in pieces are one operator."""
+    return _name(expr, rewrite, centred=True)
+
+
+@local_rule(Kind.REPLACEMENT, "relax.divide", "relax.multiply")
+def name_norms(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """RMS and L2 normalisations that are written in pieces are one operator."""
+    return _name(expr, rewrite, centred=False)

@@ -1,14 +1,4 @@
-"""Sum the filters of parallel convolutions instead of their results.
-
-::
-
-    conv2d(x, v) + conv2d(x, w)  ->  conv2d(x, v + pad(w))
-    conv2d(x, w) + x * s         ->  conv2d(x, w + diag(s))
-
-RepVGG (Ding et al., CVPR 2021) trains ``3x3(x) + 1x1(x) + batch_norm(x)``: all three are linear
-and read the same pixels, so one 3x3 convolution computes their sum. MobileOne, FastViT, RepViT and
-others have such branches too, and exporters keep them.
-"""
+"""Sum the filters of parallel convolutions instead of their results."""
 
 from __future__ import annotations
 
@@ -20,7 +10,7 @@ import numpy as np
 from tvm.ir import Var
 
 from neocpu.graph.convolution import Convolution, channel_vector, convolution_of
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import Array, constant_value
 from neocpu.ir.expressions import Expr, is_op, static_shape
 from neocpu.ir.rewriting import Rewrite, summed
@@ -42,7 +32,19 @@ class _Term:
     scale: Array | None
 
 
-def _sum_convolutions(expr: Expr, rewrite: Rewrite) -> Expr | None:
+@local_rule(Kind.REPLACEMENT, "relax.add")
+def sum_convolutions(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Parallel convolutions of one map, and the map itself, become one with summed filters.
+
+    ::
+
+        conv2d(x, v) + conv2d(x, w)  ->  conv2d(x, v + pad(w))
+        conv2d(x, w) + x * s         ->  conv2d(x, w + diag(s))
+
+    RepVGG (Ding et al., CVPR 2021) trains ``3x3(x) + 1x1(x) + batch_norm(x)``: all three are linear
+    and read the same pixels, so one 3x3 convolution computes their sum. MobileOne, FastViT, RepViT
+    and others have such branches too, and exporters keep them.
+    """
     shape = static_shape(expr)
     if shape is None or len(shape) != 4:
         return None
@@ -139,12 +141,3 @@ def _of_both(first: Convolution, second: Convolution) -> Convolution | None:
 def _sum(merged: Convolution, rest: list[Expr], rewrite: Rewrite) -> Expr:
     ordered = sorted(rest, key=lambda value: constant_value(value) is None)
     return summed([rewrite.emit(merged.call()), *ordered], rewrite)
-
-
-SUM_CONVOLUTIONS: Final = LocalRule(
-    "sum-convolutions",
-    Kind.REPLACEMENT,
-    "Parallel convolutions of one map, and the map itself, become one with summed filters.",
-    operators=("relax.add",),
-    apply=_sum_convolutions,
-)

@@ -7,7 +7,7 @@ from op_counts import op_counts
 from relax_modules import assert_same_results, assert_unchanged, const, module
 from tvm import relax
 
-from neocpu.graph.folding.fold_batch_norm import FOLD_BATCH_NORM
+from neocpu.graph.folding.fold_scale import fold_batch_norm
 
 R = relax.op
 
@@ -39,14 +39,14 @@ def test_becomes_multiply_and_add_with_channel_constants():
         return bb.emit(R.add(bb.emit(R.multiply(x, scale)), shift))
 
     shape = (3, 2, 5, 7)
-    tvm.ir.assert_structural_equal(FOLD_BATCH_NORM(module(before, shape)), module(expected, shape))
+    tvm.ir.assert_structural_equal(fold_batch_norm(module(before, shape)), module(expected, shape))
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 3, 7), (2, 5), (2, 5, 3)])
 @pytest.mark.parametrize("attrs", [{}, {"center": False}, {"scale": False}])
 def test_computes_the_same(shape, attrs):
     before = module(lambda bb, x: batch_norm(bb, x, random_statistics(5), **attrs), shape)
-    after = FOLD_BATCH_NORM(before)
+    after = fold_batch_norm(before)
     assert op_counts(after) == {"relax.add": 1, "relax.multiply": 1}
     assert_same_results(before, after)
 
@@ -58,14 +58,14 @@ def test_tiny_variance_keeps_float32_accuracy():
     before = module(
         lambda bb, x: batch_norm(bb, x, [gamma, zero, zero, variance], epsilon=1e-10), (1, 1, 4)
     )
-    assert_same_results(before, FOLD_BATCH_NORM(before), rtol=1e-6)
+    assert_same_results(before, fold_batch_norm(before), rtol=1e-6)
 
 
 def test_training_mode_stays():
     before = module(
         lambda bb, x: batch_norm(bb, x, random_statistics(5), training=True), (2, 5, 3, 7)
     )
-    assert_unchanged(FOLD_BATCH_NORM, before)
+    assert_unchanged(fold_batch_norm, before)
 
 
 def test_statistics_that_are_inputs_stay():
@@ -73,4 +73,4 @@ def test_statistics_that_are_inputs_stay():
         gamma, beta, _, variance = random_statistics(5)
         return batch_norm(bb, x, [gamma, beta, mean, variance])
 
-    assert_unchanged(FOLD_BATCH_NORM, module(body, (2, 5, 3, 7), (5,)))
+    assert_unchanged(fold_batch_norm, module(body, (2, 5, 3, 7), (5,)))

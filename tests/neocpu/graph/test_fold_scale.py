@@ -7,7 +7,7 @@ from op_counts import op_counts
 from relax_modules import assert_same_results, assert_unchanged, calls, const, module, names
 from tvm import relax
 
-from neocpu.graph.folding.fold_scale import FOLD_SCALE
+from neocpu.graph.folding.fold_scale import fold_scale
 from neocpu.ir.constants import constant_value, make_const
 
 R = relax.op
@@ -40,7 +40,7 @@ def test_chain_after_a_convolution_becomes_its_weights_and_one_bias():
         return bb.emit(R.add(y, make_const((scale * 2 + 3)[None])))
 
     shape = (2, 3, 7, 7)
-    tvm.ir.assert_structural_equal(FOLD_SCALE(module(before, shape)), module(expected, shape))
+    tvm.ir.assert_structural_equal(fold_scale(module(before, shape)), module(expected, shape))
 
 
 @pytest.mark.parametrize("groups", [1, 2, 14])
@@ -53,7 +53,7 @@ def test_convolution_computes_the_same(groups, scale_shape):
         return bb.emit(R.nn.relu(bb.emit(R.add(const(RNG, 1, 14, 1, 1), y))))
 
     before = module(body, (2, 14, 5, 6))
-    after = FOLD_SCALE(before)
+    after = fold_scale(before)
     assert op_counts(after) == {"relax.add": 1, "relax.nn.conv2d": 1, "relax.nn.relu": 1}
     assert_same_results(before, after)
 
@@ -67,7 +67,7 @@ def test_transposed_convolution_scales_its_iohw_weight(groups):
         return bb.emit(R.add(y, const(RNG, 1, 10, 1, 1)))
 
     before = module(body, (2, 6, 5, 4))
-    after = FOLD_SCALE(before)
+    after = fold_scale(before)
     assert op_counts(after) == {"relax.add": 1, "relax.nn.conv2d_transpose": 1}
     assert_same_results(before, after)
 
@@ -80,7 +80,7 @@ def test_dense_layer_scales_its_columns_and_gets_a_flat_bias():
         return bb.emit(R.add(y, const(RNG, 1, 11)))
 
     before = module(body, (3, 7))
-    after = FOLD_SCALE(before)
+    after = fold_scale(before)
     assert op_counts(after) == {"relax.add": 1, "relax.matmul": 1}
     _, add = calls(after)
     assert constant_value(add.args[1]).shape == (11,)
@@ -96,14 +96,14 @@ def test_pre_activation_chain_merges_but_stays_before_the_relu():
         return conv(bb, bb.emit(R.nn.relu(y)), 7, 5)
 
     before = module(body, (2, 5, 4, 4))
-    after = FOLD_SCALE(before)
+    after = fold_scale(before)
     assert names(after) == ["nn.relu", "multiply", "add", "nn.relu", "nn.conv2d"]
     assert_same_results(before, after)
 
 
 def test_scalar_bias_of_a_convolution_is_spread_over_its_channels():
     before = module(lambda bb, x: bb.emit(R.add(conv(bb, x, 5, 3), ones())), (1, 3, 4, 4))
-    after = FOLD_SCALE(before)
+    after = fold_scale(before)
     _, add = calls(after)
     assert constant_value(add.args[1]).shape == (1, 5, 1, 1)
     assert_same_results(before, after)
@@ -112,7 +112,7 @@ def test_scalar_bias_of_a_convolution_is_spread_over_its_channels():
 def unchanged(body, *shapes):
     """Whether the pass leaves the module alone."""
     before = module(body, *shapes)
-    return FOLD_SCALE(before)["main"].same_as(before["main"])
+    return fold_scale(before)["main"].same_as(before["main"])
 
 
 def test_a_convolution_with_two_consumers_is_not_folded():
@@ -194,7 +194,7 @@ def test_integers_are_left_alone():
         one = relax.const(1, "int32")
         return bb.emit(R.multiply(bb.emit(R.add(x, one)), one))
 
-    assert_unchanged(FOLD_SCALE, module(body, (1, 3, 4, 4), dtype="int32"))
+    assert_unchanged(fold_scale, module(body, (1, 3, 4, 4), dtype="int32"))
 
 
 def test_a_residual_add_stops_the_fold():

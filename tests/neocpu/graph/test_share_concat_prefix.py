@@ -4,7 +4,7 @@ import tvm
 from relax_modules import assert_same_results, assert_unchanged, module
 from tvm import relax
 
-from neocpu.graph.redundancy.share_concat_prefix import SHARE_CONCAT_PREFIX
+from neocpu.graph.redundancy.concatenations import share_concat_prefix
 
 R = relax.op
 SHAPE = (2, 3, 4, 4)
@@ -26,7 +26,7 @@ def test_a_dense_block_chains_its_concats():
         return ab, abc, concat(bb, abc, d)
 
     shapes = [SHAPE] * 4
-    after = SHARE_CONCAT_PREFIX(module(before, *shapes))
+    after = share_concat_prefix(module(before, *shapes))
     tvm.ir.assert_structural_equal(after, module(expected, *shapes))
     assert_same_results(module(before, *shapes), after)
 
@@ -43,7 +43,7 @@ def test_the_longest_prefix_is_found_through_nested_concats():
         return ab, abc, concat(bb, abc, d, a)
 
     shapes = [SHAPE] * 4
-    after = SHARE_CONCAT_PREFIX(module(before, *shapes))
+    after = share_concat_prefix(module(before, *shapes))
     tvm.ir.assert_structural_equal(after, module(expected, *shapes))
 
 
@@ -57,7 +57,7 @@ def test_an_equal_concat_is_reused():
         return bb.emit(R.add(abc, abc))
 
     shapes = [SHAPE] * 3
-    after = SHARE_CONCAT_PREFIX(module(before, *shapes))
+    after = share_concat_prefix(module(before, *shapes))
     tvm.ir.assert_structural_equal(after, module(expected, *shapes))
 
 
@@ -70,7 +70,7 @@ def test_other_axes_orders_and_suffixes_stay():
             concat(bb, c, a, b),
         )
 
-    assert_unchanged(SHARE_CONCAT_PREFIX, module(body, *[SHAPE] * 3))
+    assert_unchanged(share_concat_prefix, module(body, *[SHAPE] * 3))
 
 
 def test_a_value_concatenated_with_itself_again_and_again_is_looked_at_once():
@@ -79,4 +79,4 @@ def test_a_value_concatenated_with_itself_again_and_again_is_looked_at_once():
             a = concat(bb, a, a)
         return a
 
-    assert_unchanged(SHARE_CONCAT_PREFIX, module(body, (1, 1)))
+    assert_unchanged(share_concat_prefix, module(body, (1, 1)))

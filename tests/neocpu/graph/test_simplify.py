@@ -7,8 +7,7 @@ from op_counts import op_counts
 from relax_modules import assert_same_results, calls, const, module, names
 from tvm import relax
 
-from neocpu.graph.redundancy.eliminate_dead_code import EliminateDeadCode
-from neocpu.graph.simplify import simplify
+from neocpu.graph.simplify import EliminateDeadCode, simplify
 from neocpu.ir.constants import constant_value
 
 R = relax.op

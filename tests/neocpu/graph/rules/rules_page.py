@@ -293,8 +293,7 @@ def file_of(rule: GraphRule) -> str:
     """Return the file that a rule's function is in."""
     assert isinstance(rule, LocalRule | FunctionRule)
     function = rule.apply if isinstance(rule, LocalRule) else rule.rewrite
-    plain = function.func if isinstance(function, partial) else function
-    path = Path(inspect.getfile(plain)).resolve().relative_to(ROOT)
+    path = Path(inspect.getfile(function)).resolve().relative_to(ROOT)
     return str(path).removeprefix("neocpu/graph/")
 
 

@@ -5,7 +5,7 @@ import pytest
 from relax_modules import assert_same_results, assert_unchanged, const, module, names
 from tvm import relax as R
 
-from neocpu.graph.reordering.activate_first import ACTIVATE_FIRST
+from neocpu.graph.reordering.past_views import activate_first
 
 RNG = np.random.default_rng(0)
 
@@ -24,7 +24,7 @@ def test_an_activation_moves_past_all_shapes(activation):
         return bb.emit(activation(y))
 
     before = module(body, (2, 4, 5))
-    after = ACTIVATE_FIRST(before)
+    after = activate_first(before)
     assert names(after)[0] == "matmul"
     assert names(after)[2:] == ["reshape", "permute_dims"]
     assert_same_results(before, after)
@@ -43,4 +43,4 @@ def test_activations_of_shared_or_other_values_stay():
         return bb.emit(R.op.nn.relu(bb.emit(R.op.reshape(x, (8, 5)))))
 
     for body in (shaped_twice, layer_twice, of_no_layer):
-        assert_unchanged(ACTIVATE_FIRST, module(body, (2, 4, 5)))
+        assert_unchanged(activate_first, module(body, (2, 4, 5)))

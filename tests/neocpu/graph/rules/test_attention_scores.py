@@ -5,7 +5,7 @@ import pytest
 from relax_modules import assert_same_results, assert_unchanged, const, module, names
 from tvm import relax
 
-from neocpu.graph.replacement.attention_scores import SCALE_QUERIES
+from neocpu.graph.reordering.attention_products import scale_queries
 
 R = relax.op
 RNG = np.random.default_rng(0)
@@ -23,15 +23,15 @@ def scaled(*shape):
 @pytest.mark.parametrize("shape", [(3, 1, 1), (1, 3, 5, 1), (2, 1, 1, 1)])
 def test_scales_of_heads_go_to_the_queries(shape):
     before = module(scaled(*shape), Q, K)
-    after = SCALE_QUERIES(before)
+    after = scale_queries(before)
     assert names(after) == ["multiply", "matmul", "nn.softmax"]
     assert_same_results(before, after)
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 5), (1,), ()])
 def test_scales_that_vary_by_key_stay(shape):
-    assert_unchanged(SCALE_QUERIES, module(scaled(*shape), Q, K))
+    assert_unchanged(scale_queries, module(scaled(*shape), Q, K))
 
 
 def test_queries_of_more_elements_than_scores_stay():
-    assert_unchanged(SCALE_QUERIES, module(scaled(3, 1, 1), (2, 3, 5, 7), (2, 3, 7, 6)))
+    assert_unchanged(scale_queries, module(scaled(3, 1, 1), (2, 3, 5, 7), (2, 3, 7, 6)))

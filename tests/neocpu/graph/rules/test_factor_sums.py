@@ -5,7 +5,7 @@ import pytest
 from relax_modules import assert_same_results, assert_unchanged, const, module, names
 from tvm import relax
 
-from neocpu.graph.replacement.factor_sums import FACTOR_SUMS
+from neocpu.graph.replacement.reductions import factor_sums
 
 R = relax.op
 MAP = (2, 3, 5, 7)
@@ -44,7 +44,7 @@ FACTORED = {
 def test_a_map_is_multiplied_once(name):
     body, expected = FACTORED[name]
     before = module(body, MAP)
-    after = FACTOR_SUMS(before)
+    after = factor_sums(before)
     assert names(after) == expected
     assert_same_results(before, after)
 
@@ -73,4 +73,4 @@ def larger(bb, x):
     "body", [square, read_again, another_map, larger], ids=lambda body: body.__name__
 )
 def test_sums_that_are_no_multiple_of_a_map_stay(body):
-    assert_unchanged(FACTOR_SUMS, module(body, MAP))
+    assert_unchanged(factor_sums, module(body, MAP))

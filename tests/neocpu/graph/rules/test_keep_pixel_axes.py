@@ -4,7 +4,7 @@ import pytest
 from relax_modules import assert_same_results, assert_unchanged, module, names
 from tvm import relax
 
-from neocpu.graph.replacement.keep_pixel_axes import KEEP_PIXEL_AXES
+from neocpu.graph.replacement.reductions import keep_pixel_axes
 from neocpu.ir.uses import bindings
 
 R = relax.op
@@ -15,7 +15,7 @@ MAP = (2, 3, 5, 7)
 @pytest.mark.parametrize("axes", [[2, 3], [-1, 2]], ids=str)
 def test_axes_of_pixels_are_kept(reduce, axes):
     before = module(lambda bb, x: bb.emit(reduce(x, axes)), MAP)
-    after = KEEP_PIXEL_AXES(before)
+    after = keep_pixel_axes(before)
     assert names(after) == [reduce.__name__, "reshape"]
     kept, *_ = bindings(after["main"])
     assert tuple(map(int, kept.var.ty.shape.values)) == (2, 3, 1, 1)
@@ -34,4 +34,4 @@ def test_axes_of_pixels_are_kept(reduce, axes):
     ids=["kept", "other axes", "all axes", "max", "five axes"],
 )
 def test_reductions_of_other_axes_stay(body):
-    assert_unchanged(KEEP_PIXEL_AXES, module(body, MAP))
+    assert_unchanged(keep_pixel_axes, module(body, MAP))

@@ -8,16 +8,16 @@ from relax_modules import assert_same_results, assert_unchanged, const, module, 
 from tvm import relax
 
 from neocpu.graph.replacement.name_normalisations import (
-    NAME_GROUP_NORMS,
-    NAME_NORMALISATIONS,
-    NAME_NORMS,
-    SCALE_NORMALISATIONS,
+    name_group_norms,
+    name_normalisations,
+    name_norms,
+    scale_normalisations,
 )
 from neocpu.graph.rule import apply_rules
 from neocpu.ir.norm_calls import DIVISION
 
 R = relax.op
-RULES = (NAME_NORMALISATIONS, NAME_NORMS, NAME_GROUP_NORMS, SCALE_NORMALISATIONS)
+RULES = (name_normalisations, name_norms, name_group_norms, scale_normalisations)
 RNG = np.random.default_rng(0)
 find = partial(apply_rules, rules=RULES)
 

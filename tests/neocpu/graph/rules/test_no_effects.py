@@ -8,14 +8,12 @@ import tvm
 from relax_modules import assert_same_results, assert_unchanged, calls, module, names
 from tvm import relax
 
-from neocpu.graph.redundancy.drop_no_effects import DROP_POOL, DROP_SLICE
-from neocpu.graph.redundancy.merge_reshapes import MERGE_RESHAPES
-from neocpu.graph.redundancy.merge_transposes import MERGE_TRANSPOSES
-from neocpu.graph.redundancy.neutral_operands import NEUTRAL_OPERANDS
+from neocpu.graph.redundancy.drop_no_effects import drop_pool, drop_slice, neutral_operands
+from neocpu.graph.redundancy.merge_moves import merge_reshapes, merge_transposes
 from neocpu.graph.rule import apply_rules
 
 R = relax.op
-RULES = (NEUTRAL_OPERANDS, MERGE_RESHAPES, MERGE_TRANSPOSES, DROP_SLICE, DROP_POOL)
+RULES = (neutral_operands, merge_reshapes, merge_transposes, drop_slice, drop_pool)
 eliminate = partial(apply_rules, rules=RULES)
 SHAPE = (2, 3, 4, 5)
 

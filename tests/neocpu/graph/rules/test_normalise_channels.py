@@ -5,7 +5,7 @@ import pytest
 from relax_modules import assert_same_results, assert_unchanged, const, module, names
 from tvm import relax
 
-from neocpu.graph.reordering.normalise_channels import NORMALISE_CHANNELS
+from neocpu.graph.reordering.past_views import normalise_channels
 
 R = relax.op
 RNG = np.random.default_rng(0)
@@ -28,7 +28,7 @@ def between(first, second, width, axis=-1, *, shared=False):
 )
 def test_normalises_where_channels_are(first, second, width, axis):
     before = module(between(first, second, width, axis), SHAPE)
-    after = NORMALISE_CHANNELS(before)
+    after = normalise_channels(before)
     assert names(after) == ["nn.layer_norm"]
     assert_same_results(before, after)
 
@@ -42,4 +42,4 @@ def test_normalises_where_channels_are(first, second, width, axis):
     ids=["other transposes", "another reader"],
 )
 def test_normalisations_between_other_transposes_stay(body):
-    assert_unchanged(NORMALISE_CHANNELS, module(body, SHAPE))
+    assert_unchanged(normalise_channels, module(body, SHAPE))

@@ -11,9 +11,8 @@ from tvm import relax
 
 from neocpu.cli.compile import command
 from neocpu.foundation.errors import UsageError
-from neocpu.graph.choice import parse_disabled
 from neocpu.graph.simplify import simplify
-from neocpu.graph.table import RULES
+from neocpu.graph.table import RULES, parse_disabled
 
 R = relax.op
 

@@ -5,7 +5,7 @@ import pytest
 from relax_modules import assert_same_results, assert_unchanged, calls, const, module, names
 from tvm import relax
 
-from neocpu.graph.reordering.slice_before import SLICE_BEFORE
+from neocpu.graph.reordering.slice_before import slice_before
 from neocpu.graph.simplify import simplify
 
 R = relax.op
@@ -62,7 +62,7 @@ MOVED = {
 def test_slices_move(name):
     op, shape, cut = MOVED[name]
     before = module(lambda bb, x: bb.emit(cut(bb.emit(op(bb, x)))), shape)
-    after = SLICE_BEFORE(before)
+    after = slice_before(before)
     made = names(after)
     if name in ("columns", "filters"):
         assert "strided_slice" not in made
@@ -132,7 +132,7 @@ STAYING = {
 @pytest.mark.parametrize("name", STAYING)
 def test_slices_stay(name):
     body, shape = STAYING[name]
-    assert_unchanged(SLICE_BEFORE, module(body, shape))
+    assert_unchanged(slice_before, module(body, shape))
 
 
 def block(bb, x):

@@ -4,7 +4,7 @@ import pytest
 from relax_modules import assert_same_results, assert_unchanged, module, names
 from tvm import relax
 
-from neocpu.graph.replacement.sum_of_concat import SUM_OF_CONCAT
+from neocpu.graph.replacement.reductions import sum_of_concat
 
 R = relax.op
 MAP = (2, 3, 5)
@@ -24,7 +24,7 @@ def test_stacked_tensors_are_added(count, keepdims, axis):
     before = module(
         lambda bb, *maps: fused(bb, *maps, keepdims=keepdims, axis=axis), *[MAP] * count
     )
-    after = SUM_OF_CONCAT(before)
+    after = sum_of_concat(before)
     assert "sum" not in names(after)
     assert "concat" not in names(after)
     assert names(after).count("add") == count - 1
@@ -37,7 +37,7 @@ def test_a_stack_is_added_up(count):
         return bb.emit(R.sum(bb.emit(R.stack(list(maps), 1)), axis=[1]))
 
     before = module(body, *[MAP] * count)
-    after = SUM_OF_CONCAT(before)
+    after = sum_of_concat(before)
     assert names(after) == ["add"] * (count - 1)
     assert_same_results(before, after)
 
@@ -59,4 +59,4 @@ def read_again(bb, x, y):
 
 @pytest.mark.parametrize("body", [wider, another_axis, read_again], ids=lambda body: body.__name__)
 def test_sums_of_other_concatenations_stay(body):
-    assert_unchanged(SUM_OF_CONCAT, module(body, MAP, MAP))
+    assert_unchanged(sum_of_concat, module(body, MAP, MAP))

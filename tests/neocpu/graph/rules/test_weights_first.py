@@ -4,7 +4,7 @@ import pytest
 from relax_modules import assert_same_results, assert_unchanged, module, names
 from tvm import relax
 
-from neocpu.graph.reordering.weights_first import WEIGHTS_FIRST
+from neocpu.graph.reordering.attention_products import weights_first
 
 R = relax.op
 
@@ -26,7 +26,7 @@ def attention(bb, values, scores):
 )
 def test_weights_come_first(shapes):
     before = module(attention, *shapes)
-    after = WEIGHTS_FIRST(before)
+    after = weights_first(before)
     assert sorted(names(after)) == ["matmul", "nn.softmax", "permute_dims", "permute_dims"]
     assert_same_results(before, after)
 
@@ -56,4 +56,4 @@ def another_rank(bb, values, scores):
     "body", [over_queries, read_again, no_weights, another_rank], ids=lambda body: body.__name__
 )
 def test_products_that_are_no_attention_stay(body):
-    assert_unchanged(WEIGHTS_FIRST, module(body, (1, 5, 7), (1, 3, 7)))
+    assert_unchanged(weights_first, module(body, (1, 5, 7), (1, 3, 7)))
