@@ -81,10 +81,6 @@ class KernelReport:
         The work of its loops in a call, where the time is theirs.
     skippable : float
         The part of the seconds spent in calls that data may make needless.
-    images : int
-        Images that the tasks of its loops go through one after another; 1 if they do not.
-    largest : tuple of float
-        The largest task of each parallel loop, as a multiple of the mean of its tasks.
     lacks : tuple of PricedShortcoming
         Its shortcomings.
     """
@@ -101,8 +97,6 @@ class KernelReport:
     streamed: float = 0.0
     work: KernelWork = ()
     skippable: float = 0.0
-    images: int = 1
-    largest: tuple[float, ...] = ()
     lacks: tuple[PricedShortcoming, ...] = ()
 
 
@@ -196,12 +190,7 @@ def kernel_reports(
             if not lacking or planned.seconds > by_loops:
                 report = planned
         needless = report.seconds * by_data[name] / calls
-        nests = [nest for nest in work[name] if nest.forks]
-        images = min((nest.images for nest in nests), default=1)
-        largest = tuple(nest.largest for nest in nests)
-        reports.append(
-            replace(report, skippable=needless, images=images, largest=largest, lacks=lacking)
-        )
+        reports.append(replace(report, skippable=needless, lacks=lacking))
     between = RUN_SECONDS + counted.total() * KERNEL_CALL_SECONDS + input_bytes / COPY_RATE
     runtime = KernelReport(name=RUNTIME, kind=RUNTIME, calls=1, seconds=between, source=ESTIMATED)
     return (*reports, runtime)

@@ -87,10 +87,6 @@ class PlannedKernel:
         Source of that prediction.
     share : float
         Share of the run that all calls take.
-    images : int
-        Number of images that the tasks of its loops process one after another, or 1.
-    largest : tuple of float
-        Size of the largest task of each parallel loop, as a multiple of the mean.
     lacks : tuple of KernelShortcoming
         Its shortcomings.
     """
@@ -101,6 +97,4 @@ class PlannedKernel:
     cost_us: float
     cost_source: str
     share: float
-    images: int = 1
-    largest: tuple[float, ...] = ()
     lacks: tuple[KernelShortcoming, ...] = ()

@@ -50,8 +50,6 @@ class LoopWork:
     - `from_l2`: the bytes that it fetches into L1.
     - `again`: the bytes that it fetches into L2 again, because they were evicted before their next
       use.
-    - `images`: the number of images that its tasks process one after another; 1 if they do not.
-    - `largest`: the ratio of the largest task to the mean of all tasks.
     """
 
     tasks: float
@@ -60,17 +58,15 @@ class LoopWork:
     size: float
     from_l2: float
     again: float
-    images: int = 1
-    largest: float = 1.0
 
     def to_json(self) -> list[Any]:
         numbers = (self.size, self.from_l2, self.again, *self.cycles)
         rounded = (round(number, 1) for number in numbers)
-        return [self.tasks, self.forks, self.images, self.largest, *rounded]
+        return [self.tasks, self.forks, *rounded]
 
     @classmethod
     def of_json(cls, numbers: Sequence[float]) -> LoopWork:
-        tasks, forks, images, largest, size, from_l2, again, *cycles = map(float, numbers)
+        tasks, forks, size, from_l2, again, *cycles = map(float, numbers)
         return cls(
             tasks=tasks,
             forks=forks,
@@ -78,8 +74,6 @@ class LoopWork:
             size=size,
             from_l2=from_l2,
             again=again,
-            images=int(images),
-            largest=largest,
         )
 
 

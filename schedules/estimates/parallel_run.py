@@ -3,9 +3,7 @@
 A loop ends with its busiest thread, which has ``ceil(n / threads)`` of ``n`` tasks. Entering and
 leaving a loop takes longer with every thread. Code between loops takes as long as on one thread.
 Data come from memory and from L3, which several cores share. Feature maps that one thread finds in
-its own L2 are spread over the L2 caches of all threads. Where tasks process the images of a batch
-one after another, a thread has the same images in each kernel: their feature maps come from the few
-threads that share them, and every L3 needs all weights. As in other estimates, the longest of
+its own L2 are spread over the L2 caches of all threads. As in other estimates, the longest of
 computation and transfers hides most of the others. The prediction ignores that caches hold more of
 a smaller part.
 """
@@ -44,24 +42,11 @@ class LoopTime:
       threads.
     - `seconds`: the time on one thread, over all entries in a run.
     - `entered`: the number of entries.
-    - `largest`: the ratio of the longest iteration to the mean of all.
     """
 
     iterations: int
     seconds: float
     entered: int = 1
-    largest: float = 1.0
-
-    def busiest_part(self, threads: int) -> float:
-        """Return the share of the loop that its busiest thread computes.
-
-        A thread's iterations are adjacent, so at most one iteration is longer than the other
-        threads' ones.
-        """
-        if threads == 1 or self.iterations == 0:
-            return busiest_part(self.iterations, threads)
-        more = (self.largest - 1) / self.iterations
-        return min(1.0, busiest_part(self.iterations, threads) + more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +57,6 @@ class CallTime:
     - `seconds`: the time on one thread, over all times; it includes the time of its loops.
     - `weights`, `others`: the bytes of weights that it reads, and of all other data that it reads
       and writes, each time.
-    - `images`: the number of images that its tasks process one after another; 1 if they do not.
     """
 
     name: str
@@ -82,7 +66,6 @@ class CallTime:
     weights: int = 0
     others: int = 0
     times: int = 1
-    images: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +137,7 @@ def predict_run(run: RunTime, machine: Machine, threads: int) -> ParallelRun:
     """
     between = CallTime(name=RUNTIME, kernel=RUNTIME, seconds=run.between)
     ways = _Ways(machine, threads, sum(call.weights for call in run.calls))
-    images = [1, *(call.images for call in run.calls)]  # those of the previous call
-    calls = [
-        _predict_call(call, ways, before)
-        for call, before in zip((*run.calls, between), images, strict=True)
-    ]
+    calls = [_predict_call(call, ways) for call in (*run.calls, between)]
     for first, count in run.launches if threads > 1 else ():
         together = run.calls[first : first + count]
         calls[first : first + count] = _predict_launch(together, ways)
@@ -179,13 +158,11 @@ class _Ways:
     def moving_seconds(self, call: CallTime) -> tuple[float, float]:
         """Return the times that a call's bytes take from memory and from L3.
 
-        L3 keeps some of the network's weights from one run to the next. Where tasks process the
-        images one after another, each thread needs all weights, and every L3 has a copy.
+        L3 keeps some of the network's weights from one run to the next.
         """
         machine, caches = self.machine, self.machine.caches(self.threads)
-        copies = caches if call.images > 1 else 1
-        kept = kept_share(self.weights, machine.l3 * caches / copies)
-        memory, cache = (share * call.weights * copies for share in (1 - kept, kept))
+        kept = kept_share(self.weights, machine.l3 * caches)
+        memory, cache = (share * call.weights for share in (1 - kept, kept))
         if call.others > machine.l3 * caches:
             memory += call.others
         elif call.others > machine.l2 * self.threads:
@@ -195,36 +172,31 @@ class _Ways:
             call.times * cache / machine.cache_rate(self.threads),
         )
 
-    def fetching_seconds(self, call: CallTime, images: int = 1) -> float:
+    def fetching_seconds(self, call: CallTime) -> float:
         """Return the time that feature maps in caches take to come from those of other cores.
 
-        The last core that read or wrote a cache line is equally likely to be any core with a part
-        of the image. Lines in another L3 come at the speed of memory.
-
-        `images` is the number of images that this call and the one before it both process one after
-        another.
+        The last core that read or wrote a cache line is equally likely to be any core. Lines in
+        another L3 come at the speed of memory.
         """
         machine, threads = self.machine, self.threads
-        if call.others > machine.l3 * machine.caches(threads):
+        caches = machine.caches(threads)
+        if call.others > machine.l3 * caches:
             return 0.0
-        cores = math.ceil(threads / images)
-        caches = machine.caches(cores)
-        near, far = 1 / caches - 1 / cores, 1 - 1 / caches
+        near, far = 1 / caches - 1 / threads, 1 - 1 / caches
         if call.others > machine.l2 * threads:
             near = 0.0  # in L3
         fetched = near / (threads * machine.peer_core) + far / machine.memory_rate(threads)
         return call.times * call.others * fetched
 
 
-def _predict_call(call: CallTime, ways: _Ways, before: int) -> ParallelCall:
-    """Return the predicted time of a call after one that processes ``before`` images in turn."""
+def _predict_call(call: CallTime, ways: _Ways) -> ParallelCall:
     machine, threads = ways.machine, ways.threads
     lost: dict[Limit, float] = dict.fromkeys(LIMITS, 0.0)
     alone = max(0.0, call.seconds - math.fsum(loop.seconds for loop in call.loops))
     lost["one thread"] = alone * (1 - 1 / threads)
     busy = 0.0
     for loop in call.loops:
-        part = loop.busiest_part(threads)
+        part = busiest_part(loop.iterations, threads)
         few = 0 < loop.iterations < threads
         lost["few tasks" if few else "uneven tasks"] += loop.seconds * (part - 1 / threads)
         # Threads without a task delay nobody; a loop of one iteration is entered like any other
@@ -238,7 +210,7 @@ def _predict_call(call: CallTime, ways: _Ways, before: int) -> ParallelCall:
     together = min(call.seconds, overlapped(*parts))
     lost["bandwidth"] = max(0.0, together - busy - alone)
     if call.loops:
-        fetched = ways.fetching_seconds(call, min(before, call.images))
+        fetched = ways.fetching_seconds(call)
         lost["other cores"] = overlapped(*parts, fetched) - overlapped(*parts)
     return ParallelCall(call, call.seconds / threads + math.fsum(lost.values()), lost)
 

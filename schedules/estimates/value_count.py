@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Any, Final
 
 import tvm_ffi
@@ -52,32 +51,17 @@ DIGIT: Final = 1.0
 EXTREMUM_STEPS: Final = 3
 # Scalars are divided faster than vectors.
 SINGLE_SHARE: Final = 0.5
-# The most tasks of a loop whose addresses of writes are compared.
-SAMPLES: Final = 32
 _CONVERSIONS: Final = ("floor", "ceil", "trunc", "round", "nearbyint", "reinterpret", "shift_left")
 
 
 @dataclass(slots=True, kw_only=True)
 class Nest:
-    """A loop nest that is being read (see `LoopWork`), and the accesses of each statement.
-
-    ``drift`` is the largest distance between where a task writes a tensor and the task's own part,
-    as a share of the tensor. ``extents`` are those of inner loops whose extents differ between
-    tasks.
-    """
+    """A loop nest that is being read (see `LoopWork`), and the accesses of each statement."""
 
     tasks: float = 1.0
     forks: float = 0.0
     cycles: list[float] = field(default_factory=lambda: [0.0] * len(CLASSES))
     statements: list[list[Access]] = field(default_factory=list)
-    drift: float = 0.0
-    extents: set[tuple[float, ...]] = field(default_factory=set)
-
-    @property
-    def largest(self) -> float:
-        """The field of `LoopWork`; loops of equal extents count as one."""
-        sizes = [math.prod(each) for each in zip(*self.extents, strict=True)]
-        return max(sizes) / fmean(sizes) if any(sizes) else 1.0
 
 
 class ValueCount:
@@ -89,7 +73,6 @@ class ValueCount:
     - `accesses`: the accesses of the statement that is being read.
     - `computed`: the expressions that the statement has computed, which are not computed again,
       with the loop that each depends on.
-    - `read`, `written`: the first extents of tensors among the kernel's parameters.
     """
 
     def __init__(self, target: CpuTarget, parameters: Sequence[Any]) -> None:
@@ -102,8 +85,6 @@ class ValueCount:
         self.accesses: list[Access] = []
         self.computed: dict[Any, int] = {}
         self.owners: dict[Any, Any] = {}
-        self.read: set[int] = set()
-        self.written: set[int] = set()
         self._parameters = frozenset(parameters)
 
     def iterations(self, depth: int) -> float:
@@ -225,34 +206,8 @@ class ValueCount:
         else:
             self.charge(VECTOR, STORE if stores else LOAD, depth, (str(buffer.dtype), lanes))
         if str(buffer.scope()) != "local":
-            found = self._described(buffer, offset, depth, lanes)
-            first = next(iter(buffer.shape), None)
-            if found.is_parameter and isinstance(first, tirx.IntImm):
-                (self.written if stores else self.read).add(int(first))
-            if stores:
-                self._place_tasks(buffer, offset)
-            self.accesses.append(found)
+            self.accesses.append(self._described(buffer, offset, depth, lanes))
         return depth
-
-    def task_loop(self) -> Loop | None:
-        """Return the loop whose iterations are tasks; None if there is only one task."""
-        return next((one for one in self.loops if one.parallel and one.extent > 1), None)
-
-    def _place_tasks(self, buffer: Any, offset: Reader) -> None:
-        """Note the places of a tensor at which tasks begin to write."""
-        if (loop := self.task_loop()) is None:
-            return
-        tasks = int(loop.extent)
-        some = range(0, tasks, math.ceil(tasks / SAMPLES))
-        found = (offset({loop.var: task}) for task in some)
-        starts = [at for at in found if at is not None]
-        if len(starts) < len(some):
-            self.nest.drift = 1.0  # data decide
-            return
-        whole = max(1, math.prod(map(int, buffer.shape)))
-        if len(set(starts)) > 1:  # else each has one of its own
-            apart = (abs(at / whole - task / tasks) for at, task in zip(starts, some, strict=True))
-            self.nest.drift = max(self.nest.drift, *apart)
 
     def _index(self, index: Any) -> int:
         """Count the computation of an index, except sums and products, which are addressing."""

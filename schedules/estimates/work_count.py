@@ -7,7 +7,7 @@ one address stay in registers, and innermost loops over neighbours become vector
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from tvm import tirx
@@ -40,8 +40,6 @@ LONG_SUM: Final = 32
 OVERLAPPED: Final = 0.35
 # The factor for a sum whose last vector is partial: LLVM splits it into smaller ones.
 RAGGED: Final = 3.0
-# The most tasks of a loop whose sizes are compared.
-TASKS: Final = 512
 _NOTHING: Final = -2
 
 
@@ -73,24 +71,15 @@ class _WorkCount(ValueCount):
             accesses = [access for _, access in uses]
             if not accesses[0].is_parameter and len({number for number, _ in uses}) == 1:
                 own |= zip(accesses, compacted(accesses), strict=True)
-        images = self._images()
-        found = [nest for nest in self._nests if any(nest.cycles)]
-        return tuple(self._nest_work(nest, own, images) for nest in found)
+        return tuple(self._nest_work(nest, own) for nest in self._nests if any(nest.cycles))
 
-    def _images(self) -> int:
-        """Return the number of images that a kernel reads and writes; 1 if they differ."""
-        return (
-            next(iter(self.written)) if len(self.written) == 1 and self.written <= self.read else 1
-        )
-
-    def _nest_work(self, nest: Nest, own: dict[Access, Access], images: int) -> LoopWork:
+    def _nest_work(self, nest: Nest, own: dict[Access, Access]) -> LoopWork:
         sizes = (self.target.l1d, self.target.l2)
         caches = [int(size * CACHE_SHARE) for size in sizes]
         statements = [[own.get(access, access) for access in each] for each in nest.statements]
         l1, l2 = (math.fsum(fetched_again(each, cache) for each in statements) for cache in caches)
         size = touched(access for access in _accesses(nest) if access not in own)
         every = touched(access for each in statements for access in each)
-        own_images = images if nest.drift * images <= 1 else 1
         return LoopWork(
             tasks=nest.tasks,
             forks=nest.forks,
@@ -98,8 +87,6 @@ class _WorkCount(ValueCount):
             size=size,
             from_l2=every + l1,
             again=l2,
-            images=own_images,
-            largest=nest.largest,
         )
 
     def statement(self, node: Any) -> None:
@@ -235,22 +222,10 @@ class _WorkCount(ValueCount):
     def _extent(self, node: Any) -> float:
         middle = {one.var: int(one.extent / 2) for one in self.loops if one.var is not None}
         found = self.indices.value(node.extent, middle)
-        if found is not None and not isinstance(node.extent, tirx.IntImm):
-            self._compare_tasks(node.extent, middle)
         if found is not None:
             return max(1.0, float(found))
         limits = indexed_extents(node.body, node.loop_var)
         return max(1.0, HALF * min(limits, default=2 * UNKNOWN_LENGTH))
-
-    def _compare_tasks(self, extent: Any, middle: Mapping[Any, int]) -> None:
-        """Note the number of iterations of a loop in each task, if they differ."""
-        if (loop := self.task_loop()) is None or any(one.var is None for one in self.loops):
-            return  # few may get there under a condition
-        read, tasks = self.indices.reader(extent), int(loop.extent)
-        some = range(0, tasks, math.ceil(tasks / TASKS))
-        extents = tuple(float(read({**middle, loop.var: task}) or 0) for task in some)
-        if len(set(extents)) > 1:
-            self.nest.extents.add(extents)
 
     def _becomes_vectors(self, node: Any, loop: Loop) -> bool:
         """Return whether LLVM vectorises a loop's iterations, which store adjacent elements.

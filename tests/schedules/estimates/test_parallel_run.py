@@ -147,30 +147,6 @@ def test_feature_maps_come_from_the_cores_that_had_them_last():
     assert spread == {"other cores": pytest.approx(EXPOSED * (2 << 20) * (near + far))}
 
 
-def test_images_of_a_batch_stay_with_the_threads_that_had_them():
-    def fetched(*images):
-        """Return the seconds in which the last of two calls fetches 16 MiB from other cores."""
-        run = _run(*(_call(640, 1e-6, others=16 << 20, images=each) for each in images))
-        return predict_run(run, MACHINE, 64).calls[-2].lost["other cores"]
-
-    # Four threads of one L3 share an image, and one of them had it before.
-    assert fetched(16, 16) == pytest.approx((16 << 20) * 0.75 / (64 * MACHINE.peer_core))
-    assert fetched(64, 64) == 0.0
-    # Maps come from any core if one of the two calls cuts its tasks differently.
-    assert fetched(16, 1) == fetched(1, 16) == fetched(1, 1) > 7 * fetched(16, 16)
-
-
-def test_every_cache_has_its_copy_of_weights_that_all_images_need():
-    def moved(images, weights):
-        call = _call(640, 1e-2, weights=weights, images=images)
-        return sum(_only(_run(call), 64).values())
-
-    # Eight caches together keep what one does not.
-    assert moved(1, 96 << 20) == 0.0
-    rate = MACHINE.memory_rate(64)
-    assert moved(16, 96 << 20) == pytest.approx(8 * (96 << 20) / rate - 1e-2 / 64, rel=0.02)
-
-
 def test_bytes_take_no_longer_than_all_did_on_one_thread():
     run = _run(_call(640, 1e-6, weights=200 << 20))
     assert predict_run(run, MACHINE, 1).seconds == pytest.approx(1e-6)
