@@ -52,7 +52,7 @@ from neocpu.graph.simplify import simplify
 from neocpu.ir.array_digests import ArrayDigests
 from neocpu.ir.row_analysis.proof import prove_independent_rows
 from neocpu.lowering.apply_plan import apply_plan
-from neocpu.lowering.values.stored_values import placed
+from neocpu.lowering.values import placed
 from neocpu.plan.outcome import WeightSizes
 from neocpu.plan.reports.calibration_report import CalibrationReport
 from neocpu.plan.reports.decisions import Decisions, operator_reports

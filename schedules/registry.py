@@ -29,8 +29,7 @@ from neocpu.schedules.operators import join_template, layout_transform
 from neocpu.schedules.vocabulary.accuracy import Admission, SumBound
 from neocpu.schedules.vocabulary.frame_reads import in_whole_blocks, weights_of
 from neocpu.schedules.vocabulary.layout import DataLayout, WeightLayout
-from neocpu.schedules.vocabulary.scheme import Scheme
-from neocpu.schedules.vocabulary.scheme_table import register_scheme, unregister_scheme
+from neocpu.schedules.vocabulary.scheme import Scheme, register_scheme, unregister_scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate, Template
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
@@ -47,9 +46,8 @@ TEMPLATES: dict[str, Template] = {}
 
 
 def register(template: Template) -> None:
-    """Add a template, which planning, tuning, records, checks and reports then know.
-
-    Raises UsageError if the name is taken, or does not begin with the name of its kind of workload.
+    """Add a template, which planning, tuning, records, checks and reports then know. Raises
+    UsageError if the name is taken, or does not begin with the name of its kind of workload.
     """
     kind = template.workload.kind
     names_kind = template.name == kind or template.name.startswith(f"{kind}_")
@@ -100,9 +98,8 @@ def template_version(name: str) -> int:
 
 
 def resolve_algorithms(names: Iterable[str]) -> frozenset[str]:
-    """Return template names for algorithm names such as ``direct`` or ``depthwise``.
-
-    Raises UsageError if a name is unknown.
+    """Return template names for algorithm names such as ``direct`` or ``depthwise``. Raises
+    UsageError if a name is unknown.
     """
     chosen, known = set(), algorithms()
     for name in names:
@@ -200,17 +197,14 @@ def estimate(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int
 
 
 def _blocked(workload: Workload, scheme: Scheme) -> Workload:
-    """Return the workload with whole blocks of channels; see `frame_reads.in_whole_blocks`."""
     if isinstance(workload, Conv2dWorkload):
         return in_whole_blocks(workload, scheme)
     return workload
 
 
 def error_bound(scheme: Scheme, workload: Workload) -> float:
-    """Return the largest error of ``scheme`` as a multiple of direct float32 summation's error.
-
-    The error is norm-wise, for data and weights of any magnitude that neither overflows nor
-    vanishes.
+    """Return the largest error of ``scheme`` as a multiple of direct float32 summation's error. The
+    error is norm-wise, for data and weights of any magnitude that neither overflows nor vanishes.
     """
     if not isinstance(workload, Conv2dWorkload):
         return 1.0
@@ -263,9 +257,8 @@ def argument_shapes(workload: Workload, scheme: Scheme) -> Arguments:
 def given_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: Scheme
 ) -> NDArray[np.generic]:
-    """Return a model's OIHW weights in the element type that `pack_weights` expects.
-
-    Weights of float32 are rounded to bfloat16 for templates that multiply bfloat16.
+    """Return a model's OIHW weights in the element type that `pack_weights` expects. Weights of
+    float32 are rounded to bfloat16 for templates that multiply bfloat16.
     """
     stored = workload.numerics.weights
     if stored != BFLOAT16 or weights.dtype != np.float32 or conv_template(scheme).keeps_weights:
@@ -295,7 +288,6 @@ def fold(
     target: CpuTarget,
 ) -> Scheme | None:
     """Return a scheme like ``scheme`` that reads and writes other layouts; None if there is none.
-
     The result need not be one of `schemes`, which lists only the schemes that are worth measuring.
     """
     folds = conv_template(scheme).fold

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any, Final
+from itertools import groupby
+from typing import Final
 
 import tvm
 from tvm import relax
@@ -19,10 +20,8 @@ from neocpu.ir.uses import bindings
 
 
 def rewrite_where_it_applies(func: relax.Function, rule: Rule) -> relax.Function:
-    """Return the result of `rewrite_function`, in a fraction of its time if no rule applies.
-
-    `rule` remembers things from call to call only in the `Rewrite`. It may be called with two of
-    these.
+    """Return the result of `rewrite_function`, in a fraction of its time if no rule applies. `rule`
+    remembers things from call to call only in the `Rewrite`. It may be called with two of these.
     """
     look = _Look(func, rule)
     if not look.finds():
@@ -43,9 +42,8 @@ class _WouldEmitError(Exception):
 
 
 class _Look(Rewrite):
-    """A walk that ends at the first change, at `current`.
-
-    `found` is the replacement of the value at `current`; None if it is not known yet.
+    """A walk that ends at the first change, at `current`. `found` is the replacement of the value
+    at `current`; None if it is not known yet.
     """
 
     found: Expr | None = None
@@ -131,9 +129,8 @@ def local_rule(kind: Kind, *operators: str, required: bool = False) -> Callable[
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FunctionRule(GraphRule):
-    """A rule that looks at a whole function.
-
-    `rewrite` returns the function itself if the rule does not apply.
+    """A rule that looks at a whole function. `rewrite` returns the function itself if the rule does
+    not apply.
     """
 
     rewrite: Callable[[relax.Function], relax.Function]
@@ -149,65 +146,49 @@ def apply_rules(
 
     The result is ``mod`` itself if no rule applies.
     """
-    apply: Any = _ApplyRules(rules, Counter() if fired is None else fired)
-    applied: tvm.IRModule = apply(mod)
-    # TVM makes a new module of the same functions.
-    same = all(applied[name].same_as(function) for name, function in mod.functions_items())
-    return mod if same else applied
+    counts = Counter[str]() if fired is None else fired
+    changed = {}
+    for var, func in mod.functions_items():
+        after = _applied(func, rules, counts) if isinstance(func, relax.Function) else func
+        if not after.same_as(func):
+            changed[var] = after
+    if not changed:
+        return mod
+    result = tvm.IRModule(mod.functions, attrs=mod.attrs)
+    for var, func in changed.items():
+        result[var] = func
+    return result
 
 
-@relax.transform.function_pass(opt_level=0, name="ApplyRules")
-class _ApplyRules:
-    """The pass of `apply_rules` over functions."""
-
-    def __init__(self, rules: Sequence[GraphRule], fired: Counter[str]) -> None:
-        self._rules = rules
-        self._fired = fired
-
-    def transform_function(
-        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        for step in _steps(self._rules):
-            func = self._applied(func, step)
-        return func
-
-    def _applied(
-        self, func: relax.Function, step: FunctionRule | Sequence[LocalRule]
-    ) -> relax.Function:
-        if not isinstance(step, FunctionRule):
-            return rewrite_where_it_applies(func, self._first_of(step))
-        changed = step.rewrite(func)
-        if not changed.same_as(func):
-            self._fired[step.name] += 1
-        return changed
-
-    def _first_of(self, rules: Sequence[LocalRule]) -> Rule:
-        @cache
-        def looking_at(name: str | None) -> tuple[LocalRule, ...]:
-            return tuple(r for r in rules if not r.operators or name in r.operators)
-
-        def apply(expr: Expr, rewrite: Rewrite) -> Expr | None:
-            name = TUPLE_ITEM if isinstance(expr, relax.TupleGetItem) else op_name(expr)
-            for rule in looking_at(name):
-                if (replacement := rule.apply(expr, rewrite)) is not None:
-                    self._fired[rule.name] += 1
-                    return replacement
-            return None
-
-        return apply
-
-
-def _steps(rules: Sequence[GraphRule]) -> Iterator[FunctionRule | list[LocalRule]]:
-    """Yield rules for functions one by one, and consecutive local rules as one list."""
-    local: list[LocalRule] = []
-    for rule in rules:
-        if isinstance(rule, LocalRule):
-            local.append(rule)
+def _applied(
+    func: relax.Function, rules: Sequence[GraphRule], fired: Counter[str]
+) -> relax.Function:
+    for kind, following in groupby(rules, type):
+        if kind is LocalRule:
+            func = rewrite_where_it_applies(func, _first_of([*following], fired))
             continue
-        if local:
-            yield local
-            local = []
-        assert isinstance(rule, FunctionRule)
-        yield rule
-    if local:
-        yield local
+        for rule in following:
+            assert isinstance(rule, FunctionRule)
+            before, func = func, rule.rewrite(func)
+            if not func.same_as(before):
+                fired[rule.name] += 1
+    return func
+
+
+def _first_of(rules: Sequence[GraphRule], fired: Counter[str]) -> Rule:
+    """Return the rule that applies the first of some local rules that applies."""
+
+    @cache
+    def looking_at(name: str | None) -> tuple[LocalRule, ...]:
+        local = (rule for rule in rules if isinstance(rule, LocalRule))
+        return tuple(rule for rule in local if not rule.operators or name in rule.operators)
+
+    def apply(expr: Expr, rewrite: Rewrite) -> Expr | None:
+        name = TUPLE_ITEM if isinstance(expr, relax.TupleGetItem) else op_name(expr)
+        for rule in looking_at(name):
+            if (replacement := rule.apply(expr, rewrite)) is not None:
+                fired[rule.name] += 1
+                return replacement
+        return None
+
+    return apply

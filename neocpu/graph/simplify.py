@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import cycle, islice
-from typing import Any
 
 import tvm
 from tvm import relax
@@ -19,27 +18,20 @@ from neocpu.ir.expressions import shape_values
 from neocpu.ir.uses import bindings, count_uses
 
 
-@tvm.transform.module_pass(opt_level=0, name="EliminateDeadCode")
-class EliminateDeadCode:
-    """TVM's binding canonicalization and dead code elimination, with ``main`` as the only root."""
+def eliminate_dead_code(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module without trivial bindings, bindings nothing reads, and unused functions.
 
-    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        """Return ``mod`` itself if it has nothing to remove."""
-        if not _has_dead_code(mod):
-            return mod
-        mod = relax.transform.CanonicalizeBindings()(mod)
-        return relax.transform.DeadCodeElimination(["main"])(mod)
-
-
-def _has_dead_code(mod: tvm.IRModule) -> bool:
-    func = mod["main"]
-    if len(mod.functions) > 1:
-        return True
-    uses = count_uses(func)
-    return any(
-        binding.var not in uses or isinstance(binding.value, tvm.ir.Var)
-        for binding in bindings(func)
-    )
+    This is TVM's canonicalization and elimination with ``main`` as the only root. The result is
+    ``mod`` itself if it has nothing to remove.
+    """
+    uses = count_uses(mod["main"])
+    if len(mod.functions) == 1 and all(
+        each.var in uses and not isinstance(each.value, tvm.ir.Var)
+        for each in bindings(mod["main"])
+    ):
+        return mod
+    mod = relax.transform.CanonicalizeBindings()(mod)
+    return relax.transform.DeadCodeElimination(["main"])(mod)
 
 
 #: One rule can enable an earlier one; two rounds are enough for all known networks.
@@ -61,15 +53,16 @@ def simplify(
     Raises UnsupportedError if the shape of a tensor depends on data, even if no output has that
     shape: data would decide which memory a kernel writes.
     """
-    eliminate_dead_code: Any = EliminateDeadCode()
     phases = [[rule for rule in phase if rule.name not in without] for phase in PHASES]
-    steps = [*(partial(apply_rules, rules=phase, fired=fired) for phase in phases)]
+    steps: list[Callable[[tvm.IRModule], tvm.IRModule]]
+    steps = [partial(apply_rules, rules=phase, fired=fired) for phase in phases]
+    steps.append(eliminate_dead_code)
     mod = eliminate_dead_code(mod)
     unchanged = 0  # consecutive steps up to now that left the module as it was
-    for step in islice(cycle([*steps, eliminate_dead_code]), MAX_ROUNDS * (len(steps) + 1)):
+    for step in islice(cycle(steps), MAX_ROUNDS * len(steps)):
         before, mod = mod, step(mod)
         unchanged = unchanged + 1 if mod.same_as(before) else 0
-        if unchanged > len(steps):
+        if unchanged == len(steps):
             break
     _require_static_shapes(mod["main"])
     return mod

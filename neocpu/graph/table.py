@@ -122,9 +122,8 @@ RULES: Final[tuple[GraphRule, ...]] = tuple(rule for phase in PHASES for rule in
 
 
 def parse_disabled(names: Iterable[str]) -> frozenset[str]:
-    """Return the names of the rules that are not to be applied.
-
-    Raises UsageError if there is no such rule, or nothing compiles without it.
+    """Return the names of the rules that are not to be applied. Raises UsageError if there is no
+    such rule, or nothing compiles without it.
     """
     disabled = frozenset(names)
     known = {rule.name: rule for rule in RULES}

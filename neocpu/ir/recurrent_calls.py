@@ -14,8 +14,7 @@ from tvm import relax
 from tvm.ir import Call, Op
 
 from neocpu.ir.constants import make_const
-from neocpu.ir.expressions import OPAQUE, Expr, static_shape
-from neocpu.ir.own_operators import register_operator
+from neocpu.ir.expressions import OPAQUE, Expr, register_operator, static_shape
 from neocpu.schedules.recurrent.activations import activations_named
 from neocpu.schedules.recurrent.kernel import lower_recurrent
 from neocpu.schedules.recurrent.workload import GATES, RecurrentWorkload
@@ -79,10 +78,8 @@ def workload_of(
 def kernel_arguments(
     emit: Emit, workload: RecurrentWorkload, inputs: Mapping[str, Expr]
 ) -> list[Expr]:
-    """Return the arguments of a layer's kernel, in its order.
-
-    `inputs` has ``x``, ``w``, ``r``, and perhaps ``bias``, in ONNX's shapes, and the optional
-    inputs of ``workload.given``.
+    """Return the arguments of a layer's kernel, in its order. `inputs` has ``x``, ``w``, ``r``, and
+    perhaps ``bias``, in ONNX's shapes, and the optional inputs of ``workload.given``.
     """
     packing = _Packing(emit, workload)
     bias = inputs.get("bias")
@@ -104,7 +101,6 @@ class _Packing:
 
     def units(self, expr: Expr, gates: int, *rest: int) -> Expr:
         """Return ``(directions, gates * hidden, *rest)`` as ``(directions, gates, units, *rest)``.
-
         The elements beyond the hidden units are zeros.
         """
         w, emit = self._w, self._emit
@@ -115,7 +111,6 @@ class _Packing:
         return emit(relax.op.concat([by_gate, make_const(np.zeros(missing, np.float32))], 2))
 
     def projected(self, x: Expr, weights: Expr, bias: Expr | None) -> Expr:
-        """Return the product of all steps' inputs and the input weights, biases added."""
         w, emit = self._w, self._emit
         columns, (*_, width) = w.directions * w.columns, static_shape(x) or ()
         by_gate = self.units(weights, GATES[w.cell], width)
@@ -150,7 +145,6 @@ class _Packing:
         return packed
 
     def candidate_bias(self, bias: Expr | None) -> Expr:
-        """Return the bias that a GRU adds to the product of the state before the reset."""
         w = self._w
         shape = (w.directions, w.units)
         if bias is None:

@@ -78,7 +78,6 @@ def find_shuffle(value: Expr, definitions: Mapping[Var, Expr]) -> FoundShuffle |
 
 
 def _view(w: ShuffleWorkload, by_channel: bool) -> StridedView | None:
-    """Return the places in the input of the elements of an uncropped shuffle's output."""
     parts, order = spelling(w, by_channel)
     view = StridedView.of(w.shape).reshaped(parts)
     return None if view is None else view.permuted(order).reshaped(w.output_shape)

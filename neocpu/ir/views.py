@@ -8,9 +8,16 @@ from dataclasses import dataclass, replace
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.ir.attributes import permutation_of
 from neocpu.ir.constants import constant_value
-from neocpu.ir.expressions import Expr, dtype_of, is_op, op_name, shape_values, static_shape
+from neocpu.ir.expressions import (
+    Expr,
+    dtype_of,
+    is_op,
+    op_name,
+    permutation_of,
+    shape_values,
+    static_shape,
+)
 from neocpu.schedules.vocabulary.strided_view import StridedView
 
 
@@ -86,7 +93,6 @@ def _broadcast(call: Call, inner: Seen) -> Seen | None:
 
 
 def _slice(call: Call, inner: Seen) -> Seen | None:
-    """Follow a slice with positive steps."""
     shape, view = static_shape(call), inner.view
     axes, begins = ([int(one.value) for one in call.args[i].fields] for i in (1, 2))
     steps = [int(one.value) for one in call.args[4].fields] if len(call.args) > 4 else []
@@ -126,10 +132,9 @@ def _part_of_split(
     item: relax.TupleGetItem, definitions: Mapping[Var, Expr], scaled: bool
 ) -> Seen | None:
     tuple_var = item.tuple_value
-    call = definitions.get(tuple_var) if isinstance(tuple_var, Var) else None
+    call: Expr = definitions.get(tuple_var) if isinstance(tuple_var, Var) else None
     if not is_op(call, "relax.split"):
         return None
-    assert call is not None
     inner, shape = seen(call.args[0], definitions, scaled=scaled), static_shape(item)
     if inner is None or shape is None:
         return None

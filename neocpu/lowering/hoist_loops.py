@@ -105,7 +105,6 @@ class _Hoisting:
         return relax.VarBinding(relax.DataflowVar("copied", state.ty), call)
 
     def _is_view(self, value: Expr) -> bool:
-        """Whether a tensor may share the memory of a tensor that it is made from."""
         if isinstance(value, Var) or is_op(value, "relax.reshape"):
             return True
         if not is_op(value, "relax.call_tir") or value.args[0] in self._copies:

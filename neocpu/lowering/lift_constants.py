@@ -19,9 +19,8 @@ from neocpu.lowering.memory.tensor_uses import rebound
 
 
 def lift_constants(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[NDArray[Any], ...]]:
-    """Return the module without constants in ``main``, and the values of its new parameters.
-
-    Equal constants become one parameter.
+    """Return the module without constants in ``main``, and the values of its new parameters. Equal
+    constants become one parameter.
     """
     main = mod["main"]
     lift = _Lift()

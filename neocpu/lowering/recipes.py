@@ -34,7 +34,6 @@ def recipe_of(key: Any, build: Callable[[], Any], target: CpuTarget, threads: in
 
 
 def _is_ours(key: Any) -> bool:
-    """Whether ``key`` is made of built-in values and our own types, which are printed in full."""
     if isinstance(key, tuple):
         return all(map(_is_ours, key))
     if isinstance(key, str | int | float | None):

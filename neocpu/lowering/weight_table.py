@@ -48,7 +48,6 @@ class WeightTable:
         return var
 
     def _variable(self, array: NDArray[np.generic], origin: Unpacked | None) -> Any:
-        """Return the variable of an equal array, bit for bit, or a new one."""
         elements = array.reshape(-1)
         samples = elements[:: max(1, elements.size // _SAMPLES)]
         candidates = self._by_samples[array.shape, array.dtype, samples.tobytes()]

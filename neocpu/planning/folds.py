@@ -16,8 +16,7 @@ from itertools import product
 from neocpu.planning.choice import Choice
 from neocpu.planning.costs import BestChoices, CostModel
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout, channel_blocks
+from neocpu.schedules.vocabulary.layout import DataLayout, Format, channel_blocks
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 

@@ -20,8 +20,7 @@ from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.grids import Grid
 from neocpu.planning.tokens import Tokens
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW
+from neocpu.schedules.vocabulary.layout import NCHW, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 

@@ -87,9 +87,8 @@ def work_seconds(work: Sequence[LoopWork], target: CpuTarget, threads: int) -> f
 
 
 def nest_seconds(nest: LoopWork, target: CpuTarget, threads: int) -> float:
-    """Return the analytic time of a loop nest in seconds.
-
-    The longest of computation and of transfers from each cache hides most of the others.
+    """Return the analytic time of a loop nest in seconds. The longest of computation and of
+    transfers from each cache hides most of the others.
     """
     busiest = share(nest.tasks, threads)
     known = NETWORK_RATES.get(target.mcpu, NETWORK_RATES[DEFAULT])

@@ -21,8 +21,7 @@ from neocpu.schedules.estimates.kernel_work import (
     work_seconds,
 )
 from neocpu.schedules.estimates.memory_traffic import stream_seconds, with_cores
-from neocpu.schedules.estimates.parallel_run import task_count
-from neocpu.schedules.estimates.shared_launch import Piece
+from neocpu.schedules.estimates.parallel_run import Piece, task_count
 from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.vocabulary.target import CpuTarget
 
@@ -34,10 +33,8 @@ WORTH: Final = 0.05
 
 
 def parallel_loops(function: Any) -> tuple[int, ...]:
-    """Return the iterations of a function's parallel loops, in turn.
-
-    Those of a loop that is not of constant extent are unknown, 0; of loops in a loop all is said
-    once.
+    """Return the iterations of a function's parallel loops, in turn. Those of a loop that is not of
+    constant extent are unknown, 0; of loops in a loop all is said once.
     """
     found: list[int] = []
 
@@ -87,7 +84,6 @@ def piece_of(
     work: KernelWork, tasks: Sequence[int], target: CpuTarget, threads: int
 ) -> Piece | None:
     """Return what a call of a kernel contributes to a shared launch; None if it has several loops.
-
     `tasks` is the result of `worthwhile_tasks` for its parallel loops.
     """
     loops = [nest for nest in work if nest.forks]

@@ -10,6 +10,7 @@ a smaller part.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +18,60 @@ from typing import Final, Literal, get_args
 
 from neocpu.foundation.machine.machines import Machine
 from neocpu.schedules.estimates.memory_traffic import EXPOSED, overlapped
-from neocpu.schedules.estimates.shared_launch import Piece, busiest_seconds, launch_seconds
 from neocpu.schedules.vocabulary.target import kept_share
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The contribution of a call to a launch.
+
+    - `tasks`: the number of tasks into which the pool cuts its loop; 1 for a call without a loop.
+    - `seconds`: the time of all tasks on one thread.
+    - `before`: the time in seconds outside tasks, which the calling thread spends alone.
+    - `moving`: the time in seconds that its bytes take to arrive, on all threads.
+    """
+
+    tasks: int
+    seconds: float
+    before: float = 0.0
+    moving: float = 0.0
+
+    @property
+    def longest(self) -> float:
+        return self.seconds / self.tasks
+
+
+def busiest_seconds(pieces: Sequence[Piece], threads: int) -> float:
+    """Return the time at which the last task ends if idle threads always take the next task.
+    `pieces` are the pieces in the order in which their tasks are taken, longest tasks first.
+    """
+    # Threads that finish at the same time are counted together: there are few such times.
+    free = [(0.0, threads)]
+    for piece in pieces:
+        left = piece.tasks
+        while left > 0:
+            when, count = heapq.heappop(free)
+            taken = min(left, count)
+            heapq.heappush(free, (when + piece.longest, taken))
+            if taken < count:
+                heapq.heappush(free, (when, count - taken))
+            left -= taken
+    return max(when for when, _ in free)
+
+
+def launch_seconds(pieces: Iterable[Piece], machine: Machine, threads: int) -> float:
+    """Return the time of a launch of one or several calls on several threads, in seconds.
+
+    Sharing a launch helps where each call has fewer tasks than there are threads, or is finished
+    before all threads have started: the branches of a block then fill the threads side by side.
+    """
+    ordered = sorted(pieces, key=lambda piece: -piece.longest)
+    sharers = min(threads, sum(piece.tasks for piece in ordered))
+    alone = math.fsum(piece.before for piece in ordered)
+    moving = math.fsum(piece.moving for piece in ordered)
+    busy = max(busiest_seconds(ordered, threads), moving)
+    return alone + busy + machine.fork_seconds(sharers)
+
 
 Limit = Literal["one thread", "few tasks", "uneven tasks", "other cores", "bandwidth", "fork-join"]
 LIMITS: Final[tuple[Limit, ...]] = get_args(Limit)
@@ -70,10 +123,8 @@ class CallTime:
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """A run on one thread.
-
-    `between` is the time between calls, in seconds. `launches` has the calls that several threads
-    would make in one launch: the position of the first, and how many.
+    """A run on one thread. `between` is the time between calls, in seconds. `launches` has the
+    calls that several threads would make in one launch: the position of the first, and how many.
     """
 
     calls: tuple[CallTime, ...]
@@ -112,9 +163,8 @@ class ParallelCall:
 
 @dataclass(frozen=True, slots=True)
 class ParallelRun:
-    """The predicted times of a run on several threads.
-
-    The last of `calls` is the time between them.
+    """The predicted times of a run on several threads. The last of `calls` is the time between
+    them.
     """
 
     threads: int
@@ -131,9 +181,8 @@ class ParallelRun:
 
 
 def predict_run(run: RunTime, machine: Machine, threads: int) -> ParallelRun:
-    """Return the predicted times of a run on several threads, each on a core of its own.
-
-    `run` is the run on one thread of that machine, with kernels compiled for this many threads.
+    """Return the predicted times of a run on several threads, each on a core of its own. `run` is
+    the run on one thread of that machine, with kernels compiled for this many threads.
     """
     between = CallTime(name=RUNTIME, kernel=RUNTIME, seconds=run.between)
     ways = _Ways(machine, threads, sum(call.weights for call in run.calls))
@@ -146,9 +195,8 @@ def predict_run(run: RunTime, machine: Machine, threads: int) -> ParallelRun:
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """The transfers of bytes to several threads of a machine, in a run of a network.
-
-    `weights` counts the bytes of all weights of the network.
+    """The transfers of bytes to several threads of a machine, in a run of a network. `weights`
+    counts the bytes of all weights of the network.
     """
 
     machine: Machine
@@ -156,9 +204,8 @@ class _Ways:
     weights: int
 
     def moving_seconds(self, call: CallTime) -> tuple[float, float]:
-        """Return the times that a call's bytes take from memory and from L3.
-
-        L3 keeps some of the network's weights from one run to the next.
+        """Return the times that a call's bytes take from memory and from L3. L3 keeps some of the
+        network's weights from one run to the next.
         """
         machine, caches = self.machine, self.machine.caches(self.threads)
         kept = kept_share(self.weights, machine.l3 * caches)
@@ -216,9 +263,8 @@ def _predict_call(call: CallTime, ways: _Ways) -> ParallelCall:
 
 
 def _computing_share(call: CallTime, moving: Sequence[float]) -> float:
-    """Return the share of one thread's time that a call would take with all data in L2.
-
-    The remaining time was spent on transfers that nothing hid: see `overlapped`.
+    """Return the share of one thread's time that a call would take with all data in L2. The
+    remaining time was spent on transfers that nothing hid: see `overlapped`.
     """
     if call.seconds == 0.0:
         return 0.0
@@ -281,7 +327,6 @@ def task_count(iterations: int, threads: int) -> int:
 
 
 def _task_size(iterations: int, threads: int) -> int:
-    """Return the number of iterations in a task that leaves the busiest thread the least work."""
     most = max(iterations // (threads * SHARE), math.ceil(iterations / MAX_TASKS), 1)
     sizes: Iterable[int] = range(most, most // 2, -1)
     return min(sizes, key=lambda size: math.ceil(math.ceil(iterations / size) / threads) * size)

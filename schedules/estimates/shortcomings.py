@@ -19,7 +19,7 @@ from tvm.s_tir.stmt import SBlock
 
 from neocpu.foundation.machine.network_rates import NETWORK_RATES
 from neocpu.foundation.units import size as size_text
-from neocpu.schedules.estimates.expression_parts import bytes_of, is_library_call
+from neocpu.schedules.estimates.expressions import bytes_of, is_library_call
 from neocpu.schedules.estimates.kernel_work import (
     CLASSES,
     DEFAULT,
@@ -98,9 +98,8 @@ class Shortcoming:
         return REASONS.get((self.kind, self.detail), "")
 
     def seconds(self, work: KernelWork, target: CpuTarget, threads: int) -> float:
-        """Return the approximate part of a kernel's time that it costs, in seconds.
-
-        For unscheduled kernels this is the whole time, because the right schedule is unknown.
+        """Return the approximate part of a kernel's time that it costs, in seconds. For unscheduled
+        kernels this is the whole time, because the right schedule is unknown.
         """
         if self.kind == WORKSPACE:
             return 2 * stream_seconds(math.ceil(self.size), target, threads)
@@ -206,7 +205,6 @@ def _is_known(extent: Any) -> bool:
 
 
 def _workspace(function: tirx.PrimFunc) -> float:
-    """Return the bytes of the largest temporary that TVM will put in memory."""
     found: list[Any] = []
 
     def collect(body: Any) -> None:

@@ -11,15 +11,16 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 
-from neocpu.schedules.estimates.expression_parts import (
+from neocpu.schedules.estimates.expressions import (
     PLAIN_CALLS,
     ROOTS,
+    Indices,
+    Reader,
     bytes_of,
     dtype_of,
     is_library_call,
     parts,
 )
-from neocpu.schedules.estimates.index_values import Indices, Reader
 from neocpu.schedules.estimates.kernel_work import (
     CLASSES,
     CONVERT,
@@ -89,7 +90,6 @@ class ValueCount:
 
     def iterations(self, depth: int) -> float:
         """Return the number of times that a computation outside all loops after ``depth`` runs.
-
         Computations under a condition, or in a loop that ends on a condition, stay within it.
         """
         return math.prod(
@@ -210,7 +210,6 @@ class ValueCount:
         return depth
 
     def _index(self, index: Any) -> int:
-        """Count the computation of an index, except sums and products, which are addressing."""
         if isinstance(index, Var):
             return self.depths.get(index, -1)
         if isinstance(index, TensorLoad):

@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 
-from neocpu.schedules.estimates.expression_parts import (
+from neocpu.schedules.estimates.expressions import (
     bounds,
     bytes_of,
     indexed_extents,
@@ -44,9 +44,8 @@ _NOTHING: Final = -2
 
 
 def count_work(function: tirx.PrimFunc, target: CpuTarget) -> KernelWork:
-    """Return the work of the loop nests of a scheduled function.
-
-    Loops that data end are assumed to end half way.
+    """Return the work of the loop nests of a scheduled function. Loops that data end are assumed to
+    end half way.
     """
     count = _WorkCount(target, list(function.params))
     count.statement(function.body)
@@ -156,7 +155,6 @@ class _WorkCount(ValueCount):
         return max(map(self._row, inner), default=-1)
 
     def _is_ragged(self, buffer: Any) -> bool:
-        """Return whether the lanes of a sum leave part of their vectors empty."""
         if self.vector is None or not self._explicit:
             return False
         size = self.loops[self.vector].extent * bytes_of(str(buffer.dtype))
@@ -228,9 +226,8 @@ class _WorkCount(ValueCount):
         return max(1.0, HALF * min(limits, default=2 * UNKNOWN_LENGTH))
 
     def _becomes_vectors(self, node: Any, loop: Loop) -> bool:
-        """Return whether LLVM vectorises a loop's iterations, which store adjacent elements.
-
-        The elements that they read may lie apart.
+        """Return whether LLVM vectorises a loop's iterations, which store adjacent elements. The
+        elements that they read may lie apart.
         """
         found = _Innermost()
         if not found.holds(node.body) or loop.extent < 2:
@@ -293,7 +290,6 @@ class _Innermost:
         self.names: list[tuple[Any, Any]] = []
 
     def holds(self, node: Any) -> bool:
-        """Collect the accesses of a statement; return whether it has no loop or branch."""
         if isinstance(node, tirx.SeqStmt):
             return all(map(self.holds, node.seq))
         if isinstance(node, SBlockRealize):

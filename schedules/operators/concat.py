@@ -23,8 +23,7 @@ from neocpu.schedules.tir.builder import (
     span,
     task_loop,
 )
-from neocpu.schedules.vocabulary.format import ALIGNMENT, Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.layout import ALIGNMENT, NCHW, DataLayout, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 #: The attribute of a kernel whose inputs are contiguous parts of its output: the kernel is not

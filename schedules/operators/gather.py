@@ -10,8 +10,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.tir.bfloat16 import bits_of
 from neocpu.schedules.tir.builder import build_kernel, for_vectors, span, splat, task_loop
-from neocpu.schedules.vocabulary.format import ALIGNMENT, Format
-from neocpu.schedules.vocabulary.layout import NCHW
+from neocpu.schedules.vocabulary.layout import ALIGNMENT, NCHW, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 Shape4 = tuple[int, int, int, int]

@@ -42,7 +42,7 @@ from neocpu.schedules.tir.builder import (
     splat,
     task_loop,
 )
-from neocpu.schedules.tir.opaque_number import opaque_numbers
+from neocpu.schedules.tir.llvm_text import opaque_numbers
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.strided_view import StridedView

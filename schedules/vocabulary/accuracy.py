@@ -113,10 +113,7 @@ LEVELS: Final = {level.name: level for level in (DEFAULT, STRICT)}
 
 
 def parse_accuracy(name: str) -> Accuracy:
-    """Return the level of that name.
-
-    Raises UsageError if there is no level of that name.
-    """
+    """Return the level of that name. Raises UsageError if there is no level of that name."""
     if name not in LEVELS:
         hint = did_you_mean(name, LEVELS)
         raise UsageError(f"unknown --accuracy {name!r}; known: {', '.join(LEVELS)}{hint}")

@@ -169,7 +169,6 @@ class VectorUnits:
 
 
 def _widening(unit: DotUnit) -> DotUnit:
-    """Return the unit of two float32 multiply-adds, whose operands take two registers each."""
     return replace(
         unit,
         per_cycle=unit.per_cycle / 2,

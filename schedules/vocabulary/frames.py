@@ -35,7 +35,6 @@ class Frames:
 
     @property
     def reads_outside(self) -> bool:
-        """Whether a window reaches beyond a volume."""
         last = (self.out_depth - 1) * self.stride + (self.kernel - 1) * self.dilation
         return self.padding[0] > 0 or last - self.padding[0] >= self.depth
 
@@ -44,9 +43,8 @@ class Frames:
 
     @classmethod
     def from_json(cls, data: list[int]) -> Frames:
-        """Read the JSON form; the inverse of `to_json`.
-
-        Raises ValueError, TypeError if ``data`` describes no such windows.
+        """Read the JSON form; the inverse of `to_json`. Raises ValueError, TypeError if ``data``
+        describes no such windows.
         """
         if any(type(size) is not int or not 0 <= size <= MAX_EXTENT for size in data):
             raise ValueError(f"not the windows along a depth: {data!r}")

@@ -7,8 +7,8 @@ layouts.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import ClassVar
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
 
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
@@ -22,10 +22,8 @@ MAX_PARAMETER = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Base class of all schemes; each subclass belongs to one template.
-
-    `words` is the sentence by which reports describe the template; empty for those of other
-    packages.
+    """Base class of all schemes; each subclass belongs to one template. `words` is the sentence by
+    which reports describe the template; empty for those of other packages.
     """
 
     template: ClassVar[str]
@@ -52,7 +50,19 @@ class Scheme:
 
 @dataclass(frozen=True, slots=True)
 class BlockedScheme(Scheme):
-    """Base class of schemes that read NCHW[ic_bn]c and write NCHW[oc_bn]c."""
+    """Base class of schemes that read NCHW[ic_bn]c and write NCHW[oc_bn]c.
+
+    Blocks are whole vectors, unless a scheme says otherwise, and need not divide the channels.
+    Schemes name parameters alike:
+
+    - `reg_n`, `reg_oh`: the number of output columns, and rows, of one register tile.
+    - `reg_oc`: the number of output channels of one register tile, in whole vectors that need not
+      divide the channels. A tile holds ``reg_oh * reg_n * reg_oc`` accumulators.
+    - `unroll_ker`: whether the loops over the kernel window are unrolled.
+    - `strip`: the number of register tiles, along the image, in one task.
+    - `oc_split`: whether the threads share the output channels of a strip. Otherwise one task
+      computes all of them.
+    """
 
     ic_bn: int
     oc_bn: int
@@ -89,10 +99,6 @@ class DirectScheme(StoreFold, BlockedScheme):
 
     - `ic_bn`, `oc_bn`: channel blocks of the input and output layouts, which need not divide the
       channels. ``ic_bn == 1`` reads NCHW. ``oc_bn`` may span several vectors.
-    - `reg_n`: the number of output columns of one register tile.
-    - `unroll_ker`: whether the loops over the kernel window are unrolled.
-    - `reg_oh`: the number of output rows of one register tile, which holds ``reg_oh * reg_n *
-      oc_bn`` accumulators.
     - `out_bn`: the channel block of the output layout if it differs from ``oc_bn``, which is then
       only the width of a register tile: stores transform the layout. Otherwise 0.
     - `sum_chunks`: the number of input chunks, a divisor of all, whose products are summed before
@@ -114,9 +120,8 @@ class DirectScheme(StoreFold, BlockedScheme):
 
 @dataclass(frozen=True, slots=True)
 class NchwScheme(Scheme):
-    """Convolution in plain NCHW, vectorised along the output row; any number of groups.
-
-    One register tile has ``reg_oc`` output channels and ``reg_n`` output columns.
+    """Convolution in plain NCHW, vectorised along the output row; any number of groups. One
+    register tile has ``reg_oc`` output channels and ``reg_n`` output columns.
     """
 
     template: ClassVar[str] = "conv2d_nchw"
@@ -137,14 +142,9 @@ class NchwScheme(Scheme):
 class WinogradScheme(BlockedScheme):
     """Winograd convolution in NCHW[x]c.
 
-    - `ic_bn`, `oc_bn`: channel blocks of the input and output layouts: whole vectors that need not
-      divide the channels.
     - `reg_n`: the number of Winograd tiles in one register tile.
     - `tile`: the number of output pixels along the side of a Winograd tile; along a dimension of
       one tap a tile has one pixel.
-    - `reg_oc`: the number of output channels of one register tile, which holds ``reg_n * reg_oc``
-      accumulators: whole vectors that need not divide the channels.
-    - `strip`: the number of register tiles, along the image, in one task.
     - `oc_split`: whether a task computes a share of its strip's output channels from input that was
       transformed before. Otherwise a task transforms its strip itself and computes all output
       channels.
@@ -170,16 +170,9 @@ class WinogradScheme(BlockedScheme):
 class PointwiseScheme(BlockedScheme):
     """1x1 convolution as a blocked matrix product, in NCHW[x]c.
 
-    - `ic_bn`, `oc_bn`: channel blocks of the input and output layouts: whole vectors that need not
-      divide the channels.
     - `reg_n`: the number of pixels of one register tile, along the image as if it were one row.
-    - `reg_oc`: the number of output channels of one register tile, which holds ``reg_n * reg_oc``
-      accumulators.
     - `ic_block`: the number of input channels in one pass over a task's register tiles, whose
       weights stay in L1.
-    - `strip`: the number of register tiles, along the image, in one task.
-    - `oc_split`: whether the threads share the output channels of a strip. Otherwise one task
-      computes all of them.
     """
 
     template: ClassVar[str] = "conv2d_pointwise"
@@ -195,16 +188,12 @@ class PointwiseScheme(BlockedScheme):
 class StrassenScheme(BlockedScheme):
     """1x1 convolution as a matrix product by Strassen's algorithm, in NCHW[x]c.
 
-    - `ic_bn`, `oc_bn`: channel blocks of the input and output layouts: whole vectors that need not
-      divide the channels.
     - `reg_n`: the number of pixels of one register tile; two tiles are the halves of a block.
     - `reg_oc`: the number of output channels of one register tile; two tiles are the halves of a
       block.
     - `ic_half`: the number of input channels of each half, in whole vectors; channels after both
       halves are multiplied directly.
     - `strip`: the number of blocks, along the image, in one task.
-    - `oc_split`: whether the threads share the output channels of a strip. Otherwise one task
-      computes all of them.
     """
 
     template: ClassVar[str] = "conv2d_strassen"
@@ -222,11 +211,6 @@ class DotScheme(BlockedScheme):
 
     - `ic_bn`, `oc_bn`: channel blocks of the input and output layouts: whole groups of products and
       whole vectors of sums, which need not divide the channels.
-    - `reg_n`: the number of output columns of one register tile.
-    - `unroll_ker`: whether the loops over the kernel window are unrolled.
-    - `reg_oh`: the number of output rows of one register tile, which holds ``reg_oh * reg_n *
-      reg_oc`` sums.
-    - `reg_oc`: the number of output channels of one register tile, in whole vectors.
     - `int16_groups`: the number of groups of products, 2 or 4, that are added in 16 bits before
       they are added to a sum, on CPUs without an instruction for all of it. The workload's weights
       must allow it (`Numerics.int16_sums`). 0 adds each group alone.
@@ -250,7 +234,6 @@ class DotScheme(BlockedScheme):
 class BlockScheme(BlockedScheme):
     """Base class of schemes whose instructions multiply blocks of pixels by blocks of channels.
 
-    - `ic_bn`, `oc_bn`: channel blocks of the input and output layouts, like those of `DotScheme`.
     - `reg_n`: the number of output columns of one register tile: whole blocks of the instruction's
       rows, or fewer where rows of the output are shorter.
     - `unroll_ker`: whether the loop over the rows of the kernel window is unrolled; the loop over
@@ -274,10 +257,8 @@ class BlockScheme(BlockedScheme):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixScheme(BlockScheme):
-    """Direct convolution by instructions that multiply pixels by channels, in NCHW[x]c.
-
-    `dot` is the number of input channels whose weights lie side by side, as the instruction takes
-    them.
+    """Direct convolution by instructions that multiply pixels by channels, in NCHW[x]c. `dot` is
+    the number of input channels whose weights lie side by side, as the instruction takes them.
     """
 
     template: ClassVar[str] = "conv2d_matrix"
@@ -311,3 +292,84 @@ class JoinScheme(Scheme):
 
     template: ClassVar[str] = "join"
     words: ClassVar[str] = "Copies feature maps side by side."
+
+
+@dataclass(frozen=True, slots=True)
+class GroupScheme(StoreFold):
+    """Base class of schemes for grouped convolutions in NCHW[oc_bn]c, one vector lane per channel.
+
+    - `oc_bn`: the channel block of the input layout, and of the output layout if ``out_bn`` is 0.
+    - `reg_n`: the number of output columns of one register tile, which holds one vector of channels
+      for each.
+    - `unroll_ker`: whether the loop over the rows of the kernel window is unrolled; the loop over
+      its columns always is.
+    - `out_bn`: the channel block of the output layout if it differs from ``oc_bn``; otherwise 0.
+    """
+
+    oc_bn: int
+    reg_n: int
+    unroll_ker: bool
+    out_bn: int = 0
+
+    @property
+    def in_layout(self) -> DataLayout:
+        return DataLayout(self.oc_bn)
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseScheme(GroupScheme):
+    """Depthwise convolution: each input channel makes one output channel."""
+
+    template: ClassVar[str] = "conv2d_depthwise"
+    words: ClassVar[str] = "Each channel by itself, a vector lane per channel."
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedScheme(GroupScheme):
+    """Grouped convolution whose groups have as many output channels as input channels."""
+
+    template: ClassVar[str] = "conv2d_grouped"
+    words: ClassVar[str] = "Each group of channels by itself, a vector lane per output channel."
+
+
+# The classes are here and not in the templates' files, because databases are read where no compiler
+# is installed.
+SCHEMES: dict[str, type[Scheme]] = {
+    cls.template: cls
+    for cls in [*globals().values()]
+    if isinstance(cls, type) and issubclass(cls, Scheme) and "template" in vars(cls)
+}
+
+
+def register_scheme(cls: type[Scheme]) -> None:
+    """Make a template's scheme class known to `scheme_from_json`. Raises ValueError if another
+    class has that name.
+    """
+    if SCHEMES.setdefault(cls.template, cls) is not cls:
+        raise ValueError(f"{cls.template} has other schemes than {cls.__name__}")
+
+
+def unregister_scheme(cls: type[Scheme]) -> None:
+    SCHEMES.pop(cls.template, None)
+
+
+def scheme_from_json(data: JsonObject) -> Scheme:
+    """Read a scheme from JSON; the inverse of `Scheme.to_json`. Raises ValueError if the template
+    is unknown, or a parameter is missing, unexpected or of the wrong type.
+    """
+    params = dict(data)
+    name = params.pop("template", None)
+    cls = SCHEMES.get(name) if isinstance(name, str) else None
+    if cls is None:
+        raise ValueError(f"unknown template {name!r}")
+    known = {f.name: f.type for f in fields(cls)}
+    given = set(params) | known.keys() & set(OPTIONAL)
+    if given != known.keys() or not all(_fits(v, k, known[k]) for k, v in params.items()):
+        raise ValueError(f"bad parameters for {name}: {params!r}; expected {sorted(known)}")
+    return cls(**params)
+
+
+def _fits(value: Any, name: str, kind: Any) -> bool:
+    if kind == "bool":
+        return isinstance(value, bool)
+    return type(value) is int and (0 if name in OPTIONAL else 1) <= value <= MAX_PARAMETER

@@ -43,9 +43,8 @@ class StridedView:
         return StridedView(self.size, self.offset, tuple(self.axes[axis] for axis in order))
 
     def reshaped(self, shape: Sequence[int]) -> StridedView | None:
-        """Return the view of the same elements, row-major, in another shape.
-
-        The result is None if the reshape needs a copy, or if the numbers of elements differ.
+        """Return the view of the same elements, row-major, in another shape. The result is None if
+        the reshape needs a copy, or if the numbers of elements differ.
         """
         if math.prod(shape) != math.prod(self.shape):
             return None

@@ -104,7 +104,6 @@ class CpuTarget:
 
     @property
     def machine(self) -> str:
-        """The architecture, ``x86_64`` or ``aarch64``."""
         return MACHINES[self.triple.split("-", 1)[0]]
 
     @property
@@ -120,9 +119,8 @@ class CpuTarget:
         return self.vector_bytes // bytes_of(dtype)
 
     def dot_unit(self, numerics: Numerics) -> DotUnit:
-        """Return the instruction that computes with ``numerics``.
-
-        Raises UnsupportedError if the CPU has none.
+        """Return the instruction that computes with ``numerics``. Raises UnsupportedError if the
+        CPU has none.
         """
         unit = self.find_dot_unit(numerics)
         if unit is None:
@@ -160,7 +158,6 @@ class CpuTarget:
 
     @property
     def frequency(self) -> float:
-        """The clock that analytic estimates assume, in Hz."""
         return self.rates.frequency
 
     def in_network(self, weight_bytes: float, threads: int) -> CpuTarget:

@@ -131,7 +131,6 @@ def _machine(triple: str) -> str:
 
 
 def _machine_of(cpu: str) -> str | None:
-    """Return the architecture of a CPU, this host's if two have it; None for an unknown CPU."""
     machines = sorted(TRIPLES, key=lambda machine: machine != _host_machine())
     return next((machine for machine in machines if cpu in _cpus(machine)), None)
 

@@ -8,15 +8,20 @@ defines the functions below and gathers them in a `Template` or a `ConvTemplate`
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.layout import DataLayout, WeightLayout
-from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.scheme import (
+    PointwiseScheme,
+    Scheme,
+    StrassenScheme,
+    WinogradScheme,
+)
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
 
@@ -100,3 +105,25 @@ class ConvTemplate(Template):
     prologues: bool = False
     wider_space: Callable[[Any, CpuTarget, int], tuple[Scheme, ...]] | None = None
     sparing: Callable[[Any, CpuTarget], tuple[Scheme, ...]] | None = None
+
+
+_Scheme = TypeVar("_Scheme", PointwiseScheme, StrassenScheme, WinogradScheme)
+
+
+def fold(
+    workload: Conv2dWorkload,
+    scheme: _Scheme,
+    in_layout: DataLayout,
+    out_layout: DataLayout,
+    target: CpuTarget,
+) -> _Scheme | None:
+    """Return the scheme with the same tiles for other layouts; None if there is none.
+
+    The kernel can read each pixel's vector of input channels from any block, and store a vector of
+    output channels to any block.
+    """
+    lanes = target.dot_unit(workload.numerics).lanes
+    ic_bn, oc_bn = in_layout.block, out_layout.block
+    if ic_bn % lanes or oc_bn % lanes:
+        return None
+    return replace(scheme, ic_bn=ic_bn, oc_bn=oc_bn)

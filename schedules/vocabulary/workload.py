@@ -15,8 +15,12 @@ from typing import Any, ClassVar, TypeAlias
 
 from neocpu.foundation.json_codec import OMIT_DEFAULT, JsonObject
 from neocpu.schedules.vocabulary.frames import MAX_EXTENT, Frames
-from neocpu.schedules.vocabulary.keyed import Keyed, are_sizes
-from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
+from neocpu.schedules.vocabulary.memory_workloads import (
+    JoinWorkload,
+    Keyed,
+    TransformWorkload,
+    are_sizes,
+)
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.steps import AFTER, BEFORE, STEP_KINDS, TENSOR
 
@@ -139,7 +143,6 @@ class Conv2dWorkload(Keyed):
     @property
     def pads_with_zero_point(self) -> bool:
         """Whether images and volumes are padded with the zero point of the integers instead of 0.
-
         Sums of float32 then add up the data less their zero point.
         """
         roles = dict(self.numerics.quantised)
@@ -156,9 +159,8 @@ class Conv2dWorkload(Keyed):
 
     @classmethod
     def from_json(cls, data: JsonObject) -> Conv2dWorkload:
-        """Read the JSON form; the inverse of `to_json`.
-
-        Raises ValueError, KeyError, TypeError if ``data`` is not a convolution workload.
+        """Read the JSON form; the inverse of `to_json`. Raises ValueError, KeyError, TypeError if
+        ``data`` is not a convolution workload.
         """
         fields = dict(data)
         if fields.pop("kind", None) != cls.kind:

@@ -105,14 +105,14 @@ BUGS = (
     ),
     Bug(
         "branches: the other one is skipped",
-        "neocpu/lowering/memory/guards.py",
+        "neocpu/lowering/memory/joins.py",
         "Guard(step.reads[0], place == 1)",
         "Guard(step.reads[0], place == 2)",
         ("tests/neocpu/lowering/test_guards.py",),
     ),
     Bug(
         "branches: conditions that nobody knows yet",
-        "neocpu/lowering/memory/guards.py",
+        "neocpu/lowering/memory/joins.py",
         "if made.get(guard.condition, -1) < number]",
         "]",
         ("tests/neocpu/lowering/test_guards.py",),
@@ -190,8 +190,8 @@ BUGS = (
     Bug(
         "rules: parts are joined in any order",
         "neocpu/graph/redundancy/concatenations.py",
-        "return self.part.source.same_as(part.source) and self.part.end == part.first",
-        "return self.part.source.same_as(part.source)",
+        "last.source.same_as(part.source) and last.end == part.first:",
+        "last.source.same_as(part.source):",
         ("tests/neocpu/graph/rules/test_redundancy.py",),
     ),
     Bug(
@@ -392,7 +392,7 @@ BUGS = (
     ),
     Bug(
         "compare: channels that were reordered are said to be in order",
-        "neocpu/lowering/values/stored_values.py",
+        "neocpu/lowering/values.py",
         "order=orders.get(value.name, ())",
         "order=()",
         ("tests/neocpu/lowering/test_values.py",),

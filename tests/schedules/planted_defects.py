@@ -42,8 +42,7 @@ from neocpu.schedules.operators.ranking.non_max_suppression import (
     lower_non_max_suppression,
 )
 from neocpu.schedules.operators.ranking.top_k import lower_top_k
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, Format
 from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 from tests.conv_workloads import conv_workload

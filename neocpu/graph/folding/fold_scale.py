@@ -97,7 +97,7 @@ def fold_scale(expr: Expr, rewrite: Rewrite) -> Expr | None:
     return folded if folded is not None else _normalize_constant(expr, data, producer, constant)
 
 
-def _fold_multiply(producer: Expr | None, scale: Array, rewrite: Rewrite) -> Expr | None:
+def _fold_multiply(producer: Expr, scale: Array, rewrite: Rewrite) -> Expr | None:
     if is_op(producer, *WEIGHTED):
         return _scale_weights(producer, scale)
     operands = data_and_constant(producer)
@@ -116,15 +116,13 @@ def _fold_multiply(producer: Expr | None, scale: Array, rewrite: Rewrite) -> Exp
     )
 
 
-def _takes_scale(value: Expr | None) -> bool:
-    """Whether ``value`` can take in a multiplication by a constant."""
+def _takes_scale(value: Expr) -> bool:
     if is_op(value, *WEIGHTED):
-        assert value is not None
         return constant_value(value.args[1]) is not None
     return is_op(value, "relax.multiply") and data_and_constant(value) is not None
 
 
-def _fold_add(producer: Expr | None, shift: Array) -> Expr | None:
+def _fold_add(producer: Expr, shift: Array) -> Expr | None:
     operands = data_and_constant(producer) if is_op(producer, "relax.add") else None
     if operands is None:
         return None
@@ -133,14 +131,12 @@ def _fold_add(producer: Expr | None, shift: Array) -> Expr | None:
     return None if merged is None else relax.op.add(data, make_const(merged))
 
 
-def data_and_constant(expr: Expr | None) -> tuple[Expr, Array] | None:
-    """Return the variable and the constant operand of a floating-point multiply or add.
-
-    None if it has no constant operand, or if broadcasting that constant enlarges the result.
+def data_and_constant(expr: Expr) -> tuple[Expr, Array] | None:
+    """Return the variable and the constant operand of a floating-point multiply or add. None if it
+    has no constant operand, or if broadcasting that constant enlarges the result.
     """
     if not is_op(expr, "relax.multiply", "relax.add"):
         return None
-    assert expr is not None
     data, constant = expr.args[0], constant_value(expr.args[1])
     if constant is None:
         data, constant = expr.args[1], constant_value(expr.args[0])
@@ -165,7 +161,6 @@ def _merge(operation: np.ufunc, first: Array, second: Array) -> Array | None:
 
 
 def _scale_weights(call: Call, scale: Array) -> Expr | None:
-    """Return ``call`` with its output scaled per channel through its constant weight."""
     data, weight = call.args[0], constant_value(call.args[1])
     channels = None if weight is None else per_channel(call, scale)
     if weight is None or channels is None:
@@ -215,10 +210,7 @@ def per_channel(call: Call, constant: Array) -> Array | None:
     return vector_along(constant, len(shape), axis)
 
 
-def _normalize_constant(
-    expr: Call, data: Expr, producer: Expr | None, constant: Array
-) -> Expr | None:
-    """Return the call with its constant in the normal shape; None if it has that shape already."""
+def _normalize_constant(expr: Call, data: Expr, producer: Expr, constant: Array) -> Expr | None:
     shape = static_shape(data)
     if shape is None:
         return None

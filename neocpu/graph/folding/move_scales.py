@@ -13,9 +13,8 @@ from tvm.ir import Call
 from neocpu.graph.folding.fold_scale import WEIGHTED, data_and_constant, per_channel
 from neocpu.graph.redundancy.axis_parts import extent_of, inputs_of, ranges_of
 from neocpu.graph.rule import Kind, local_rule
-from neocpu.ir.attributes import permutation_of
 from neocpu.ir.constants import Array, constant_value, make_const, vector_along, with_rank
-from neocpu.ir.expressions import Expr, is_op, static_shape
+from neocpu.ir.expressions import Expr, is_op, permutation_of, static_shape
 from neocpu.ir.rewriting import Rewrite
 
 
@@ -74,7 +73,6 @@ def _takes_sums(call: Call) -> bool:
 
 
 def _per_input(call: Call, constant: Array, weight: tuple[int, ...]) -> Array | None:
-    """Return a constant of the data as it broadcasts over the weights; None if it does not."""
     shape = static_shape(call.args[0])
     if shape is None:
         return None
@@ -123,7 +121,6 @@ def scale_through_views(call: Expr, rewrite: Rewrite) -> Expr | None:
     source, constant = operands
     views: list[Call] = []
     while is_op(view := rewrite.sole_definition(source), *_VIEWS):
-        assert view is not None
         moved = _before(view, constant)
         if moved is None:
             return None
@@ -152,7 +149,6 @@ def weighted_before(source: Expr, rewrite: Rewrite) -> Call | None:
 
 
 def _before(view: Call, constant: Array) -> Array | None:
-    """Return ``constant``, which broadcasts over a view, in the order of the view's data."""
     after, before = static_shape(view), static_shape(view.args[0])
     if after is None or before is None:
         return None

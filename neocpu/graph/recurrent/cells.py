@@ -17,9 +17,8 @@ from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Linear:
-    """``sum of row @ weights, plus bias``, for rows of several tensors.
-
-    `terms` has weights ``(width, outputs)`` by the tensor whose rows they multiply.
+    """``sum of row @ weights, plus bias``, for rows of several tensors. `terms` has weights
+    ``(width, outputs)`` by the tensor whose rows they multiply.
     """
 
     terms: Mapping[Var, Array]
@@ -157,13 +156,11 @@ def cell_of(var: Var, value: Any, known: Mapping[Var, Expr]) -> Cell | None:
 
 
 def _activated(name: str, tensor: Expr, known: Mapping[Var, Expr]) -> Any:
-    """Return the operand of an activation; None if a tensor is no such activation."""
     value = bound(tensor, known)
     return value.args[0] if is_op(value, f"relax.{name}") else None
 
 
 def _gate(name: str, tensor: Expr, known: Mapping[Var, Expr]) -> Linear | None:
-    """Return the sum of products before an activation; None if a tensor is no such activation."""
     inner = _activated(name, tensor, known)
     return None if inner is None else linear_of(inner, known)
 

@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from neocpu.ir.constants import constant_value
-from neocpu.ir.expressions import Expr, is_op, shape_values, static_shape
+from neocpu.ir.expressions import Expr, is_op, known_shape, shape_values, static_shape
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,8 +31,7 @@ def part_of(expr: Expr, definition: Callable[[Expr], Expr]) -> Part | None:
 
 def slice_of(part: Part) -> Expr:
     """Return the slice that takes the part; the source if the part is all of it."""
-    shape = static_shape(part.source)
-    assert shape is not None
+    shape = known_shape(part.source)
     if (part.first, part.end) == (0, shape[part.axis]):
         return part.source
     return relax.op.strided_slice(part.source, [part.axis], [part.first], [part.end])
@@ -52,8 +51,7 @@ def inputs_of(concat: Expr, definition: Callable[[Expr], Expr]) -> tuple[int, li
 
 
 def extent_of(expr: Expr, axis: int) -> int:
-    shape = static_shape(expr)
-    assert shape is not None
+    shape = known_shape(expr)
     return shape[axis]
 
 
@@ -82,8 +80,7 @@ def region_of(call: Expr) -> tuple[tuple[int, int], ...] | None:
 
 def cut_to(data: Expr, taken: Sequence[range]) -> Expr:
     """Return the slice that takes these elements along each axis; the data if they are all."""
-    shape = static_shape(data)
-    assert shape is not None
+    shape = known_shape(data)
     axes = [axis for axis, extent in enumerate(shape) if taken[axis] != range(extent)]
     if not axes:
         return data

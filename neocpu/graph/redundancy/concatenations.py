@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
@@ -45,19 +44,6 @@ def slice_of_concat(expr: Expr, rewrite: Rewrite) -> Expr | None:
     return slice_of(Part(each, axis, part.first - start, part.end - start))
 
 
-@dataclass(slots=True, eq=False)
-class _Run:
-    """Neighbouring parts of one tensor: their union, and the concatenated inputs."""
-
-    part: Part | None
-    inputs: list[Expr]
-
-    def takes(self, part: Part | None) -> bool:
-        if part is None or self.part is None:
-            return False
-        return self.part.source.same_as(part.source) and self.part.end == part.first
-
-
 @local_rule(Kind.REDUNDANCY, "relax.concat")
 def concat_of_slices(expr: Expr, rewrite: Rewrite) -> Expr | None:
     """Neighbouring parts of one tensor are one part, and are not concatenated.
@@ -73,33 +59,28 @@ def concat_of_slices(expr: Expr, rewrite: Rewrite) -> Expr | None:
     if found is None:
         return None
     axis, inputs = found
-    runs: list[_Run] = []
+    # Neighbouring parts of one tensor: their union, and the concatenated inputs.
+    runs: list[tuple[Part | None, list[Expr]]] = []
     for each in inputs:
         part = part_of(rewrite.definition(each), rewrite.definition)
         part = part if part is not None and part.axis == axis else None
-        if runs and runs[-1].takes(part):
-            last = runs[-1].part
-            assert part is not None
-            assert last is not None
-            runs[-1].part = Part(part.source, axis, last.first, part.end)
-            runs[-1].inputs.append(each)
+        last, taken = runs[-1] if runs else (None, [])
+        if part and last and last.source.same_as(part.source) and last.end == part.first:
+            runs[-1] = (Part(part.source, axis, last.first, part.end), [*taken, each])
         else:
-            runs.append(_Run(part, [each]))
-    fields = [field for run in runs for field in _fields(run, rewrite)]
+            runs.append((part, [each]))
+    fields = [field for part, taken in runs for field in _fields(part, taken, rewrite)]
     if len(fields) == len(inputs):
         return None
     return fields[0] if len(fields) == 1 else relax.op.concat(fields, axis)
 
 
-def _fields(run: _Run, rewrite: Rewrite) -> list[Expr]:
-    """Return one part in place of a run, or its inputs if other readers keep these."""
-    if run.part is None or len(run.inputs) == 1:
-        return run.inputs
-    part = slice_of(run.part)
-    kept = any(rewrite.sole_definition(each) is None for each in run.inputs)
-    if kept and not part.same_as(run.part.source):
-        return run.inputs
-    return [rewrite.emit(part)]
+def _fields(part: Part | None, inputs: list[Expr], rewrite: Rewrite) -> list[Expr]:
+    if part is None or len(inputs) == 1:
+        return inputs
+    whole = slice_of(part)
+    kept = any(rewrite.sole_definition(each) is None for each in inputs)
+    return inputs if kept and not whole.same_as(part.source) else [rewrite.emit(whole)]
 
 
 _MAX_LEAVES: Final = 4096

@@ -9,9 +9,8 @@ from tvm import relax
 from tvm.ir import Call
 
 from neocpu.graph.rule import Kind, local_rule
-from neocpu.ir.attributes import integers_of
 from neocpu.ir.constants import constant_value, make_const
-from neocpu.ir.expressions import Expr, static_shape
+from neocpu.ir.expressions import Expr, integers_of, static_shape
 from neocpu.ir.rewriting import Rewrite
 
 _CONVOLUTIONS: Final = {
@@ -38,7 +37,6 @@ class _Axis:
         return skipped < self.outputs and first + skipped * self.stride < self.extent
 
     def useful(self) -> tuple[int, int]:
-        """Return the first tap that is needed, and the one after the last."""
         first, end = 0, self.taps
         while first < end - 1 and not self.reads(first) and self._left(self.before, first + 1):
             first += 1

@@ -31,7 +31,6 @@ def drop_slice(call: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _runs_forward(call: Call) -> bool:
-    """Whether no axis is sliced backwards, so that an unchanged shape means unchanged data."""
     if len(call.args) < 5:
         return True
     strides = call.args[4]

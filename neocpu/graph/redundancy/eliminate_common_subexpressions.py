@@ -38,7 +38,6 @@ def eliminate_common_subexpressions(expr: Expr, rewrite: Rewrite) -> Expr | None
 
 
 def _expression_key(expr: Expr) -> Hashable | None:
-    """Return a key that is equal for equal values; None if ``expr`` must stay."""
     if isinstance(expr, relax.TupleGetItem):
         source = argument_key(expr.tuple_value)
         return None if source is None else ("get", source, expr.index)

@@ -6,8 +6,7 @@ from tvm import relax
 
 from neocpu.graph.redundancy.axis_parts import cut_to, ranges_of, region_of
 from neocpu.graph.rule import Kind, local_rule
-from neocpu.ir.attributes import permutation_of
-from neocpu.ir.expressions import Expr, is_op, static_shape
+from neocpu.ir.expressions import Expr, is_op, permutation_of, static_shape
 from neocpu.ir.rewriting import Rewrite
 
 

@@ -9,9 +9,8 @@ from tvm import relax
 from tvm.ir import Call
 
 from neocpu.graph.rule import Kind, local_rule
-from neocpu.ir.attributes import permutation_of
 from neocpu.ir.constants import constant_value, with_rank
-from neocpu.ir.expressions import Expr, is_op, static_shape
+from neocpu.ir.expressions import Expr, is_op, permutation_of, static_shape
 from neocpu.ir.rewriting import Rewrite
 
 
@@ -28,7 +27,6 @@ def scale_queries(expr: Call, rewrite: Rewrite) -> Expr | None:
     scale, product = constant_value(expr.args[1]), rewrite.sole_definition(expr.args[0])
     if scale is None or scale.size == 1 or not is_op(product, "relax.matmul"):
         return None
-    assert product is not None
     queries, keys = map(static_shape, product.args)
     shape = static_shape(product)
     if queries is None or keys is None or shape is None or shape != static_shape(expr):
@@ -57,11 +55,11 @@ def weights_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
     """
     moved = rewrite.sole_definition(expr.args[1])
     shapes = [static_shape(arg) for arg in expr.args]
-    if moved is None or not is_op(moved, "relax.permute_dims") or None in shapes:
+    if not is_op(moved, "relax.permute_dims") or None in shapes:
         return None
     swap = _swap(expr.args[1])
     weights = rewrite.sole_definition(moved.args[0])
-    if weights is None or not is_op(weights, "relax.nn.softmax"):
+    if not is_op(weights, "relax.nn.softmax"):
         return None
     if permutation_of(moved) != tuple(swap):
         return None

@@ -11,10 +11,17 @@ from tvm.ir import Call, Var
 from neocpu.graph.convolution import Convolution
 from neocpu.graph.redundancy.axis_parts import inputs_of
 from neocpu.graph.rule import Kind, local_rule
-from neocpu.ir.attributes import permutation_of
 from neocpu.ir.constants import Array, constant_value, make_const, with_rank
 from neocpu.ir.elementwise import ELEMENTWISE
-from neocpu.ir.expressions import Expr, dtype_of, is_op, is_tensor, op_name, static_shape
+from neocpu.ir.expressions import (
+    Expr,
+    dtype_of,
+    is_op,
+    is_tensor,
+    op_name,
+    permutation_of,
+    static_shape,
+)
 from neocpu.ir.rewriting import Rewrite
 
 _MAX_DEPTH = 16
@@ -36,7 +43,6 @@ class _Undoing:
         self.cancelled = self.added = 0
 
     def undone(self, value: Expr) -> Expr | None:
-        """Return the opposite's data if ``value`` is the result of one."""
         made = self._rewrite.definition(value)
         if not is_op(made, str(op_name(self._call))):
             return None
@@ -48,7 +54,6 @@ class _Undoing:
         return made.args[0] if opposite else None
 
     def plan(self, value: Expr, depth: int = _MAX_DEPTH) -> Callable[[], Expr] | None:
-        """Return a function that makes ``value`` after the move; None if it cannot move there."""
         if (data := self.undone(value)) is not None:
             self.cancelled += self._rewrite.sole_definition(value) is not None
             return lambda: data

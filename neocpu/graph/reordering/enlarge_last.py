@@ -14,7 +14,7 @@ from neocpu.graph.convolution import Convolution, channel_vector, convolution_of
 from neocpu.graph.redundancy.axis_parts import extent_of, inputs_of
 from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import constant_value
-from neocpu.ir.expressions import Expr, is_op, static_shape
+from neocpu.ir.expressions import Expr, is_op, known_shape, static_shape
 from neocpu.ir.rewriting import Rewrite, summed
 
 _METHODS = ("nearest_neighbor", "linear")
@@ -33,7 +33,7 @@ _UNARY = (
 def enlarged(value: Expr, rewrite: Rewrite) -> Call | None:
     """Return the enlargement that ``value`` is bound to, if nothing else reads it."""
     made = rewrite.sole_definition(value)
-    if made is None or not is_op(made, "relax.image.resize2d"):
+    if not is_op(made, "relax.image.resize2d"):
         return None
     if str(made.attrs.method) not in _METHODS or str(made.attrs.layout) != "NCHW":
         return None
@@ -68,8 +68,7 @@ def upsample_last(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _of_small(expr: Expr, resize: Call) -> Expr | None:
-    shape = static_shape(resize)
-    assert shape is not None
+    shape = known_shape(resize)
     if is_op(expr, "relax.nn.conv2d"):
         found = convolution_of(expr)
         if found is None or not found.mixes_pixels:

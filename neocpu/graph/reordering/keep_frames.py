@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
 from tvm import relax
 from tvm.ir import Call, Var
@@ -12,9 +12,17 @@ from neocpu.graph.redundancy.axis_parts import inputs_of, region_of
 from neocpu.graph.reordering.sink_squeezes import View, sink
 from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir import frame_calls
-from neocpu.ir.attributes import integers_of, permutation_of, reduced_axes
 from neocpu.ir.constants import constant_value, make_const
-from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op, static_shape
+from neocpu.ir.expressions import (
+    Expr,
+    dtype_of,
+    feature_map_shape,
+    integers_of,
+    is_op,
+    permutation_of,
+    reduced_axes,
+    static_shape,
+)
 from neocpu.ir.rewriting import Rewrite
 from neocpu.ir.shuffle_calls import shuffled
 from neocpu.ir.views import look_through
@@ -127,7 +135,6 @@ def _pooling(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _mean(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Take the mean of the pixels of each depth slice first, if the volumes are views of slices."""
     slices, shape = _shown(call.args[0], rewrite), static_shape(call)
     volumes = static_shape(call.args[0]) or ()
     if slices is None or shape is None or math.prod(shape) != math.prod(volumes[:2]):
@@ -141,7 +148,6 @@ def _mean(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _concat(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Concatenate the channels of depth slices, if any of the volumes are views of slices."""
     found, shape = inputs_of(call, rewrite.definition), static_shape(call)
     if found is None or shape is None or len(shape) != 5:
         return None
@@ -222,7 +228,7 @@ def _restored(slices: Expr, shape: tuple[int, ...], rewrite: Rewrite) -> Expr:
 
 def _shown(volumes: Expr, rewrite: Rewrite) -> Expr | None:
     """Return the depth slices that `_restored` has turned into volumes; else None."""
-    made: Any = rewrite.definition(volumes) if isinstance(volumes, Var) else None
+    made = rewrite.definition(volumes) if isinstance(volumes, Var) else None
     shape = static_shape(volumes)
     if made is None or shape is None or len(shape) != 5:
         return None
@@ -240,7 +246,6 @@ def _shown(volumes: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _image(volumes: Expr, result: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return the depth slices of an operand: as many as the result has, or one for all."""
     own, shape = static_shape(volumes) or (), static_shape(result) or ()
     same = own[0:3:2] == shape[0:3:2] or (shape[:1] == own[:1] == own[2:3] == (1,))
     return _shown(volumes, rewrite) if same else None

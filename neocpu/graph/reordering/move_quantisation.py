@@ -77,7 +77,6 @@ def _keeps(call: Expr) -> bool:
 
 
 def _kept(expr: Call, rewrite: Rewrite) -> Expr | None:
-    """Return the operand of ``expr`` whose values are on the grid already, if there is one."""
     inner = rewrite.definition(expr.args[0])
     if not isinstance(inner, Call):
         return None
@@ -134,7 +133,6 @@ def _undoes(quantise: Call, dequantise: Expr | None) -> bool:
 
 
 def _of(change: Call, data: Expr) -> Call:
-    """Return a quantisation or its inverse on other data, with one scale for all elements."""
     numbers = [constant_value(arg) for arg in change.args[1:]]
     scale, zero = (make_const(number.reshape(())) for number in numbers if number is not None)
     make = relax.op.quantize if is_op(change, "relax.quantize") else relax.op.dequantize

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 from tvm.ir import Call, Var
 
-from neocpu.graph.channel_order import is_channelwise, is_dense_conv, reordered
+from neocpu.graph.convolution import is_channelwise, is_dense_conv, reordered
 from neocpu.graph.redundancy.axis_parts import inputs_of
 from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.expressions import Expr, feature_map_shape, is_op
@@ -58,13 +58,11 @@ def _found(value: Expr | None, rewrite: Rewrite) -> FoundShuffle | None:
 
 
 def _by_part(workload: ShuffleWorkload) -> list[int]:
-    """Return the old channel of the coarser feature map at each new position."""
     channels = np.arange(workload.coarse[1]).reshape(workload.channels, -1)
     return [int(channel) for channel in channels.T.ravel()]
 
 
 def _written(source: Var, rewrite: Rewrite, order: list[int]) -> Expr | None:
-    """Return a map with its channels in another order; None if no convolution can write that."""
     chain: list[Call] = []
     value, known = rewrite.sole_definition(source), rewrite.definitions
     while value is not None and not is_dense_conv(value, known):
@@ -82,7 +80,6 @@ def _written(source: Var, rewrite: Rewrite, order: list[int]) -> Expr | None:
 
 
 def _reading(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Return a convolution after a shuffle as one that reads the other order."""
     if not is_dense_conv(call, rewrite.definitions):
         return None
     made = rewrite.sole_definition(call.args[0])

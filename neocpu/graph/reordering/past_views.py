@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import relax
 from tvm.ir import Call
 
 from neocpu.graph.rule import Kind, local_rule
-from neocpu.ir.attributes import permutation_of
-from neocpu.ir.expressions import SHAPING, Expr, feature_map_shape, is_op
+from neocpu.ir.expressions import SHAPING, Expr, feature_map_shape, is_op, permutation_of
 from neocpu.ir.rewriting import Rewrite
 
 _LAYERS = ("relax.nn.conv2d", "relax.matmul", "relax.add")
@@ -36,7 +33,7 @@ def activate_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
     There they are steps of the convolution or dense layer, which applies them to its results.
     """
-    shaped: Any = rewrite.sole_definition(expr.args[0])
+    shaped = rewrite.sole_definition(expr.args[0])
     if not is_op(shaped, *SHAPING) or not _follows_layer(shaped, rewrite):
         return None
     moved = rewrite.emit(Call(expr.op, [shaped.args[0], *expr.args[1:]], expr.attrs))
@@ -62,7 +59,7 @@ def normalise_channels(expr: Expr, rewrite: Rewrite) -> Expr | None:
     ConvNeXt transposes feature maps in order to normalise the channels of each pixel.
     """
     normal = rewrite.sole_definition(expr.args[0])
-    if normal is None or not is_op(normal, "relax.nn.layer_norm"):
+    if not is_op(normal, "relax.nn.layer_norm"):
         return None
     inner, axes = rewrite.definition(normal.args[0]), normal.attrs.axes
     if not is_op(inner, "relax.permute_dims") or len(axes) != 1:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from tvm import relax
 from tvm.ir import Call
 
 from neocpu.graph.convolution import biased_convolution, convolution_of
 from neocpu.graph.rule import Kind, local_rule
-from neocpu.ir.attributes import four_of, pair_of, permutation_of, reduced_axes
 from neocpu.ir.constants import Array, constant_value
-from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
+from neocpu.ir.expressions import (
+    Expr,
+    dtype_of,
+    four_of,
+    is_op,
+    known_shape,
+    pair_of,
+    permutation_of,
+    reduced_axes,
+    static_shape,
+)
 from neocpu.ir.rewriting import Rewrite
 
 _SUMS: Final = ("relax.mean", "relax.sum")
@@ -43,7 +52,7 @@ def reduce_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
     pixels, as at the end of VoVNet and HGNet. ``y`` and ``gate`` have one element along each
     reduced axis.
     """
-    made: Any = rewrite.sole_definition(expr.args[0])
+    made = rewrite.sole_definition(expr.args[0])
     shape, axes = static_shape(expr.args[0]), reduced_axes(expr)
     if made is None or shape is None or axes is None or not dtype_of(expr).startswith("float"):
         return None
@@ -71,7 +80,6 @@ def reduce_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _of_transposed(expr: Call, made: Call, axes: list[int], rewrite: Rewrite) -> Expr | None:
-    """Reduce the pixels of a map whose channels a transpose puts last, and transpose the rest."""
     order = permutation_of(made)
     if len(order) != 4 or sorted(order[axis] for axis in axes) != [2, 3]:
         return None
@@ -94,37 +102,29 @@ def _of_repeated(expr: Call, made: Call, shape: tuple[int, ...], rewrite: Rewrit
 _MEANS = ("relax.nn.avg_pool2d", "relax.mean", "relax.nn.adaptive_avg_pool2d")
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """The work of a mean and a 1x1 convolution.
-
-    `products` counts multiply-adds and additions of the mean, `moved` the elements that are read
-    and written.
-    """
-
-    products: int
-    moved: int
-
-    def is_less_than(self, other: _Work) -> bool:
-        return self.products < other.products and self.moved <= other.moved
-
-
-def _work(pool: Call, filters: Array, *, pooled_first: bool) -> _Work:
+def _saves(pool: Call, filters: Array, *, pooled_first: bool) -> bool:
+    """Whether there is less to multiply, and no more to move, with the mean first, or last."""
     outputs, inputs = (int(extent) for extent in filters.shape[:2])
-    many, few = (_pixels(static_shape(value)) for value in (pool.args[0], pool))
-    channels, pixels = (inputs, few) if pooled_first else (outputs, many)
-    products = inputs * outputs * pixels + channels * few * _window(pool)
-    return _Work(products, inputs * many + 2 * channels * pixels + outputs * few)
+    many, few = _pixels(pool.args[0]), _pixels(pool)
+    window = few * _window(pool)
+    work = {  # multiply-adds and additions of the mean, and elements read and written
+        first: (
+            inputs * outputs * pixels + channels * window,
+            inputs * many + 2 * channels * pixels + outputs * few,
+        )
+        for first, channels, pixels in ((True, inputs, few), (False, outputs, many))
+    }
+    (products, moved), (other_products, other_moved) = work[pooled_first], work[not pooled_first]
+    return products < other_products and moved <= other_moved
 
 
-def _pixels(shape: tuple[int, ...] | None) -> int:
-    assert shape is not None
-    return shape[0] * shape[2] * shape[3]
+def _pixels(value: Expr) -> int:
+    images, _, height, width = known_shape(value)
+    return images * height * width
 
 
-def _is_mean(pool: Expr | None) -> bool:
-    """Whether a value is a mean of pixels, by channel."""
-    if pool is None or not is_op(pool, *_MEANS):
+def _is_mean(pool: Expr) -> bool:
+    if not is_op(pool, *_MEANS):
         return False
     source, shape = static_shape(pool.args[0]), static_shape(pool)
     if source is None or shape is None or len(source) != 4 or shape[:2] != source[:2]:
@@ -139,7 +139,7 @@ def _is_mean(pool: Expr | None) -> bool:
 def _window(pool: Call) -> int:
     if is_op(pool, "relax.nn.avg_pool2d"):
         return math.prod(pair_of(pool.attrs.pool_size))
-    return _pixels(static_shape(pool.args[0])) // _pixels(static_shape(pool))
+    return _pixels(pool.args[0]) // _pixels(pool)
 
 
 def _pads(pool: Call) -> bool:
@@ -160,9 +160,7 @@ def pool_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
     made = biased_convolution(expr.args[0], rewrite) if _is_mean(expr) else None
     if made is None or not made.convolution.mixes_pixels or (made.bias is not None and _pads(expr)):
         return None
-    filters = made.convolution.weights
-    now, then = (_work(expr, filters, pooled_first=first) for first in (False, True))
-    if not then.is_less_than(now):
+    if not _saves(expr, made.convolution.weights, pooled_first=True):
         return None
     args = [made.convolution.data, *expr.args[1:]]
     pooled = rewrite.emit(Call(expr.op, args, expr.attrs, expr.ty_args))
@@ -183,8 +181,7 @@ def pool_last(expr: Expr, rewrite: Rewrite) -> Expr | None:
     pool = None if found is None else rewrite.sole_definition(found.data)
     if found is None or pool is None or not _is_mean(pool) or not found.mixes_pixels:
         return None
-    now, then = (_work(pool, found.weights, pooled_first=first) for first in (True, False))
-    if not then.is_less_than(now):
+    if not _saves(pool, found.weights, pooled_first=False):
         return None
     mixed = rewrite.emit(replace(found, data=pool.args[0]).call())
     return Call(pool.op, [mixed, *pool.args[1:]], pool.attrs, pool.ty_args)

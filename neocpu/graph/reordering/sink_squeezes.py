@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from tvm import relax
 from tvm.ir import Call, Var
@@ -12,7 +12,7 @@ from tvm.ir import Call, Var
 from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import constant_value, make_const, with_rank
 from neocpu.ir.elementwise import FINITE_ELEMENTWISE
-from neocpu.ir.expressions import Expr, is_op, is_tensor, op_name, static_shape
+from neocpu.ir.expressions import Expr, is_op, is_tensor, known_shape, op_name, static_shape
 from neocpu.ir.rewriting import Rewrite
 
 _MOVED = FINITE_ELEMENTWISE | {"relax.divide", "relax.nn.prelu"}
@@ -62,8 +62,7 @@ def sink(expr: Expr, rewrite: Rewrite, view: View) -> Expr | None:
 
 
 def _restored(moved: Expr, expr: Expr, rewrite: Rewrite, view: View) -> Expr:
-    shape = static_shape(expr)
-    assert shape is not None
+    shape = known_shape(expr)
     return view.restore(moved, shape, rewrite)
 
 
@@ -87,7 +86,6 @@ def _normalised(expr: relax.TupleGetItem, rewrite: Rewrite, view: View) -> Expr 
 
 
 def _operand(arg: Expr, view: View) -> Expr | None:
-    """Return a constant in a shape that broadcasts with images; None for anything else."""
     if not is_tensor(arg):
         return arg
     value = constant_value(arg)
@@ -100,8 +98,8 @@ def _operand(arg: Expr, view: View) -> Expr | None:
 
 
 def _row_image(arg: Expr, _: Expr, rewrite: Rewrite) -> Expr | None:
-    made: Any = rewrite.definition(arg) if isinstance(arg, Var) else None
-    if made is None or not is_op(made, "relax.reshape", "relax.squeeze"):
+    made: Expr = rewrite.definition(arg) if isinstance(arg, Var) else None
+    if not is_op(made, "relax.reshape", "relax.squeeze"):
         return None
     image, row = static_shape(made.args[0]), static_shape(made)
     if image is None or row is None or len(image) != 4:

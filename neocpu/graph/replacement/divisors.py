@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from tvm.ir import Call
 
-from neocpu.ir.attributes import reduced_axes
 from neocpu.ir.constants import number_of
-from neocpu.ir.expressions import Expr, is_op, static_shape
+from neocpu.ir.expressions import Expr, is_op, reduced_axes, static_shape
 from neocpu.ir.rewriting import Rewrite
 from neocpu.schedules.operators.statistics.normalization import Root
 
@@ -49,9 +48,8 @@ class Divisor:
 
 
 def divisor_of(tensor: Expr, rewrite: Rewrite, steps: int = _STEPS) -> Divisor | None:
-    """Return ``tensor`` as a root of squares that nothing else reads; None if it is none.
-
-    None also if there are more than ``steps`` steps to the root.
+    """Return ``tensor`` as a root of squares that nothing else reads; None if it is none. None also
+    if there are more than ``steps`` steps to the root.
     """
     return _divisor(rewrite.sole_definition(tensor), rewrite, steps) if steps else None
 
@@ -98,7 +96,7 @@ def _divisor(value: Any, rewrite: Rewrite, steps: int) -> Divisor | None:
 def _one_for_zero(where: Call, rewrite: Rewrite, steps: int) -> Divisor | None:
     """Match ``where(norm == 0, 1, norm)``: where it is 1, only zeros are divided by it."""
     condition, one, norm = where.args
-    test: Any = rewrite.sole_definition(condition)
+    test = rewrite.sole_definition(condition)
     if not is_op(test, "relax.equal") or not test.args[0].same_as(norm) or number_of(one) is None:
         return None
     if len(rewrite.readers(norm)) > 2 or number_of(test.args[1]) != 0 or not _keeps(where, 2):
@@ -121,7 +119,7 @@ def lower_bound(value: Any) -> float | None:
 
 def _sum_of_squares(tensor: Expr, rewrite: Rewrite, steps: int = _STEPS) -> Divisor | None:
     """Return the root of a tensor that is a sum or mean of squares, scaled, plus epsilon."""
-    value: Any = rewrite.sole_definition(tensor)
+    value = rewrite.sole_definition(tensor)
     if value is None or steps == 0:
         return None
     if is_op(value, "relax.add") and _keeps(value, 0):
@@ -162,7 +160,6 @@ def _reduced(value: Any, rewrite: Rewrite) -> Divisor | None:
 
 
 def _difference(value: Expr, rewrite: Rewrite) -> Divisor | None:
-    """Match a variance written as the mean of squares less the square of the mean."""
     if not is_op(value, "relax.subtract") or not _keeps(value, 0):
         return None
     squares = _reduced(rewrite.sole_definition(value.args[0]), rewrite)
@@ -176,7 +173,7 @@ def _difference(value: Expr, rewrite: Rewrite) -> Divisor | None:
 
 def is_mean_of(tensor: Expr, data: Expr, axes: list[int], rewrite: Rewrite) -> bool:
     """Whether a tensor is the mean of another along these axes, and keeps them."""
-    value: Any = rewrite.definition(tensor)
+    value = rewrite.definition(tensor)
     if is_op(value, "relax.reshape"):
         value = rewrite.definition(value.args[0])
     if (
@@ -203,7 +200,6 @@ def _square_of(tensor: Expr, definition: Callable[[Expr], Expr | None]) -> Expr 
 
 
 def _distance(expr: Expr) -> float | None:
-    """Return the value of a constant with one element that is finite and not below zero."""
     number = number_of(expr)
     return None if number is None or not 0 <= number < math.inf else number
 

@@ -34,7 +34,7 @@ from neocpu.graph.replacement.divisors import (
 )
 from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import Array, constant_value, make_const, with_rank
-from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
+from neocpu.ir.expressions import Expr, dtype_of, is_op, known_shape, static_shape
 from neocpu.ir.norm_calls import DIVISION, division, normalised_axes
 from neocpu.ir.rewriting import Rewrite
 
@@ -57,9 +57,8 @@ def _name(expr: Expr, rewrite: Rewrite, *, centred: bool) -> Expr | None:
 
 
 def _divisions(expr: Expr, rewrite: Rewrite) -> Iterator[tuple[Expr, Divisor, Expr | None]]:
-    """Yield data, their divisor, and the constant by which the quotient is multiplied.
-
-    The result has the shape of the data.
+    """Yield data, their divisor, and the constant by which the quotient is multiplied. The result
+    has the shape of the data.
     """
     if is_op(expr, "relax.divide"):
         divisor = divisor_of(expr.args[1], rewrite)
@@ -84,10 +83,9 @@ def _inverse(factor: Any, rewrite: Rewrite) -> tuple[Divisor | None, Expr | None
 
 
 def _spread_of(divisor: Divisor, rewrite: Rewrite) -> Expr | None:
-    """Return the tensor whose deviation from its mean is the divisor; None if there is none."""
     if divisor.centred:
         return divisor.data
-    difference: Any = rewrite.definition(divisor.data)
+    difference = rewrite.definition(divisor.data)
     if not is_op(difference, "relax.subtract"):
         return None
     whole, mean = difference.args
@@ -95,7 +93,7 @@ def _spread_of(divisor: Divisor, rewrite: Rewrite) -> Expr | None:
 
 
 def _is_centred(data: Expr, whole: Expr, divisor: Divisor, rewrite: Rewrite) -> bool:
-    difference: Any = rewrite.definition(data)
+    difference = rewrite.definition(data)
     if not is_op(difference, "relax.subtract") or not difference.args[0].same_as(whole):
         return False
     return is_mean_of(difference.args[1], whole, divisor.axes, rewrite)
@@ -103,19 +101,17 @@ def _is_centred(data: Expr, whole: Expr, divisor: Divisor, rewrite: Rewrite) -> 
 
 def _sum_of_products(expr: Call, rewrite: Rewrite) -> Expr | None:
     """Find ``x * f + (beta - mean(x) * f)``, with f one over a deviation, and a constant in it.
-
     Keras writes normalisations in this way, where nothing else reads f.
     """
     for one, other in (expr.args, reversed(expr.args)):
-        product: Any = rewrite.sole_definition(one)
-        rest: Any = rewrite.sole_definition(other)
+        product = rewrite.sole_definition(one)
+        rest = rewrite.sole_definition(other)
         if not is_op(product, "relax.multiply") or not is_op(rest, "relax.subtract"):
             continue
         shift, subtracted = constant_value(rest.args[0]), rewrite.sole_definition(rest.args[1])
         if shift is None or not is_op(subtracted, "relax.multiply"):
             continue
         for data, factor in (product.args, reversed(product.args)):
-            assert subtracted is not None
             means = [arg for arg in subtracted.args if not arg.same_as(factor)]
             if len(means) != 1 or len(rewrite.readers(factor)) != 2:
                 continue
@@ -136,8 +132,7 @@ def _times(normal: Call, scale: Expr | None, rewrite: Rewrite) -> Call:
 
 
 def _normalised(data: Expr, divisor: Divisor) -> Call:
-    shape, axes, root = static_shape(data), divisor.axes, divisor.root
-    assert shape is not None
+    shape, axes, root = known_shape(data), divisor.axes, divisor.root
     if root.least or root.added:
         return division(data, axes, root, centred=True)
     extents = [shape[axis] for axis in axes]
@@ -160,7 +155,7 @@ def name_group_norms(expr: Call, rewrite: Rewrite) -> Expr | None:
 
     A product and a sum after it can then become its own scale and shift.
     """
-    normal: Any = rewrite.sole_definition(expr.args[0])
+    normal = rewrite.sole_definition(expr.args[0])
     shape = static_shape(expr)
     if not is_op(normal, *_NAMED[:2]) or shape is None or len(shape) < 3:
         return None
@@ -184,7 +179,7 @@ def name_group_norms(expr: Call, rewrite: Rewrite) -> Expr | None:
 def scale_normalisations(expr: Expr, rewrite: Rewrite) -> Expr | None:
     """A product or sum after a normalisation becomes its own scale or shift."""
     constant, made = constant_value(expr.args[1]), rewrite.sole_definition(expr.args[0])
-    if constant is None or made is None or not is_op(made, *_NAMED):
+    if constant is None or not is_op(made, *_NAMED):
         return None
     data, *affine = made.args
     gamma, beta = map(constant_value, affine)
@@ -202,7 +197,6 @@ def scale_normalisations(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _along(call: Call, constant: Array, extents: tuple[int, ...]) -> Array | None:
-    """Return a constant in the shape of a normalisation's own; None if it varies otherwise."""
     shape = static_shape(call) or ()
     if is_op(call, "relax.nn.group_norm"):
         axes = [1]

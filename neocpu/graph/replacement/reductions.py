@@ -10,9 +10,15 @@ from tvm.ir import Call
 
 from neocpu.graph.redundancy.axis_parts import extent_of, inputs_of
 from neocpu.graph.rule import Kind, local_rule
-from neocpu.ir.attributes import reduced_axes
 from neocpu.ir.constants import constant_value, make_const
-from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op, static_shape
+from neocpu.ir.expressions import (
+    Expr,
+    dtype_of,
+    feature_map_shape,
+    is_op,
+    reduced_axes,
+    static_shape,
+)
 from neocpu.ir.rewriting import Rewrite, summed
 
 
@@ -86,7 +92,7 @@ def factor_sums(expr: Expr, rewrite: Rewrite) -> Expr | None:
         return None
     for data, other in (expr.args, reversed(expr.args)):
         product, constant = rewrite.sole_definition(other), None
-        if product is not None and is_op(product, "relax.add"):
+        if is_op(product, "relax.add"):
             constant = product.args[1]
             if constant_value(constant) is None:
                 continue
@@ -101,10 +107,9 @@ def factor_sums(expr: Expr, rewrite: Rewrite) -> Expr | None:
     return None
 
 
-def _others(product: Expr | None, data: Expr, rewrite: Rewrite) -> list[Expr] | None:
+def _others(product: Expr, data: Expr, rewrite: Rewrite) -> list[Expr] | None:
     if not is_op(product, "relax.multiply"):
         return None
-    assert product is not None
     for one, other in (product.args, reversed(product.args)):
         if one.same_as(data):
             return [other]

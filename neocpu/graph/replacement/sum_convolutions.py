@@ -21,9 +21,8 @@ _MAX_TERMS: Final = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Term:
-    """One term of a sum: a convolution, a map scaled by channel, or anything else.
-
-    `data` is the map that the term is computed from, by the convolution or by ``scale``.
+    """One term of a sum: a convolution, a map scaled by channel, or anything else. `data` is the
+    map that the term is computed from, by the convolution or by ``scale``.
     """
 
     value: Expr
@@ -59,7 +58,6 @@ def sum_convolutions(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _terms(expr: Expr, shape: tuple[int, ...], rewrite: Rewrite) -> list[Expr]:
-    """Return the terms of a sum whose partial sums nothing else reads."""
     found: list[Expr] = []
     pending = [*expr.args]
     while pending:
@@ -67,7 +65,6 @@ def _terms(expr: Expr, shape: tuple[int, ...], rewrite: Rewrite) -> list[Expr]:
         inner = rewrite.sole_definition(value)
         opened = len(found) + len(pending) < _MAX_TERMS
         if opened and is_op(inner, "relax.add") and static_shape(inner) == shape:
-            assert inner is not None
             pending.extend(inner.args)
         else:
             found.append(value)
@@ -79,7 +76,7 @@ def _term(value: Expr, channels: int, rewrite: Rewrite) -> _Term:
     convolution = convolution_of(made)
     if convolution is not None:
         return _Term(value, convolution, convolution.data, None)
-    if made is not None and is_op(made, "relax.multiply"):
+    if is_op(made, "relax.multiply"):
         constant = constant_value(made.args[1])
         scale = None if constant is None else channel_vector(constant, channels)
         if scale is not None:
@@ -88,7 +85,6 @@ def _term(value: Expr, channels: int, rewrite: Rewrite) -> _Term:
 
 
 def _merged(first: _Term, second: _Term) -> Convolution | None:
-    """Return the convolution that two terms sum up to, if it multiplies no more than they do."""
     if not isinstance(first.data, Var) or not first.data.same_as(second.data):
         return None
     if first.convolution is None:

@@ -62,9 +62,8 @@ def call_operator(
     inputs: Sequence[relax.Expr | None],
     attributes: Mapping[str, Any],
 ) -> relax.Expr:
-    """Return the call that computes an operator's outputs; several are a tuple.
-
-    Raises UnsupportedError if the operator fails.
+    """Return the call that computes an operator's outputs; several are a tuple. Raises
+    UnsupportedError if the operator fails.
     """
     types = [None if each is None else _type(each.ty.dtype.dtype, each.ty.shape) for each in inputs]
     present = [each for each in inputs if each is not None]
@@ -97,7 +96,6 @@ def _built(
 def _placed(
     types: Sequence[TensorType | None], tensors: Sequence[te.Tensor]
 ) -> list[te.Tensor | None]:
-    """Return the tensors, and None in the places of inputs that are left out."""
     rest = iter(tensors)
     return [None if each is None else next(rest) for each in types]
 

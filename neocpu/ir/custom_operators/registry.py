@@ -62,7 +62,10 @@ _CURRENT_FOLDER: Final = _CurrentFolder()
 def register_operator(operator: CustomOperator) -> None:
     """Add an operator that models may use; it replaces one with the same name.
 
-    Raises UsageError if it is no `CustomOperator`.
+    Raises
+    ------
+    UsageError
+        It is no `CustomOperator`.
     """
     if not isinstance(operator, CustomOperator):
         raise UsageError(f"not a neocpu.CustomOperator: {operator!r}")
@@ -86,10 +89,8 @@ def register_named(names: Iterable[str]) -> None:
 
 
 def find_operator(domain: str, name: str) -> CustomOperator | None:
-    """Return a custom operator; None if there is none with that name.
-
-    Raises UsageError if an installed package's operators cannot be loaded, or two packages have the
-    same operator.
+    """Return a custom operator; None if there is none with that name. Raises UsageError if an
+    installed package's operators cannot be loaded, or two packages have the same operator.
     """
     if domain in ("", "ai.onnx"):
         return None

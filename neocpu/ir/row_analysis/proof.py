@@ -21,23 +21,29 @@ from tvm import relax
 from tvm.ir import Call, GenericConst, GlobalVar, Var
 
 from neocpu.ir.array_digests import ArrayDigests
-from neocpu.ir.attributes import permutation_of
 from neocpu.ir.constants import Array, constant_value
-from neocpu.ir.expressions import Expr, is_op, op_name, shape_values
+from neocpu.ir.expressions import Expr, is_op, op_name, permutation_of, shape_values
 from neocpu.ir.recurrent_calls import LAYER, layer_workload
 from neocpu.ir.row_analysis.kernel_rows import KernelRows, Packed
-from neocpu.ir.row_analysis.operators import follow_rows
-from neocpu.ir.row_analysis.part import MixedError, Part, Shape, find_part
 from neocpu.ir.row_analysis.relax_call import sliced_ranges
 from neocpu.ir.row_analysis.selected import (
+    Found,
     RowCount,
     SelectedRows,
+    follow_selected,
     offsets,
     reshaped,
     selected_boxes,
 )
-from neocpu.ir.row_analysis.selected_rules import Found, follow_selected
-from neocpu.ir.row_analysis.site import Site, of_one_row
+from neocpu.ir.row_analysis.site import (
+    MixedError,
+    Part,
+    Shape,
+    Site,
+    find_part,
+    follow_rows,
+    of_one_row,
+)
 from neocpu.ir.row_analysis.table import is_elementwise
 from neocpu.ir.uses import bindings
 
@@ -119,9 +125,8 @@ class _Proof:
             self._known[param] = self._tensor(digest, part, _shape(param.ty))
 
     def rows(self, row_counts: Sequence[int | None]) -> Rows:
-        """Return the verdict if rows are independent.
-
-        Raises MixedError if an operator may mix rows.
+        """Return the verdict if rows are independent. Raises MixedError if an operator may mix
+        rows.
         """
         main = self._mod["main"]
         for binding in bindings(main):
@@ -141,7 +146,6 @@ class _Proof:
     def _numbered(
         self, number: int, results: Sequence[_Tensor], count: int | None
     ) -> tuple[tuple[int, int], ...]:
-        """Return the elements of an output's rows that contain the number of the batch's row."""
         found = results[number].found
         if self._rows == 1 or isinstance(found, RowCount):
             return ()
@@ -261,7 +265,6 @@ class _Proof:
 
 
 def _moved(call: Call, tensor: _Tensor) -> str:
-    """Return the digest of a row with permuted axes, which is unchanged if no element moves."""
     extents = tensor.of_one
     axes = [axis for axis in permutation_of(call) if extents[axis] != 1]
     if axes == sorted(axes):

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from neocpu.ir.row_analysis.independence import DependentRowsError, Independence, Way
-from neocpu.ir.row_analysis.operator_call import OperatorCall
+from neocpu.ir.row_analysis.independence import DependentRowsError, Independence, OperatorCall, Way
 
 Rule: TypeAlias = Callable[[OperatorCall], Independence]
 """A function that returns the axes of a call, or raises a `DependentRowsError`."""

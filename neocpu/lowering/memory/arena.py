@@ -22,9 +22,8 @@ ALIGN: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes that are busy for a while.
-
-    `offset` is from the start of the group. They are busy from step `first` to step `last`.
+    """Bytes that are busy for a while. `offset` is from the start of the group. They are busy from
+    step `first` to step `last`.
     """
 
     offset: int
@@ -39,10 +38,7 @@ Group = tuple[Span, ...]
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """The places of groups.
-
-    `size` is in bytes, and `starts` has the first byte of each group.
-    """
+    """The places of groups. `size` is in bytes, and `starts` has the first byte of each group."""
 
     size: int
     starts: tuple[int, ...]

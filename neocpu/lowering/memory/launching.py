@@ -32,7 +32,7 @@ from neocpu.lowering.memory.tensor_uses import (
     read_uses,
 )
 from neocpu.runtime.header import MAX_LAUNCH
-from neocpu.schedules.estimates.shared_launch import Piece, launch_seconds
+from neocpu.schedules.estimates.parallel_run import Piece, launch_seconds
 from neocpu.schedules.operators.concat import END_TO_END
 from neocpu.schedules.operators.gather import VIEW
 from neocpu.schedules.operators.select import SELECT
@@ -55,9 +55,8 @@ PieceOf: TypeAlias = Callable[[str], Piece | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launched:
-    """A module whose calls are in another order.
-
-    `launches` are the bindings of ``main`` that each launch has, in order.
+    """A module whose calls are in another order. `launches` are the bindings of ``main`` that each
+    launch has, in order.
     """
 
     mod: tvm.IRModule
@@ -197,7 +196,6 @@ class _Calls:
         return _roots(self._uses, value.args[:count]), _roots(self._uses, value.args[count:])
 
     def _is_fixed(self, place: int, value: Expr) -> bool:
-        """Whether a call stays between the calls before it and those after it."""
         if not is_kernel_call(value, self._mod) or self._guards.of_steps[place]:
             return True
         if any(mark_of(self._mod[value.op], mark) is not None for mark in _FIXED):
@@ -205,7 +203,6 @@ class _Calls:
         return any(place in loop for loop in self._uses.loops)
 
     def in_order(self, steps: Sequence[Sequence[int]]) -> Launched:
-        """Return the module with its calls in this order, and a launch for each step."""
         kept: list[Any] = []
         done: set[int] = set()
 
@@ -242,7 +239,6 @@ class _Calls:
 
 
 def _stands_for_tensor(binding: Any, value: Expr) -> bool:
-    """Whether a binding calls nothing: it allocates a tensor, or gives one another name."""
     named = isinstance(binding, relax.VarBinding) and isinstance(value, Var | relax.Tuple)
     return named or is_placeable(value) or is_reshape(value)
 

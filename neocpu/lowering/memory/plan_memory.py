@@ -17,17 +17,23 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir import Call, GlobalVar, Var
 
-from neocpu.ir.expressions import Expr, dtype_of, static_shape
+from neocpu.ir.expressions import Expr, dtype_of, known_shape, static_shape
 from neocpu.ir.uses import bindings, used_vars
 from neocpu.lowering.memory.arena import Span, place
-from neocpu.lowering.memory.guards import Guard
-from neocpu.lowering.memory.joins import Guards, Join, Joins, busy_spans, find_guards, find_joins
+from neocpu.lowering.memory.joins import (
+    Guard,
+    Guards,
+    Join,
+    Joins,
+    busy_spans,
+    find_guards,
+    find_joins,
+)
 from neocpu.lowering.memory.tensor_uses import Loop, Uses, read_uses, rebound, replace_vars
-from neocpu.lowering.values.stored_values import StoredPlace
+from neocpu.lowering.values import StoredPlace
 from neocpu.runtime.header_parts import Launch, Placement
 from neocpu.schedules.operators.concat import lower_concat
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW
+from neocpu.schedules.vocabulary.layout import NCHW, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 Steps: TypeAlias = tuple[int, int]
@@ -109,10 +115,8 @@ def plan_memory(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryLayout:
-    """The places of a module's tensors.
-
-    `size` is that of the arena in bytes. `starts` has the first byte of each tensor that lies in no
-    other tensor.
+    """The places of a module's tensors. `size` is that of the arena in bytes. `starts` has the
+    first byte of each tensor that lies in no other tensor.
     """
 
     uses: Uses
@@ -125,9 +129,8 @@ class MemoryLayout:
 def lay_out(
     mod: tvm.IRModule, written: Mapping[str, int], launches: Sequence[Steps] = ()
 ) -> MemoryLayout:
-    """Return the places of a module's tensors; see `plan_memory`.
-
-    A tensor that is in use at one call of a launch is in use at all of its calls.
+    """Return the places of a module's tensors; see `plan_memory`. A tensor that is in use at one
+    call of a launch is in use at all of its calls.
     """
     main = mod["main"]
     uses = read_uses(main, mod)
@@ -213,7 +216,6 @@ class _Emitter:
         return found
 
     def calls_of(self, steps: Steps) -> Launch:
-        """Return the calls that bindings have become, after `run`."""
         first, last = steps
         count = last - first + 1
         return self._made[last] - count, count
@@ -247,25 +249,21 @@ class _Emitter:
         return replace_vars(self._uses.resolve(expr), self._param)
 
     def _param(self, var: Var) -> Var:
-        """Return the parameter that holds the tensor ``var``, or ``var`` if it is not placed."""
         root = self._uses.root(var)
         if root is None:
             return var
         return self._view(var, self._start(root), self._outermost(var) in self._returned)
 
     def _start(self, root: Var) -> int:
-        """Return the byte of the arena at which a placed tensor begins."""
         outermost, offset = self._joins.outermost(root)
         return self._starts[outermost] + offset
 
     def _outermost(self, var: Var) -> Var | None:
-        """Return the tensor in which a placed tensor lies; None if it is not placed."""
         root = self._uses.root(var)
         return None if root is None else self._joins.outermost(root)[0]
 
     def _view(self, var: Var, offset: int, returned: bool) -> Var:
-        shape, dtype = static_shape(var), dtype_of(var)
-        assert shape is not None
+        shape, dtype = known_shape(var), dtype_of(var)
         key = Placement(offset, dtype, shape), returned
         if key not in self._params:
             name = f"activation_{len(self._params)}"
@@ -290,8 +288,7 @@ class _Emitter:
         return True
 
     def _copy_kernel(self, part: Var) -> GlobalVar:
-        shape, dtype = static_shape(part), dtype_of(part)
-        assert shape is not None
+        shape, dtype = known_shape(part), dtype_of(part)
         if (shape, dtype) not in self._copies:
             kernel = lower_concat([shape or (1,)], 0, self._target, Format(NCHW, dtype))
             self._copies[shape, dtype] = self._builder.add_func(kernel, "copy")

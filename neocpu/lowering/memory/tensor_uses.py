@@ -12,7 +12,7 @@ from tvm import relax, tirx
 from tvm.ir import Call, GlobalVar, Var
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
-from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
+from neocpu.ir.expressions import Expr, dtype_of, is_op, known_shape, static_shape
 from neocpu.ir.uses import bindings, used_vars
 from neocpu.schedules.recurrent.counted_loop import (
     LOOP_BEGIN,
@@ -128,7 +128,6 @@ def _end_loop(uses: Uses, begin: int, first: Call, end: int, last: Call, mod: tv
 
 
 def _keep_in_loop(uses: Uses, loop: Loop) -> None:
-    """Keep tensors that are made before a loop and read in it for all steps."""
     for root, last in uses.last.items():
         if uses.first[root] <= loop.begin and last in loop:
             uses.last[root] = loop.end
@@ -161,8 +160,7 @@ def is_kernel_call(value: Expr, mod: tvm.IRModule) -> bool:
 
 
 def bytes_in(var: Var) -> int:
-    shape = static_shape(var)
-    assert shape is not None
+    shape = known_shape(var)
     return math.prod(shape) * bytes_of(dtype_of(var))
 
 

@@ -15,7 +15,7 @@ from neocpu.plan.pages.run_trace import RunTrace
 from neocpu.plan.pages.scheme_words import WORDS
 from neocpu.plan.plan import Plan
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.schedules.vocabulary.scheme_table import SCHEMES
+from neocpu.schedules.vocabulary.scheme import SCHEMES
 
 SCRIPTS: Final = (
     "report",

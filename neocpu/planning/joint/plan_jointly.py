@@ -24,7 +24,7 @@ from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel, operator_choices
 from neocpu.planning.weight_limit import in_seconds, price_kept
 from neocpu.planning.weights import Packing, packing
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import Format
 from neocpu.search.solver.layout_graph import LayoutGraph
 from neocpu.search.solver.plan import Plan, solve
 from neocpu.search.solver.solver_limits import SearchLimits

@@ -16,7 +16,7 @@ from neocpu.schedules.operators.statistics.channel_norm import (
     estimate,
     lower_channel_norm,
 )
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 

@@ -16,8 +16,7 @@ from neocpu.planning.operators.gather_op import GatherOp, concatenated
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.planning.quantised.grids import either
 from neocpu.schedules.operators.concat import is_shifted, lies_end_to_end, lower_concat
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

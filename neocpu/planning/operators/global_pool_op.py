@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Final
 
 from tvm.ir import Var
 
-from neocpu.ir.attributes import reduced_axes
-from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
+from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op, reduced_axes
 from neocpu.planning.choice import Choice
 from neocpu.planning.operators.layout_op import (
     Emitter,

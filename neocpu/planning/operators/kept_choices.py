@@ -8,9 +8,8 @@ from typing import Any
 from neocpu.planning.choice import Choice
 from neocpu.planning.costs import CostModel, make_anew
 from neocpu.planning.folds import whole_formats, with_folds
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
-from neocpu.schedules.vocabulary.scheme_table import scheme_from_json
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
+from neocpu.schedules.vocabulary.scheme import scheme_from_json
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 

@@ -7,15 +7,14 @@ from typing import ClassVar
 
 from tvm.ir import Var
 
-from neocpu.ir.attributes import four_of, pair_of
-from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
+from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, four_of, is_op, pair_of
 from neocpu.planning.choice import Choice
 from neocpu.planning.operators.layout_op import Emitter, Function, Read, Shape4
 from neocpu.planning.operators.workload_op import WorkloadOp
 from neocpu.planning.quantised.grids import Grid, either, means_of, stored_data
 from neocpu.schedules.operators.pool import estimate, lower_pool
 from neocpu.schedules.operators.pool_workload import PoolWorkload
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 

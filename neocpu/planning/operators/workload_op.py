@@ -12,7 +12,7 @@ from neocpu.ir.constants import Array
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, LayoutOp, Read
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 

@@ -16,8 +16,7 @@ from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Rea
 from neocpu.planning.quantised.grids import STORED, Grid, grid_of, quantised_by
 from neocpu.schedules.operators.quantised import quantised_pack
 from neocpu.schedules.operators.quantised.quantised_pack import lower_quantised_pack
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

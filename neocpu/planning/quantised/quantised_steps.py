@@ -14,8 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from tvm.ir import Var
 
-from neocpu.ir.constants import Array
-from neocpu.ir.stored_weights import StoredWeights
+from neocpu.ir.constants import Array, StoredWeights
 from neocpu.planning.quantised.grids import STORED, Grid
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.dot_products.int16_sums import SUM_BOUND, largest_sums

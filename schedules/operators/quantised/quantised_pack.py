@@ -14,8 +14,7 @@ from tvm.tirx.script.builder import ir as T
 from neocpu.schedules.operators.layout_transform import Tile, emit_tiles
 from neocpu.schedules.tir.builder import build_kernel, span, splat
 from neocpu.schedules.tir.vector_terms import to_even
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, ceil_div
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, Format, ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 WORD: Final = 4

@@ -15,7 +15,7 @@ from neocpu.schedules.operators.pool import emit_global_pool
 from neocpu.schedules.operators.statistics.gate import operands_of
 from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat
 from neocpu.schedules.tir.vector_math import vectorize_calls
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import Format
 from neocpu.schedules.vocabulary.steps import PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import EpilogueOp

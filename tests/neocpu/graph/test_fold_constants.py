@@ -7,8 +7,7 @@ from op_counts import op_counts
 from relax_modules import assert_unchanged, const, module, run
 from tvm import relax
 
-from neocpu.graph.folding.fold_constants import fold_constants
-from neocpu.graph.folding.numpy_ops import NUMPY_OPS
+from neocpu.graph.folding.fold_constants import NUMPY_OPS, fold_constants
 from neocpu.ir.constants import constant_value
 from neocpu.ir.expressions import op_name
 from neocpu.ir.uses import bindings

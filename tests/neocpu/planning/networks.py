@@ -20,8 +20,7 @@ from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.planning.costs import CostModel
 from neocpu.planning.measured_costs import Measured
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 from neocpu.schedules.vocabulary.target_parsing import host_target
 
 HOST = host_target()

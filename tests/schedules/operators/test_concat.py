@@ -5,8 +5,7 @@ import pytest
 from kernel_harness import FOREIGN, HOST, compile_for, float32, normal, run
 
 from neocpu.schedules.operators.concat import lower_concat
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, Format
 
 
 def check(shapes, axis, layout):

@@ -5,8 +5,7 @@ import pytest
 from kernel_harness import FOREIGN, HOST, compile_for, float32, normal, run
 
 from neocpu.schedules.operators.gather import lower_gather
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ from kernel_harness import FOREIGN, HOST, compile_for, float32, normal, run
 
 from neocpu.schedules import registry
 from neocpu.schedules.operators.layout_transform import lower_transform
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, Format
 from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 

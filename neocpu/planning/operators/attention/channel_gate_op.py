@@ -21,7 +21,7 @@ from neocpu.schedules.operators.statistics.channel_window import (
     estimate,
     lower_channel_window,
 )
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 

@@ -1,11 +1,9 @@
-"""Combination of partial results half by half instead of one after the other.
-
-A reduction along contiguous memory has a vector of partial results. Combined one by one, each waits
-for the one before it: sixteen additions take sixty cycles. Half by half, they wait for four.
-"""
+"""Reductions: begun with infinities, and combined half by half."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import tvm_ffi
@@ -19,7 +17,12 @@ FEWEST, MOST = 4, 64
 
 @tirx.transform.prim_func_pass(opt_level=0, name="JoinByHalves")
 class JoinByHalves:
-    """A pass that vectorises loops which combine floating-point partial results one by one."""
+    """A pass that vectorises loops which combine floating-point partial results one by one.
+
+    A reduction along contiguous memory has a vector of partial results. Combined one by one, each
+    waits for the one before it: sixteen additions take sixty cycles. Half by half, they wait for
+    four.
+    """
 
     def transform_function(self, func: tirx.PrimFunc, mod: Any, ctx: Any) -> tirx.PrimFunc:
         body = tvm_ffi.structural_map(func.body, (tirx.For, _joined))
@@ -41,7 +44,7 @@ def _joined(loop: Any) -> Any:
     kind, first = type(value), loop.min
     for own, part in ((value.a, value.b), (value.b, value.a)):
         if _is_of(own, store) and isinstance(part, TensorLoad):
-            base = _beginning(part, loop.loop_var, first)
+            base = _start(part, loop.loop_var, first)
             if base is not None and not part.source.same_as(store.buffer):
                 total = _total(kind, part.source, base, count)
                 operands = (own, total) if own.same_as(value.a) else (total, own)
@@ -57,8 +60,7 @@ def _is_of(value: Any, store: Any) -> bool:
     )
 
 
-def _beginning(part: Any, var: Var, first: Any) -> Any | None:
-    """Return the start of a load's loop, if it reads consecutive elements."""
+def _start(part: Any, var: Var, first: Any) -> Any | None:
     linear = detect_linear_equation(part.indices[0], [var]) if len(part.indices) == 1 else None
     if not linear or not isinstance(linear[0], tirx.IntImm) or int(linear[0]) != 1:
         return None
@@ -96,3 +98,61 @@ def _chained(kind: Any, values: list[Any]) -> Any:
     for each in others:
         first = kind(each, first)
     return first
+
+
+def begin_with_infinities(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a scheduled function in which no extremum starts from a finite number.
+
+    TVM starts from the largest finite number of the opposite sign, which is wrong if all elements
+    are infinite; and its schedules accept no reduction with another start.
+
+    The new operand comes first: it is the one that is tested for NaN, and this test can then run
+    before the last extremum is complete.
+    """
+    found = list(_accumulators(func))
+    if not found:
+        return func
+
+    def begin(store: Any) -> Any:
+        value = store.value
+        if _is_step(store):
+            first = value.b if _is_own(value.a, store.buffer) else value.a
+            last = value.a if first.same_as(value.b) else value.b
+            return tirx.BufferStore(store.buffer, type(value)(first, last), store.indices)
+        kinds = {kind for buffer, kind in found if store.buffer.same_as(buffer)}
+        worst = [_beginning(value, kind) for kind in kinds]
+        value = next((each for each in worst if each is not None), None)
+        return store if value is None else tirx.BufferStore(store.buffer, value, store.indices)
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.BufferStore, begin)))
+
+
+def _accumulators(func: tirx.PrimFunc) -> Iterator[tuple[Any, type]]:
+    stores: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append))
+    yield from ((store.buffer, type(store.value)) for store in stores if _is_step(store))
+
+
+def _is_step(store: Any) -> bool:
+    value = store.value
+    is_extremum = isinstance(value, tirx.Max | tirx.Min)
+    if not is_extremum or not str(value.ty.dtype).startswith(("float", "bfloat")):
+        return False
+    return any(_is_own(each, store.buffer) for each in (value.a, value.b))
+
+
+def _is_own(value: Any, buffer: Any) -> bool:
+    return isinstance(value, TensorLoad) and value.source.same_as(buffer)
+
+
+def _beginning(value: Any, kind: type) -> Any | None:
+    lanes = value.lanes if isinstance(value, tirx.Broadcast) else None
+    number = value.value if isinstance(value, tirx.Broadcast) else value
+    if not isinstance(number, tirx.FloatImm):
+        return None
+    dtype = number.ty.dtype
+    finite = tirx.min_value(dtype) if kind is tirx.Max else tirx.max_value(dtype)
+    if float(number) != float(finite):
+        return None
+    worst = tirx.const(-math.inf if kind is tirx.Max else math.inf, dtype)
+    return worst if lanes is None else tirx.Broadcast(worst, lanes)

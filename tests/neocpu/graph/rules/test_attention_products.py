@@ -1,12 +1,41 @@
-"""Values times transposed weights of attention become the weights times transposed values."""
+"""Scales of scores move to the queries, and weights come before values."""
 
+import numpy as np
 import pytest
-from relax_modules import assert_same_results, assert_unchanged, module, names
+from relax_modules import applied, assert_unchanged, const, module, names
 from tvm import relax
 
-from neocpu.graph.reordering.attention_products import weights_first
+from neocpu.graph.reordering.attention_products import scale_queries, weights_first
 
 R = relax.op
+RNG = np.random.default_rng(0)
+Q, K = (2, 3, 5, 4), (2, 3, 4, 5)
+
+
+def scaled(*shape):
+    def body(bb, q, k):
+        scores = bb.emit(R.matmul(q, k))
+        return bb.emit(R.nn.softmax(bb.emit(R.multiply(scores, const(RNG, *shape))), -1))
+
+    return body
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 1), (1, 3, 5, 1), (2, 1, 1, 1)])
+def test_scales_of_heads_go_to_the_queries(shape):
+    assert names(applied(scale_queries, scaled(*shape), Q, K)) == [
+        "multiply",
+        "matmul",
+        "nn.softmax",
+    ]
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 5), (1,), ()])
+def test_scales_that_vary_by_key_stay(shape):
+    assert_unchanged(scale_queries, module(scaled(*shape), Q, K))
+
+
+def test_queries_of_more_elements_than_scores_stay():
+    assert_unchanged(scale_queries, module(scaled(3, 1, 1), (2, 3, 5, 7), (2, 3, 7, 6)))
 
 
 def swapped(x):
@@ -25,10 +54,8 @@ def attention(bb, values, scores):
     ids=["matrices", "shared values", "one value"],
 )
 def test_weights_come_first(shapes):
-    before = module(attention, *shapes)
-    after = weights_first(before)
+    after = applied(weights_first, attention, *shapes)
     assert sorted(names(after)) == ["matmul", "nn.softmax", "permute_dims", "permute_dims"]
-    assert_same_results(before, after)
 
 
 def over_queries(bb, values, scores):

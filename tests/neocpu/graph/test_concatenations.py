@@ -1,13 +1,15 @@
-"""Growing concatenations continue each other."""
+"""Concatenations continue each other, and splits of channels become slices."""
 
+import pytest
 import tvm
-from relax_modules import assert_same_results, assert_unchanged, module
+from relax_modules import applied, assert_same_results, assert_unchanged, module, names
 from tvm import relax
 
 from neocpu.graph.redundancy.concatenations import share_concat_prefix
+from neocpu.graph.simplify import simplify
 
 R = relax.op
-SHAPE = (2, 3, 4, 4)
+BLOCK = (2, 3, 4, 4)
 
 
 def concat(bb, *inputs, axis=1):
@@ -25,7 +27,7 @@ def test_a_dense_block_chains_its_concats():
         abc = concat(bb, ab, c)
         return ab, abc, concat(bb, abc, d)
 
-    shapes = [SHAPE] * 4
+    shapes = [BLOCK] * 4
     after = share_concat_prefix(module(before, *shapes))
     tvm.ir.assert_structural_equal(after, module(expected, *shapes))
     assert_same_results(module(before, *shapes), after)
@@ -42,7 +44,7 @@ def test_the_longest_prefix_is_found_through_nested_concats():
         abc = concat(bb, ab, c)
         return ab, abc, concat(bb, abc, d, a)
 
-    shapes = [SHAPE] * 4
+    shapes = [BLOCK] * 4
     after = share_concat_prefix(module(before, *shapes))
     tvm.ir.assert_structural_equal(after, module(expected, *shapes))
 
@@ -56,7 +58,7 @@ def test_an_equal_concat_is_reused():
         abc = concat(bb, concat(bb, a, b), c)
         return bb.emit(R.add(abc, abc))
 
-    shapes = [SHAPE] * 3
+    shapes = [BLOCK] * 3
     after = share_concat_prefix(module(before, *shapes))
     tvm.ir.assert_structural_equal(after, module(expected, *shapes))
 
@@ -70,7 +72,7 @@ def test_other_axes_orders_and_suffixes_stay():
             concat(bb, c, a, b),
         )
 
-    assert_unchanged(share_concat_prefix, module(body, *[SHAPE] * 3))
+    assert_unchanged(share_concat_prefix, module(body, *[BLOCK] * 3))
 
 
 def test_a_value_concatenated_with_itself_again_and_again_is_looked_at_once():
@@ -80,3 +82,50 @@ def test_a_value_concatenated_with_itself_again_and_again_is_looked_at_once():
         return a
 
     assert_unchanged(share_concat_prefix, module(body, (1, 1)))
+
+
+SHAPE = (1, 12, 3, 4)
+
+
+def split(bb, x, ends, axis=1):
+    parts = bb.emit(R.split(x, ends, axis))
+    return [bb.emit(parts[i]) for i in range(len(ends) + 1)]
+
+
+def joined(bb, *parts, axis=1):
+    return bb.emit(R.concat(list(parts), axis))
+
+
+def of_yolo(bb, x):
+    first, second = split(bb, x, [6])
+    return joined(bb, first, second, bb.emit(R.exp(second)))
+
+
+def nested(bb, x):
+    first, rest = split(bb, x, [3])
+    second, third = split(bb, rest, [4])
+    return joined(bb, second, third), joined(bb, first, second, first), third
+
+
+def all_of_it(bb, x):
+    return joined(bb, *split(bb, x, [1, 2, 7]))
+
+
+def other_axes(bb, x):
+    left, right = split(bb, x, [2], axis=3)
+    return joined(bb, left, right, axis=3), joined(bb, left, left)
+
+
+def backwards(bb, x):
+    first, second = split(bb, x, [6])
+    return joined(bb, second, first)
+
+
+SLICES = {of_yolo: 1, nested: 4, all_of_it: 0, other_axes: 0, backwards: 2}
+
+
+@pytest.mark.parametrize("body", SLICES, ids=lambda body: body.__name__)
+def test_splits_of_channels_become_slices(body):
+    after = applied(simplify, body, SHAPE)
+    assert names(after).count("strided_slice") == SLICES[body]
+    assert names(after).count("split") == (body is other_axes)
