@@ -50,7 +50,7 @@ from neocpu.graph.simplify import simplify
 from neocpu.ir.array_digests import ArrayDigests
 from neocpu.ir.row_analysis.proof import prove_independent_rows
 from neocpu.lowering.apply_plan import apply_plan
-from neocpu.lowering.values.stored_values import placed
+from neocpu.lowering.values import placed
 from neocpu.plan.outcome import WeightSizes
 from neocpu.plan.reports.decisions import CalibrationReport, Decisions, operator_reports
 from neocpu.plan.reports.stored_plan import stored_plan

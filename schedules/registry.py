@@ -29,8 +29,7 @@ from neocpu.schedules.operators import join_template, layout_transform
 from neocpu.schedules.vocabulary.accuracy import Admission, SumBound
 from neocpu.schedules.vocabulary.frame_reads import in_whole_blocks, weights_of
 from neocpu.schedules.vocabulary.layout import DataLayout, WeightLayout
-from neocpu.schedules.vocabulary.scheme import Scheme
-from neocpu.schedules.vocabulary.scheme_table import register_scheme, unregister_scheme
+from neocpu.schedules.vocabulary.scheme import Scheme, register_scheme, unregister_scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate, Template
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
@@ -47,12 +46,8 @@ TEMPLATES: dict[str, Template] = {}
 
 
 def register(template: Template) -> None:
-    """Add a template, which planning, tuning, records, checks and reports then know.
-
-    Raises
-    ------
-    UsageError
-        The name is taken, or does not begin with the name of its kind of workload.
+    """Add a template, which planning, tuning, records, checks and reports then know. Raises
+    UsageError if the name is taken, or does not begin with the name of its kind of workload.
     """
     kind = template.workload.kind
     names_kind = template.name == kind or template.name.startswith(f"{kind}_")
@@ -66,7 +61,6 @@ def register(template: Template) -> None:
 
 
 def unregister(name: str) -> None:
-    """Remove a template."""
     unregister_scheme(TEMPLATES.pop(name).scheme)
     schemes.cache_clear()
     sparing_schemes.cache_clear()
@@ -83,7 +77,6 @@ def algorithms() -> dict[str, str]:
 
 
 def template(scheme: Scheme) -> Template:
-    """Return the template that ``scheme`` belongs to."""
     return TEMPLATES[scheme.template]
 
 
@@ -105,12 +98,8 @@ def template_version(name: str) -> int:
 
 
 def resolve_algorithms(names: Iterable[str]) -> frozenset[str]:
-    """Return template names for algorithm names such as ``direct`` or ``depthwise``.
-
-    Raises
-    ------
-    UsageError
-        A name is unknown.
+    """Return template names for algorithm names such as ``direct`` or ``depthwise``. Raises
+    UsageError if a name is unknown.
     """
     chosen, known = set(), algorithms()
     for name in names:
@@ -127,10 +116,7 @@ def schemes(workload: Workload, target: CpuTarget, threads: int = 1) -> tuple[Sc
 
     For many threads the list also has schemes that make enough tasks for them.
 
-    Raises
-    ------
-    UnsupportedError
-        No template computes ``workload``.
+    Raises UnsupportedError if no template computes ``workload``.
     """
     applying = list(_applying(workload, target))
     found = [scheme for each in applying for scheme in each.space(workload, target)]
@@ -179,7 +165,6 @@ def can_compute(workload: Workload, scheme: Scheme, target: CpuTarget) -> bool:
 
 
 def _register_tile(scheme: Scheme) -> tuple[int, ...]:
-    """Return the extents of a scheme's register tile, as far as it has one."""
     given = {each.name: getattr(scheme, each.name) for each in fields(scheme)}
     channels = given.get("reg_oc", given.get("oc_bn", 1))
     return given.get("reg_n", 1), given.get("reg_oh", 1), channels
@@ -212,17 +197,14 @@ def estimate(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int
 
 
 def _blocked(workload: Workload, scheme: Scheme) -> Workload:
-    """Return the workload with whole blocks of channels; see `frame_reads.in_whole_blocks`."""
     if isinstance(workload, Conv2dWorkload):
         return in_whole_blocks(workload, scheme)
     return workload
 
 
 def error_bound(scheme: Scheme, workload: Workload) -> float:
-    """Return the largest error of ``scheme`` as a multiple of direct float32 summation's error.
-
-    The error is norm-wise, for data and weights of any magnitude that neither overflows nor
-    vanishes.
+    """Return the largest error of ``scheme`` as a multiple of direct float32 summation's error. The
+    error is norm-wise, for data and weights of any magnitude that neither overflows nor vanishes.
     """
     if not isinstance(workload, Conv2dWorkload):
         return 1.0
@@ -275,9 +257,8 @@ def argument_shapes(workload: Workload, scheme: Scheme) -> Arguments:
 def given_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: Scheme
 ) -> NDArray[np.generic]:
-    """Return a model's OIHW weights in the element type that `pack_weights` expects.
-
-    Weights of float32 are rounded to bfloat16 for templates that multiply bfloat16.
+    """Return a model's OIHW weights in the element type that `pack_weights` expects. Weights of
+    float32 are rounded to bfloat16 for templates that multiply bfloat16.
     """
     stored = workload.numerics.weights
     if stored != BFLOAT16 or weights.dtype != np.float32 or conv_template(scheme).keeps_weights:
@@ -288,7 +269,6 @@ def given_weights(
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: Scheme
 ) -> NDArray[np.generic]:
-    """Return OIHW ``weights`` packed for ``scheme``."""
     blocked = in_whole_blocks(workload, scheme)
     weights = weights_of(weights, workload, blocked)
     return conv_template(scheme).pack_weights(weights, blocked, scheme)
@@ -308,7 +288,6 @@ def fold(
     target: CpuTarget,
 ) -> Scheme | None:
     """Return a scheme like ``scheme`` that reads and writes other layouts; None if there is none.
-
     The result need not be one of `schemes`, which lists only the schemes that are worth measuring.
     """
     folds = conv_template(scheme).fold

@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.layout import ceil_div
-from neocpu.schedules.vocabulary.scheme import Scheme
-from neocpu.schedules.vocabulary.scheme_table import SCHEMES
+from neocpu.schedules.vocabulary.scheme import SCHEMES, Scheme
 from neocpu.schedules.vocabulary.steps import TENSOR
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload

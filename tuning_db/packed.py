@@ -28,8 +28,7 @@ from itertools import accumulate, islice, pairwise
 from typing import Any, Final, TypeAlias, TypeVar
 
 from neocpu.foundation.json_codec import fields_to_json
-from neocpu.schedules.vocabulary.scheme import Scheme
-from neocpu.schedules.vocabulary.scheme_table import SCHEMES
+from neocpu.schedules.vocabulary.scheme import SCHEMES, Scheme
 from neocpu.tuning_db.record import WORKLOADS, Environment, Record, Result, TargetKey, Workload
 
 MAGIC: Final = b"neocpu packed records "

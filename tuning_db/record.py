@@ -17,11 +17,13 @@ from typing import Any, Final
 from neocpu.foundation.given_json import parse_json
 from neocpu.foundation.host import MAX_THREADS
 from neocpu.foundation.json_codec import JsonObject, fields_from_json, fields_to_json
-from neocpu.schedules.vocabulary.keyed import content_hash
-from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
+from neocpu.schedules.vocabulary.memory_workloads import (
+    JoinWorkload,
+    TransformWorkload,
+    content_hash,
+)
 from neocpu.schedules.vocabulary.numerics import UnknownTypeError
-from neocpu.schedules.vocabulary.scheme import Scheme
-from neocpu.schedules.vocabulary.scheme_table import scheme_from_json
+from neocpu.schedules.vocabulary.scheme import Scheme, scheme_from_json
 from neocpu.schedules.vocabulary.target import ISA_FEATURES, CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.schedules.vocabulary.workload import Workload as Workload

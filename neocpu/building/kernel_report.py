@@ -62,10 +62,6 @@ class KernelReport:
     streamed: float = 0.0
     work: KernelWork = ()  # work of its loops in a call, where the time is theirs
     skippable: float = 0.0  # part of the seconds spent in calls that data may make needless
-    # Images that the tasks of its loops go through one after another; 1 if they do not.
-    images: int = 1
-    # The largest task of each parallel loop, as a multiple of the mean of its tasks.
-    largest: tuple[float, ...] = ()
     lacks: tuple[PricedShortcoming, ...] = ()
 
 
@@ -132,12 +128,7 @@ def kernel_reports(
             if not lacking or planned.seconds > by_loops:
                 report = planned
         needless = report.seconds * by_data[name] / calls
-        nests = [nest for nest in work[name] if nest.forks]
-        images = min((nest.images for nest in nests), default=1)
-        largest = tuple(nest.largest for nest in nests)
-        reports.append(
-            replace(report, skippable=needless, images=images, largest=largest, lacks=lacking)
-        )
+        reports.append(replace(report, skippable=needless, lacks=lacking))
     between = RUN_SECONDS + counted.total() * KERNEL_CALL_SECONDS + input_bytes / COPY_RATE
     runtime = KernelReport(name=RUNTIME, kind=RUNTIME, calls=1, seconds=between, source=ESTIMATED)
     return (*reports, runtime)

@@ -31,14 +31,12 @@ from neocpu.lowering.hoist_loops import hoist_loops
 from neocpu.lowering.lift_constants import lift_constants
 from neocpu.lowering.memory.launching import launch_jointly
 from neocpu.lowering.memory.plan_memory import Steps, plan_memory
-from neocpu.lowering.merge_fused_reshapes import join_reshapes
-from neocpu.lowering.values.fused_names import with_names
-from neocpu.lowering.values.stored_values import StoredPlace
-from neocpu.lowering.view_results import view_results
+from neocpu.lowering.reshape_views import join_reshapes, view_results
+from neocpu.lowering.values import StoredPlace, with_names
 from neocpu.runtime.header_parts import Placement
 from neocpu.schedules.estimates.kernel_work import KernelWork
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS, piece_of, worthwhile_tasks
-from neocpu.schedules.estimates.shared_launch import Piece
+from neocpu.schedules.estimates.parallel_run import Piece
 from neocpu.schedules.estimates.shortcomings import Shortcoming
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.serving.freed_memory import return_freed_memory

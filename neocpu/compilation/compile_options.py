@@ -16,7 +16,7 @@ from neocpu.foundation.units import parse_duration
 from neocpu.frontend.processing.processing import NO_PROCESSING, Processing
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.frontend.shapes.requested_shapes import Shapes, parse_signatures
-from neocpu.graph.choice import parse_disabled
+from neocpu.graph.table import parse_disabled
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.precision import Precision, parse_precision
 from neocpu.schedules import registry

@@ -18,13 +18,13 @@ from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.ir.array_digests import ArrayDigests
 from neocpu.ir.row_analysis.proof import Rows
-from neocpu.lowering.values.stored_values import StoredValue
+from neocpu.lowering.values import StoredValue
 from neocpu.plan.reports.decisions import Decisions
 from neocpu.planning.network import Network
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.weight_origin import WeightOrigin
 from neocpu.schedules.vocabulary.accuracy import Admission
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import Format
 from neocpu.schedules.vocabulary.scheme import Scheme
 
 PlanKey: TypeAlias = tuple[tuple[Format, Format, Scheme | None], ...]

@@ -23,8 +23,7 @@ from neocpu.schedules import registry
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS
 from neocpu.schedules.estimates.memory_traffic import with_cores
 from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, Admission
-from neocpu.schedules.vocabulary.scheme import Scheme
-from neocpu.schedules.vocabulary.scheme_table import scheme_from_json
+from neocpu.schedules.vocabulary.scheme import Scheme, scheme_from_json
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.budget import Budget
 from neocpu.search.cost_model import LearnedCostModel

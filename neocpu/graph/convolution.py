@@ -1,16 +1,18 @@
-"""A convolution of images with constant filters, in a form that rules can change."""
+"""Convolutions with constant filters in a form that rules can change, and their channels' order."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from tvm import relax
-from tvm.ir import Call
+from tvm.ir import Call, Var
 
-from neocpu.ir.attributes import four_of, pair_of
 from neocpu.ir.constants import Array, constant_value, make_const
-from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
+from neocpu.ir.elementwise import HARD_SWISH, MISH
+from neocpu.ir.expressions import Expr, dtype_of, four_of, is_op, op_name, pair_of, static_shape
 from neocpu.ir.rewriting import Rewrite
 
 
@@ -18,16 +20,8 @@ from neocpu.ir.rewriting import Rewrite
 class Convolution:
     """A convolution of float32 NCHW images with constant OIHW weights.
 
-    Attributes
-    ----------
-    data : Expr
-        ``(N, C, H, W)``.
-    weights : array
-        ``(O, C / groups, KH, KW)``; any floating type while rules compute with them.
-    strides, dilation : (int, int)
-    padding : (int, int, int, int)
-        Rows above, columns on the left, rows below, columns on the right.
-    groups : int
+    `weights`, ``(O, C / groups, KH, KW)``, may have any floating type while rules compute with
+    them. `padding` counts rows above, columns on the left, rows below, columns on the right.
     """
 
     data: Expr
@@ -39,7 +33,6 @@ class Convolution:
 
     @property
     def kernel(self) -> tuple[int, int]:
-        """The height and width of a filter."""
         return int(self.weights.shape[2]), int(self.weights.shape[3])
 
     @property
@@ -54,7 +47,6 @@ class Convolution:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """The shape of the result."""
         batch, _, *extents = static_shape(self.data) or ()
         pads = (self.padding[0] + self.padding[2], self.padding[1] + self.padding[3])
         height, width = (
@@ -67,7 +59,6 @@ class Convolution:
 
     @property
     def products(self) -> int:
-        """The number of multiply-adds."""
         _, _, height, width = self.shape
         return self.shape[0] * height * width * int(self.weights.size)
 
@@ -83,11 +74,10 @@ class Convolution:
         )
 
 
-def convolution_of(value: Expr | None) -> Convolution | None:
+def convolution_of(value: Expr) -> Convolution | None:
     """Return ``value`` as a convolution; None if it is no such convolution."""
     if not is_op(value, "relax.nn.conv2d"):
         return None
-    assert value is not None
     weights, attrs = constant_value(value.args[1]), value.attrs
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
     if weights is None or layouts != ("NCHW", "OIHW", "NCHW"):
@@ -141,9 +131,7 @@ def biased_convolution(value: Expr, rewrite: Rewrite) -> Biased | None:
     found = convolution_of(made)
     if found is not None:
         return Biased(found, None)
-    constant = (
-        constant_value(made.args[1]) if made is not None and is_op(made, "relax.add") else None
-    )
+    constant = constant_value(made.args[1]) if is_op(made, "relax.add") else None
     if made is None or constant is None:
         return None
     found = convolution_of(rewrite.sole_definition(made.args[0]))
@@ -151,3 +139,90 @@ def biased_convolution(value: Expr, rewrite: Rewrite) -> Biased | None:
         return None
     bias = channel_vector(constant, found.shape[1])
     return None if bias is None else Biased(found, bias)
+
+
+_UNARY: Final = frozenset(
+    f"relax.{name}"
+    for name in (
+        "nn.relu", "nn.silu", "nn.gelu", "nn.gelu_tanh", "nn.leakyrelu", "sigmoid", "tanh", "clip",
+        "nn.max_pool2d", "nn.avg_pool2d",
+    )
+) | {HARD_SWISH, MISH}  # fmt: skip
+
+
+def is_dense_conv(value: Expr, known: Mapping[Var, Expr]) -> bool:
+    """Whether each output channel is made of all input channels, by constant weights."""
+    return (
+        is_op(value, "relax.nn.conv2d")
+        and int(value.attrs.groups) == 1
+        and _weights(value, known) is not None
+        and (str(value.attrs.data_layout), str(value.attrs.kernel_layout)) == ("NCHW", "OIHW")
+    )
+
+
+def is_channelwise(value: Expr, known: Mapping[Var, Expr]) -> bool:
+    """Whether each output channel is made of the same input channel, by constants."""
+    if not isinstance(value, Call) or not value.args or not isinstance(value.args[0], Var):
+        return False
+    shape = static_shape(value)
+    if shape is None or len(shape) != 4 or (static_shape(value.args[0]) or ())[:2] != shape[:2]:
+        return False
+    if is_op(value, "relax.nn.conv2d"):
+        layouts = (str(value.attrs.data_layout), str(value.attrs.kernel_layout))
+        depthwise = int(value.attrs.groups) == shape[1] and layouts == ("NCHW", "OIHW")
+        return depthwise and _weights(value, known) is not None
+    if is_op(value, "relax.quantize", "relax.dequantize"):
+        numbers = [constant_value(arg) for arg in value.args[1:]]
+        return all(number is not None and number.size == 1 for number in numbers)
+    if is_op(value, "relax.add", "relax.multiply"):
+        constant = constant_value(value.args[1])
+        per_channel = constant is not None and constant.shape == (1, shape[1], 1, 1)
+        return per_channel or (constant is not None and constant.shape in ((), (1, 1, 1, 1)))
+    return op_name(value) in _UNARY
+
+
+def reordered(
+    call: Call,
+    known: Mapping[Var, Expr],
+    before: Sequence[int] | None,
+    after: Sequence[int] | None,
+) -> Call:
+    """Return a convolution, or an operator on each channel alone, with reordered constants.
+
+    `is_dense_conv` or `is_channelwise` holds for ``call``. `before` and `after` have the old
+    channel at each new position, in the data and in the result; None if the order stays. For
+    operators on each channel alone, ``before`` is the order of both.
+    """
+    if is_op(call, "relax.nn.conv2d"):
+        weights = _weights(call, known)
+        if not is_dense_conv(call, known):
+            return _with_constant(call, _take(weights, before, 0))
+        return _with_constant(call, _take(_take(weights, before, 1), after, 0))
+    if is_op(call, "relax.add", "relax.multiply") and static_shape(call.args[1]):
+        return _with_constant(call, _take(call.args[1], before, 1))
+    return call
+
+
+def _weights(call: Call, known: Mapping[Var, Expr]) -> Expr | None:
+    weights: Expr = known.get(call.args[1]) if isinstance(call.args[1], Var) else call.args[1]
+    stored = weights.args[0] if is_op(weights, "relax.dequantize") else weights
+    return weights if constant_value(stored) is not None else None
+
+
+def _take(constant: Expr, order: Sequence[int] | None, axis: int) -> Expr:
+    if isinstance(constant, Call):  # a dequantisation: scales are permuted with the integers
+        stored, *numbers = constant.args
+        along = int(constant.attrs.axis)
+        if along == axis:
+            numbers = [_take(each, order, 0) if each.ty.ndim else each for each in numbers]
+        dtype = str(constant.attrs.out_dtype)
+        return relax.op.dequantize(_take(stored, order, axis), *numbers, along, dtype)
+    value = constant_value(constant)
+    assert value is not None
+    if order is None or list(order) == sorted(order) or value.shape[axis] == 1:
+        return constant
+    return make_const(np.take(value, order, axis))
+
+
+def _with_constant(call: Call, constant: Expr) -> Call:
+    return Call(call.op, [call.args[0], constant], call.attrs, call.ty_args, ret_ty=call.ty)

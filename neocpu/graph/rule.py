@@ -3,18 +3,74 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any, Final
+from itertools import groupby
+from typing import Final
 
 import tvm
 from tvm import relax
+from tvm.ir import Call, GenericConst, Var
 
-from neocpu.graph.looking import rewrite_where_it_applies
 from neocpu.ir.expressions import Expr, op_name
-from neocpu.ir.rewriting import Rewrite, Rule
+from neocpu.ir.rewriting import Rewrite, Rule, rewrite_function
+from neocpu.ir.uses import bindings
+
+
+def rewrite_where_it_applies(func: relax.Function, rule: Rule) -> relax.Function:
+    """Return the result of `rewrite_function`, in a fraction of its time if no rule applies. `rule`
+    remembers things from call to call only in the `Rewrite`. It may be called with two of these.
+    """
+    look = _Look(func, rule)
+    if not look.finds():
+        return func
+    pending = [] if look.found is None else [look.found]
+
+    def once_more(expr: Expr, rewrite: Rewrite) -> Expr | None:
+        # Up to the first change, the second walk meets the same expressions as the first.
+        if pending and look.current is not None and look.current.same_as(rewrite.current):
+            return pending.pop()
+        return rule(expr, rewrite)
+
+    return rewrite_function(func, once_more)
+
+
+class _WouldEmitError(Exception):
+    """A rule would add a binding to a function that is only looked at."""
+
+
+class _Look(Rewrite):
+    """A walk that ends at the first change, at `current`. `found` is the replacement of the value
+    at `current`; None if it is not known yet.
+    """
+
+    found: Expr | None = None
+
+    def finds(self) -> bool:
+        try:
+            return any(map(self._changes, bindings(self._func)))
+        except _WouldEmitError:
+            return True
+
+    def emit(self, expr: Expr) -> Expr:
+        raise _WouldEmitError
+
+    def _changes(self, binding: relax.Binding) -> bool:
+        self.current, value = binding.var, binding.value
+        if isinstance(value, Call | relax.TupleGetItem):
+            self.found = self._rule(value, self)
+            if self.found is not None:
+                return True
+        elif isinstance(value, Var | GenericConst | relax.ShapeExpr):
+            if isinstance(binding.var, relax.DataflowVar):
+                return True  # the value would replace the variable
+        elif not isinstance(value, relax.Tuple):
+            return True  # a walk goes into functions
+        self._bind(binding.var, value)
+        return False
+
 
 TUPLE_ITEM: Final = "tuple item"
 """The name by which a local rule asks for accesses of tuples."""
@@ -33,15 +89,8 @@ class Kind(StrEnum):
 class GraphRule:
     """A named rule, which can be called with a module like a Relax pass.
 
-    Attributes
-    ----------
-    name : str
-        Lower-case words joined by hyphens.
-    kind : Kind
-    summary : str
-        The effect of the rule, in one line.
-    required : bool
-        Whether nothing compiles without it, so that it cannot be disabled.
+    `name` consists of lower-case words joined by hyphens. `required` says whether nothing compiles
+    without it, so that it cannot be disabled.
     """
 
     name: str
@@ -58,27 +107,30 @@ class GraphRule:
 class LocalRule(GraphRule):
     """A rule that looks at one call, and at the values that it reads.
 
-    Attributes
-    ----------
-    operators : tuple of str
-        The names of the operators that it looks at, and `TUPLE_ITEM`. An empty tuple means all.
-    apply : callable
-        ``apply(expr, rewrite)`` returns the replacement, or None if the rule does not apply: see
-        `neocpu.ir.rewriting.rewrite_function`. It remembers nothing from call to call.
+    `operators` are the names of the operators that it looks at, and `TUPLE_ITEM`. An empty tuple
+    means all. ``apply(expr, rewrite)`` is a rule of `neocpu.ir.rewriting.rewrite_function` that
+    remembers nothing from call to call.
     """
 
     operators: tuple[str, ...] = ()
     apply: Rule
 
 
+def local_rule(kind: Kind, *operators: str, required: bool = False) -> Callable[[Rule], LocalRule]:
+    """Make a function a rule of its name, whose docstring begins with the rule's summary."""
+
+    def made(apply: Rule) -> LocalRule:
+        summary = " ".join((apply.__doc__ or "").partition("\n\n")[0].split())
+        name = apply.__name__.replace("_", "-")
+        return LocalRule(name, kind, summary, required, operators=operators, apply=apply)
+
+    return made
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FunctionRule(GraphRule):
-    """A rule that looks at a whole function.
-
-    Attributes
-    ----------
-    rewrite : callable
-        Returns the function itself if the rule does not apply.
+    """A rule that looks at a whole function. `rewrite` returns the function itself if the rule does
+    not apply.
     """
 
     rewrite: Callable[[relax.Function], relax.Function]
@@ -89,79 +141,54 @@ def apply_rules(
 ) -> tvm.IRModule:
     """Apply rules to every function, once: local ones that follow each other in one walk.
 
-    Parameters
-    ----------
-    rules : sequence of GraphRule
-        The rules in order: the first local rule that applies is taken.
-    fired : Counter, optional
-        A counter that is increased, by rule, each time one is applied. A rule for whole functions
-        counts once for each function.
+    The first local rule that applies is taken. `fired` counts how often each was applied. A rule
+    for whole functions counts once for each function.
 
-    Returns
-    -------
-    tvm.IRModule
-        ``mod`` itself if no rule applies.
+    The result is ``mod`` itself if no rule applies.
     """
-    apply: Any = _ApplyRules(rules, Counter() if fired is None else fired)
-    applied: tvm.IRModule = apply(mod)
-    # TVM makes a new module of the same functions.
-    same = all(applied[name].same_as(function) for name, function in mod.functions_items())
-    return mod if same else applied
+    counts = Counter[str]() if fired is None else fired
+    changed = {}
+    for var, func in mod.functions_items():
+        after = _applied(func, rules, counts) if isinstance(func, relax.Function) else func
+        if not after.same_as(func):
+            changed[var] = after
+    if not changed:
+        return mod
+    result = tvm.IRModule(mod.functions, attrs=mod.attrs)
+    for var, func in changed.items():
+        result[var] = func
+    return result
 
 
-@relax.transform.function_pass(opt_level=0, name="ApplyRules")
-class _ApplyRules:
-    """The pass of `apply_rules` over functions."""
-
-    def __init__(self, rules: Sequence[GraphRule], fired: Counter[str]) -> None:
-        self._rules = rules
-        self._fired = fired
-
-    def transform_function(
-        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> relax.Function:
-        """Return ``func`` itself if no rule applies."""
-        for step in _steps(self._rules):
-            func = self._applied(func, step)
-        return func
-
-    def _applied(
-        self, func: relax.Function, step: FunctionRule | Sequence[LocalRule]
-    ) -> relax.Function:
-        if not isinstance(step, FunctionRule):
-            return rewrite_where_it_applies(func, self._first_of(step))
-        changed = step.rewrite(func)
-        if not changed.same_as(func):
-            self._fired[step.name] += 1
-        return changed
-
-    def _first_of(self, rules: Sequence[LocalRule]) -> Rule:
-        @cache
-        def looking_at(name: str | None) -> tuple[LocalRule, ...]:
-            return tuple(r for r in rules if not r.operators or name in r.operators)
-
-        def apply(expr: Expr, rewrite: Rewrite) -> Expr | None:
-            name = TUPLE_ITEM if isinstance(expr, relax.TupleGetItem) else op_name(expr)
-            for rule in looking_at(name):
-                if (replacement := rule.apply(expr, rewrite)) is not None:
-                    self._fired[rule.name] += 1
-                    return replacement
-            return None
-
-        return apply
-
-
-def _steps(rules: Sequence[GraphRule]) -> Iterator[FunctionRule | list[LocalRule]]:
-    """Yield rules for functions one by one, and consecutive local rules as one list."""
-    local: list[LocalRule] = []
-    for rule in rules:
-        if isinstance(rule, LocalRule):
-            local.append(rule)
+def _applied(
+    func: relax.Function, rules: Sequence[GraphRule], fired: Counter[str]
+) -> relax.Function:
+    for kind, following in groupby(rules, type):
+        if kind is LocalRule:
+            func = rewrite_where_it_applies(func, _first_of([*following], fired))
             continue
-        if local:
-            yield local
-            local = []
-        assert isinstance(rule, FunctionRule)
-        yield rule
-    if local:
-        yield local
+        for rule in following:
+            assert isinstance(rule, FunctionRule)
+            before, func = func, rule.rewrite(func)
+            if not func.same_as(before):
+                fired[rule.name] += 1
+    return func
+
+
+def _first_of(rules: Sequence[GraphRule], fired: Counter[str]) -> Rule:
+    """Return the rule that applies the first of some local rules that applies."""
+
+    @cache
+    def looking_at(name: str | None) -> tuple[LocalRule, ...]:
+        local = (rule for rule in rules if isinstance(rule, LocalRule))
+        return tuple(rule for rule in local if not rule.operators or name in rule.operators)
+
+    def apply(expr: Expr, rewrite: Rewrite) -> Expr | None:
+        name = TUPLE_ITEM if isinstance(expr, relax.TupleGetItem) else op_name(expr)
+        for rule in looking_at(name):
+            if (replacement := rule.apply(expr, rewrite)) is not None:
+                fired[rule.name] += 1
+                return replacement
+        return None
+
+    return apply

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import cycle, islice
-from typing import Any
 
 import tvm
 from tvm import relax
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.graph.redundancy.eliminate_dead_code import EliminateDeadCode
 from neocpu.graph.rule import apply_rules
 from neocpu.graph.table import PHASES
 from neocpu.ir.expressions import shape_values
-from neocpu.ir.uses import bindings
+from neocpu.ir.uses import bindings, count_uses
+
+
+def eliminate_dead_code(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module without trivial bindings, bindings nothing reads, and unused functions.
+
+    This is TVM's canonicalization and elimination with ``main`` as the only root. The result is
+    ``mod`` itself if it has nothing to remove.
+    """
+    uses = count_uses(mod["main"])
+    if len(mod.functions) == 1 and all(
+        each.var in uses and not isinstance(each.value, tvm.ir.Var)
+        for each in bindings(mod["main"])
+    ):
+        return mod
+    mod = relax.transform.CanonicalizeBindings()(mod)
+    return relax.transform.DeadCodeElimination(["main"])(mod)
+
 
 #: One rule can enable an earlier one; two rounds are enough for all known networks.
 MAX_ROUNDS = 4
@@ -28,37 +43,26 @@ def simplify(
 ) -> tvm.IRModule:
     """Return an equivalent module with fewer and more uniform operators.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        A result of ``tvm.relax.frontend.onnx.from_onnx``: static shapes, weights as constants, one
-        public function ``main``. The parameters and results of ``main`` do not change.
-    without : collection of str
-        The names of rules that are not applied.
-    fired : Counter, optional
-        A counter that is increased, by rule, each time one is applied.
+    ``mod`` is a result of ``tvm.relax.frontend.onnx.from_onnx``: static shapes, weights as
+    constants, one public function ``main``. The parameters and results of ``main`` do not change.
+    `without` has the names of rules that are not applied, and `fired` counts how often each was.
 
-    Returns
-    -------
-    tvm.IRModule
-        Convolutions followed by at most one bias ``add`` with a ``(1, C, 1, 1)`` constant, no batch
-        normalization, all-constant operators evaluated.
+    The result has convolutions followed by at most one bias ``add`` with a ``(1, C, 1, 1)``
+    constant, no batch normalization, all-constant operators evaluated.
 
-    Raises
-    ------
-    UnsupportedError
-        The shape of a tensor depends on data, even if no output has that shape: data would decide
-        which memory a kernel writes.
+    Raises UnsupportedError if the shape of a tensor depends on data, even if no output has that
+    shape: data would decide which memory a kernel writes.
     """
-    eliminate_dead_code: Any = EliminateDeadCode()
     phases = [[rule for rule in phase if rule.name not in without] for phase in PHASES]
-    steps = [*(partial(apply_rules, rules=phase, fired=fired) for phase in phases)]
+    steps: list[Callable[[tvm.IRModule], tvm.IRModule]]
+    steps = [partial(apply_rules, rules=phase, fired=fired) for phase in phases]
+    steps.append(eliminate_dead_code)
     mod = eliminate_dead_code(mod)
     unchanged = 0  # consecutive steps up to now that left the module as it was
-    for step in islice(cycle([*steps, eliminate_dead_code]), MAX_ROUNDS * (len(steps) + 1)):
+    for step in islice(cycle(steps), MAX_ROUNDS * len(steps)):
         before, mod = mod, step(mod)
         unchanged = unchanged + 1 if mod.same_as(before) else 0
-        if unchanged > len(steps):
+        if unchanged == len(steps):
             break
     _require_static_shapes(mod["main"])
     return mod

@@ -1,17 +1,20 @@
-"""Constants of Relax as numpy arrays, and arrays as constants, without copies."""
+"""Constants of Relax as numpy arrays, without copies, and weights that are stored as integers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import tvm
 import tvm_ffi
+from numpy.typing import NDArray
 from tvm import relax
-from tvm.ir import GenericConst
+from tvm.ir import Call, GenericConst, Var
 
-from neocpu.ir.expressions import Expr
+from neocpu.ir.expressions import Expr, is_op
 from neocpu.runtime.aligned_memory import aligned_empty
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -22,7 +25,6 @@ CONSTANT_ALIGNMENT = 64
 
 def constant_value(expr: Expr) -> Array | None:
     """Return a tensor constant's value without copying it, or ``None`` for any other expression.
-
     The array shares the constant's memory: treat it as read-only.
     """
     if not isinstance(expr, GenericConst):
@@ -67,12 +69,60 @@ def with_rank(constant: Array, rank: int) -> Array:
 
 
 def vector_along(constant: Array, rank: int, axis: int) -> Array | None:
-    """Return a constant that varies only along one axis of a tensor as ``(C,)``, or ``(1,)``.
-
-    None if it varies along other axes, or has more axes than the tensor.
+    """Return a constant that varies only along one axis of a tensor as ``(C,)``, or ``(1,)``. None
+    if it varies along other axes, or has more axes than the tensor.
     """
     if constant.ndim > rank:
         return None
     if constant.size != 1 and with_rank(constant, rank).shape[axis] != constant.size:
         return None
     return constant.reshape(constant.size)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredWeights:
+    """Integers that represent ``(values - zero) * scale``. `values` are int8 or uint8. `scale` and
+    `zero` are one number for all integers, or a vector along ``axis``.
+    """
+
+    values: Array
+    scale: Array
+    zero: Array
+    axis: int
+
+    @property
+    def centred(self) -> NDArray[np.int16]:
+        return self.values.astype(np.int16) - self._spread(self.zero).astype(np.int16)
+
+    @property
+    def real(self) -> NDArray[np.float32]:
+        """The represented numbers, as a float32 dequantisation computes them."""
+        found: NDArray[np.float32] = self.centred.astype(np.float32) * self._spread(self.scale)
+        return found
+
+    def _spread(self, vector: Array) -> Array:
+        shape = [1] * self.values.ndim
+        if vector.size > 1:
+            shape[self.axis] = -1
+        return vector.reshape(shape)
+
+
+def stored_weights(expr: Expr, definitions: Mapping[Var, Expr]) -> StoredWeights | None:
+    """Return the weights that ``expr``, or the value of the variable ``expr``, dequantises."""
+    value: Any = definitions.get(expr, expr) if isinstance(expr, Var) else expr
+    if not is_op(value, "relax.dequantize"):
+        return None
+    assert isinstance(value, Call)
+    values, scale, zero = map(constant_value, value.args)
+    if values is None or scale is None or zero is None:
+        return None
+    return StoredWeights(values, scale, zero, int(value.attrs.axis))
+
+
+def weight_values(expr: Expr, definitions: Mapping[Var, Expr]) -> Array | None:
+    """Return constant weights as real numbers, even if they are stored as integers; else None."""
+    constant = constant_value(expr)
+    if constant is not None:
+        return constant
+    stored = stored_weights(expr, definitions)
+    return None if stored is None else stored.real

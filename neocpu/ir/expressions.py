@@ -1,13 +1,14 @@
-"""Relax expressions: which operator one calls, its shape and its element type."""
+"""Relax expressions: the operator that one calls, its shape, its type and its attributes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import tvm
 from tvm import relax
-from tvm.ir import Call, Op
+from tvm.ir import Call, Op, Var
 
 #: TVM is untyped; the name says what is meant.
 Expr: TypeAlias = Any
@@ -41,6 +42,13 @@ def static_shape(expr: Expr) -> tuple[int, ...] | None:
     if not isinstance(ty, relax.TensorType) or ty.shape is None:
         return None
     return shape_values(ty.shape)
+
+
+def known_shape(expr: Expr) -> tuple[int, ...]:
+    """Return the shape of a tensor that is known to be static."""
+    shape = static_shape(expr)
+    assert shape is not None, expr
+    return shape
 
 
 def shape_values(expr: Expr) -> tuple[int, ...] | None:
@@ -86,3 +94,67 @@ def feature_map_shape(expr: Expr) -> tuple[int, int, int, int] | None:
 def is_nearest(value: Expr) -> bool:
     """Whether ``value`` resizes by copying the nearest pixels."""
     return is_op(value, "relax.image.resize2d") and str(value.attrs.method) == "nearest_neighbor"
+
+
+def integers_of(values: Any) -> list[int]:
+    return [int(value) for value in values]
+
+
+def pair_of(values: Any) -> tuple[int, int]:
+    first, second = (int(v) for v in values)
+    return first, second
+
+
+def four_of(values: Any) -> tuple[int, int, int, int]:
+    """Return padding as four numbers, repeating one number or two."""
+    numbers = [int(v) for v in values]
+    top, left, bottom, right = numbers if len(numbers) == 4 else (numbers * 4)[:4]
+    return top, left, bottom, right
+
+
+def permutation_of(call: Call) -> tuple[int, ...]:
+    """Return the axes of a ``permute_dims``, none below zero."""
+    rank, axes = int(call.ty.ndim), call.attrs.axes
+    if axes is None:
+        return tuple(reversed(range(rank)))
+    return tuple(int(axis) % rank for axis in axes)
+
+
+def reduced_axes(call: Call) -> list[int] | None:
+    """Return the axes of a reduction, rising and none below zero; None if it does not name any. A
+    reduction that names no axes is over all of them.
+    """
+    shape, axes = static_shape(call.args[0]), call.attrs.axis
+    if shape is None or axes is None:
+        return None
+    return sorted(int(axis) % len(shape) for axis in axes)
+
+
+def channel_slice(call: Call) -> tuple[int, int] | None:
+    """Return the first channel of a slice of consecutive channels, and the one after its last."""
+    source, shape = static_shape(call.args[0]), static_shape(call)
+    if not isinstance(call.args[0], Var) or source is None or shape is None or len(source) != 4:
+        return None
+    if len(call.args) > 4 and any(int(step.value) != 1 for step in call.args[4].fields):
+        return None
+    if [int(axis.value) for axis in call.args[1].fields] != [1]:
+        return None
+    first = int(call.args[2].fields[0].value)
+    first = max(first + source[1], 0) if first < 0 else first
+    return first, first + shape[1]
+
+
+Inferred = Callable[[Call, relax.BlockBuilder], relax.Type]
+Legalised = Callable[[relax.BlockBuilder, Call], Expr]
+
+
+def register_operator(name: str, inferred: Inferred, legalised: Legalised | None = None) -> None:
+    """Make ``name`` an operator of Relax without side effects.
+
+    `inferred` returns the type of a call's result, and `legalised` the expression that computes it,
+    which is not needed if planning has a kernel for every call.
+    """
+    tvm.ir.register_op_attr(name, "FInferType", inferred)
+    tvm.ir.register_op_attr(name, "FPurity", True)
+    if legalised is not None:
+        tvm.ir.register_op_attr(name, "FLegalize", legalised)

@@ -16,11 +16,14 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, Op
 
-from neocpu.ir.attributes import integers_of
-from neocpu.ir.constants import Array
-from neocpu.ir.expressions import Expr, dtype_of, static_shape
-from neocpu.ir.own_operators import register_operator
-from neocpu.ir.stored_weights import StoredWeights
+from neocpu.ir.constants import Array, StoredWeights
+from neocpu.ir.expressions import (
+    Expr,
+    dtype_of,
+    integers_of,
+    known_shape,
+    register_operator,
+)
 from neocpu.schedules.operators.frame_pool import FramePoolWorkload
 from neocpu.schedules.vocabulary.frames import Frames
 from neocpu.schedules.vocabulary.numerics import Numerics
@@ -41,14 +44,9 @@ def convolution(
 ) -> Call:
     """Return the convolution of volumes with ``depth`` slices each.
 
-    Parameters
-    ----------
-    data : Expr
-        The depth slices, ``(V * depth, C, H, W)``.
-    weights : Expr
-        ``(O, C / groups, KD, KH, KW)``.
-    strides, padding, dilation : sequence of int
-        The numbers for depth, height and width; in ``padding``, the three before come first.
+    `data` has the depth slices, ``(V * depth, C, H, W)``; weights are ``(O, C / groups, KD, KH,
+    KW)``. `strides`, `padding` and `dilation` are those of depth, height and width; in ``padding``,
+    the three before come first.
     """
     attrs = {
         "depth": depth,
@@ -65,14 +63,8 @@ def convolution(
 
 
 def pooling(data: Expr, kind: str, frames: Frames, *, count_include_pad: bool) -> Call:
-    """Return the pooling of volumes along their depth alone.
-
-    Parameters
-    ----------
-    data : Expr
-        The depth slices, ``(V * frames.depth, C, H, W)``.
-    kind : str
-        ``max`` or ``avg``.
+    """Return the pooling of volumes along their depth alone. `data` has the depth slices, ``(V *
+    frames.depth, C, H, W)``; `kind` is ``max`` or ``avg``.
     """
     attrs = {
         "kind": kind,
@@ -89,9 +81,8 @@ def folded_weights(weights: Array) -> Array:
 
 
 def folded_stored_weights(stored: StoredWeights) -> StoredWeights | None:
-    """Return a convolution's weights over volumes as weights over depth slices.
-
-    None if scales vary along the axes that are merged.
+    """Return a convolution's weights over volumes as weights over depth slices. None if scales vary
+    along the axes that are merged.
     """
     if max(stored.scale.size, stored.zero.size) > 1 and stored.axis % 5:
         return None
@@ -100,9 +91,7 @@ def folded_stored_weights(stored: StoredWeights) -> StoredWeights | None:
 
 def frame_workload(call: Call) -> Conv2dWorkload:
     """Return the workload of a convolution over depth slices."""
-    attrs, data, kernel = call.attrs, static_shape(call.args[0]), static_shape(call.args[1])
-    assert data is not None
-    assert kernel is not None
+    attrs, data, kernel = call.attrs, known_shape(call.args[0]), known_shape(call.args[1])
     strides, dilation = integers_of(attrs["strides"]), integers_of(attrs["dilation"])
     front, top, left, back, bottom, right = integers_of(attrs["padding"])
     frames = Frames(int(attrs["depth"]), kernel[2], strides[0], dilation[0], (front, back))
@@ -124,9 +113,7 @@ def frame_workload(call: Call) -> Conv2dWorkload:
 
 
 def pool_workload(call: Call) -> FramePoolWorkload:
-    """Return the workload of a pooling along depth."""
-    attrs, shape = call.attrs, static_shape(call.args[0])
-    assert shape is not None
+    attrs, shape = call.attrs, known_shape(call.args[0])
     frames = Frames.from_json(integers_of(attrs["frames"]))
     images, channels, height, width = shape
     return FramePoolWorkload(

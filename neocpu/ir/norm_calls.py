@@ -14,10 +14,8 @@ import tvm
 from tvm import relax, te
 from tvm.ir import Call, Op
 
-from neocpu.ir.attributes import integers_of
 from neocpu.ir.constants import make_const
-from neocpu.ir.expressions import Expr, static_shape
-from neocpu.ir.own_operators import register_operator
+from neocpu.ir.expressions import Expr, integers_of, known_shape, register_operator
 from neocpu.schedules.operators.statistics.normalization import Root, divide_by_root
 
 DIVISION: Final = "neocpu.divide_by_root"
@@ -32,18 +30,10 @@ def division(data: Expr, axes: Sequence[int], root: Root, *, centred: bool) -> C
     The call has a scale and a shift as further arguments: ones and zeros with the extents of
     ``axes``.
 
-    Parameters
-    ----------
-    data : Expr
-        A float32 tensor with a static shape.
-    axes : sequence of int
-        The axes, rising and none below zero.
-    root : Root
-    centred : bool
-        Whether the mean is subtracted from the data first.
+    Data are float32 with a static shape, and `axes` rise, none below zero. If `centred`, the mean
+    is subtracted first.
     """
-    shape = static_shape(data)
-    assert shape is not None
+    shape = known_shape(data)
     extents = [shape[axis] for axis in axes]
     affine = [make_const(np.full(extents, value, np.float32)) for value in (1, 0)]
     attrs = tvm.ir.make_node("ir.DictAttrs", axes=list(axes), centred=centred, **asdict(root))

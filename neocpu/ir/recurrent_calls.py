@@ -14,8 +14,7 @@ from tvm import relax
 from tvm.ir import Call, Op
 
 from neocpu.ir.constants import make_const
-from neocpu.ir.expressions import OPAQUE, Expr, static_shape
-from neocpu.ir.own_operators import register_operator
+from neocpu.ir.expressions import OPAQUE, Expr, register_operator, static_shape
 from neocpu.schedules.recurrent.kernel import lower_recurrent
 from neocpu.schedules.recurrent.workload import GATES, RecurrentWorkload, activations_named
 
@@ -32,13 +31,8 @@ _ACTIVATIONS: Final[Mapping[str, tuple[str, ...]]] = {
 def layer(emit: Emit, workload: RecurrentWorkload, inputs: Mapping[str, Expr]) -> Call:
     """Return the call of a layer with one direction, whose result has the states of all steps.
 
-    Parameters
-    ----------
-    emit : callable
-    workload : RecurrentWorkload
-        A workload with the usual activations of its cell, unclipped, that writes ``y`` alone.
-    inputs : mapping of str to Expr
-        The inputs that `kernel_arguments` takes.
+    `workload` is a workload with the usual activations of its cell, unclipped, that writes ``y``
+    alone. `inputs` are those of `kernel_arguments`.
     """
     w = workload
     attrs = tvm.ir.make_node(
@@ -83,15 +77,8 @@ def workload_of(
 def kernel_arguments(
     emit: Emit, workload: RecurrentWorkload, inputs: Mapping[str, Expr]
 ) -> list[Expr]:
-    """Return the arguments of a layer's kernel, in its order.
-
-    Parameters
-    ----------
-    emit : callable
-    workload : RecurrentWorkload
-    inputs : mapping of str to Expr
-        ``x``, ``w``, ``r``, and perhaps ``bias``, in ONNX's shapes, and the optional inputs of
-        ``workload.given``.
+    """Return the arguments of a layer's kernel, in its order. `inputs` has ``x``, ``w``, ``r``, and
+    perhaps ``bias``, in ONNX's shapes, and the optional inputs of ``workload.given``.
     """
     packing = _Packing(emit, workload)
     bias = inputs.get("bias")
@@ -113,7 +100,6 @@ class _Packing:
 
     def units(self, expr: Expr, gates: int, *rest: int) -> Expr:
         """Return ``(directions, gates * hidden, *rest)`` as ``(directions, gates, units, *rest)``.
-
         The elements beyond the hidden units are zeros.
         """
         w, emit = self._w, self._emit
@@ -124,7 +110,6 @@ class _Packing:
         return emit(relax.op.concat([by_gate, make_const(np.zeros(missing, np.float32))], 2))
 
     def projected(self, x: Expr, weights: Expr, bias: Expr | None) -> Expr:
-        """Return the product of all steps' inputs and the input weights, biases added."""
         w, emit = self._w, self._emit
         columns, (*_, width) = w.directions * w.columns, static_shape(x) or ()
         by_gate = self.units(weights, GATES[w.cell], width)
@@ -144,7 +129,6 @@ class _Packing:
         return emit(relax.op.reshape(product, w.sequence_shape(columns)))
 
     def recurrent(self, weights: Expr) -> list[Expr]:
-        """Return the recurrent weights of each product."""
         w, emit = self._w, self._emit
         by_gate = self.units(weights, GATES[w.cell], w.hidden)
         packed = []
@@ -160,7 +144,6 @@ class _Packing:
         return packed
 
     def candidate_bias(self, bias: Expr | None) -> Expr:
-        """Return the bias that a GRU adds to the product of the state before the reset."""
         w = self._w
         shape = (w.directions, w.units)
         if bias is None:
@@ -179,7 +162,6 @@ class _Packing:
 
 
 def layer_workload(call: Call) -> RecurrentWorkload:
-    """Return the workload of a call of `LAYER`."""
     attrs = call.attrs
     steps, batch, hidden = (int(attrs[name]) for name in ("steps", "batch", "hidden"))
     reverse, reset_after, batch_first = (

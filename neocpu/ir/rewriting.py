@@ -68,7 +68,7 @@ class Rewrite:
         """The values of the variables that this walk has passed."""
         return self._definitions
 
-    def sole_definition(self, expr: Expr) -> Expr | None:
+    def sole_definition(self, expr: Expr) -> Expr:
         """Return the `definition` of a bound variable that is read only once; else None."""
         if not isinstance(expr, Var) or self._uses.get(expr, 1) != 1:
             return None
@@ -171,19 +171,12 @@ class _RuleMutator(relax.PyExprMutator):  # type: ignore[misc]
 def rewrite_function(func: relax.Function, rule: Rule) -> relax.Function:
     """Apply ``rule`` to every call and tuple access of ``func``, in program order, once.
 
-    Parameters
-    ----------
-    func : relax.Function
-        A function in A-normal form, which every Relax pass returns.
-    rule : callable
-        ``rule(expr, rewrite)`` returns the replacement, or ``None`` if it does not apply. The
-        arguments of ``expr`` are already rewritten. A replacement is offered to the rule again,
-        and so is everything it emits.
+    ``func`` is in A-normal form, which every Relax pass returns. ``rule(expr, rewrite)`` returns
+    the replacement, or ``None`` if it does not apply. The arguments of ``expr`` are already
+    rewritten. A replacement is offered to the rule again, and so is everything it emits.
 
-    Returns
-    -------
-    relax.Function
-        ``func`` itself if the rule never applied, else a new function without dead bindings.
+    The result is ``func`` itself if the rule never applied, else a new function without dead
+    bindings.
     """
     rewrite = Rewrite(func, rule)
     rewritten = _RuleMutator(rewrite).visit_expr(func)

@@ -25,16 +25,9 @@ _SPELT: Final = ("relax.reshape", "relax.strided_slice")
 class FoundShuffle:
     """A shuffle of pixels that a function contains.
 
-    Attributes
-    ----------
-    source : Var
-        The feature map that is shuffled.
-    through : tuple of Var
-        The variables between it and the result.
-    workload : ShuffleWorkload
-    by_channel : bool
-        Whether the parts of each channel lie together (ONNX's ``CRD``, PyTorch's
-        ``PixelShuffle``), and not the channels of each part, as in the workload.
+    `through` has the variables between it and the result. `by_channel` says whether the parts of
+    each channel lie together (ONNX's ``CRD``, PyTorch's ``PixelShuffle``), and not the channels of
+    each part, as in the workload.
     """
 
     source: Var
@@ -85,7 +78,6 @@ def find_shuffle(value: Expr, definitions: Mapping[Var, Expr]) -> FoundShuffle |
 
 
 def _view(w: ShuffleWorkload, by_channel: bool) -> StridedView | None:
-    """Return the places in the input of the elements of an uncropped shuffle's output."""
     parts, order = spelling(w, by_channel)
     view = StridedView.of(w.shape).reshaped(parts)
     return None if view is None else view.permuted(order).reshaped(w.output_shape)
@@ -119,7 +111,6 @@ def shuffled(source: Expr, workload: ShuffleWorkload, rewrite: Rewrite) -> Expr:
 def _cropped(
     value: Expr, shape: tuple[int, int, int, int], definitions: Mapping[Var, Expr]
 ) -> FoundShuffle | None:
-    """Return the shuffle from whose result a slice takes a rectangle, with the slice."""
     whole, cut = value.args[0], look_through(value, {})
     made = definitions.get(whole) if isinstance(whole, Var) else None
     found = None if made is None else find_shuffle(made, definitions)

@@ -12,7 +12,6 @@ from neocpu.ir.expressions import Expr
 
 
 def bindings(func: relax.Function) -> Iterator[Any]:
-    """Yield the bindings of ``func`` in program order."""
     for block in func.body.blocks:
         yield from block.bindings
 
@@ -34,9 +33,8 @@ def used_vars(value: Expr) -> Iterator[Var]:
 
 
 def count_uses(func: relax.Function) -> dict[Var, int]:
-    """Count the reads of every variable that the function's result depends on.
-
-    A variable without an entry is dead. The result itself counts as one use.
+    """Count the reads of every variable that the function's result depends on. A variable without
+    an entry is dead. The result itself counts as one use.
     """
     uses: dict[Var, int] = {}
     for var in used_vars(func.body.body):
@@ -53,10 +51,8 @@ def count_uses(func: relax.Function) -> dict[Var, int]:
 
 
 def consumers(func: relax.Function) -> dict[Var, list[Var]]:
-    """Map every variable to the variables whose definitions read it, in program order.
-
-    A consumer that reads a variable twice is listed twice. Parameters and dead bindings are
-    included.
+    """Map every variable to the variables whose definitions read it, in program order. A consumer
+    that reads a variable twice is listed twice. Parameters and dead bindings are included.
     """
     readers: dict[Var, list[Var]] = {param: [] for param in func.params}
     for binding in bindings(func):
@@ -67,5 +63,4 @@ def consumers(func: relax.Function) -> dict[Var, list[Var]]:
 
 
 def definitions(func: relax.Function) -> dict[Var, Expr]:
-    """Map every bound variable to its value."""
     return {binding.var: binding.value for binding in bindings(func)}

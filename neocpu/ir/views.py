@@ -8,9 +8,16 @@ from dataclasses import dataclass, replace
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.ir.attributes import permutation_of
 from neocpu.ir.constants import constant_value
-from neocpu.ir.expressions import Expr, dtype_of, is_op, op_name, shape_values, static_shape
+from neocpu.ir.expressions import (
+    Expr,
+    dtype_of,
+    is_op,
+    op_name,
+    permutation_of,
+    shape_values,
+    static_shape,
+)
 from neocpu.schedules.vocabulary.strided_view import StridedView
 
 
@@ -18,15 +25,8 @@ from neocpu.schedules.vocabulary.strided_view import StridedView
 class Seen:
     """A tensor as a view of one that lies in memory.
 
-    Attributes
-    ----------
-    source : Expr
-        A variable, or a constant.
-    view : StridedView
-    scale : float
-        The number by which its elements are multiplied in addition.
-    through : tuple of Var
-        The variables in between, the tensor's own first.
+    `source` is a variable, or a constant. Its elements are multiplied by `scale` in addition.
+    `through` has the variables in between, the tensor's own first.
     """
 
     source: Expr
@@ -40,10 +40,7 @@ def seen(tensor: Expr, definitions: Mapping[Var, Expr], *, scaled: bool = False)
 
     None for other tensors.
 
-    Parameters
-    ----------
-    scaled : bool
-        Whether to look through products with a number.
+    If `scaled`, products with a number are looked through.
     """
     whole = stored(tensor)
     value = definitions.get(tensor) if isinstance(tensor, Var) else None
@@ -91,13 +88,11 @@ def _permute(call: Call, inner: Seen) -> Seen | None:
 
 
 def _broadcast(call: Call, inner: Seen) -> Seen | None:
-    """Follow repetitions, such as those of keys that several heads share."""
     shape = static_shape(call)
     return None if shape is None else _with(inner, inner.view.broadcast(shape))
 
 
 def _slice(call: Call, inner: Seen) -> Seen | None:
-    """Follow a slice with positive steps."""
     shape, view = static_shape(call), inner.view
     axes, begins = ([int(one.value) for one in call.args[i].fields] for i in (1, 2))
     steps = [int(one.value) for one in call.args[4].fields] if len(call.args) > 4 else []
@@ -114,7 +109,6 @@ def _slice(call: Call, inner: Seen) -> Seen | None:
 
 
 def _take(call: Call, inner: Seen) -> Seen | None:
-    """Follow the selection of one index along an axis."""
     index, axis = constant_value(call.args[1]), call.attrs.axis
     shape = static_shape(call)
     if index is None or index.size != 1 or axis is None or shape is None:
@@ -128,7 +122,6 @@ def _take(call: Call, inner: Seen) -> Seen | None:
 
 
 def _scaled(call: Call, inner: Seen) -> Seen | None:
-    """Follow a product with one number."""
     factor = constant_value(call.args[1])
     if factor is None or factor.size != 1 or static_shape(call) != inner.view.shape:
         return None
@@ -139,10 +132,9 @@ def _part_of_split(
     item: relax.TupleGetItem, definitions: Mapping[Var, Expr], scaled: bool
 ) -> Seen | None:
     tuple_var = item.tuple_value
-    call = definitions.get(tuple_var) if isinstance(tuple_var, Var) else None
+    call: Expr = definitions.get(tuple_var) if isinstance(tuple_var, Var) else None
     if not is_op(call, "relax.split"):
         return None
-    assert call is not None
     inner, shape = seen(call.args[0], definitions, scaled=scaled), static_shape(item)
     if inner is None or shape is None:
         return None

@@ -20,13 +20,20 @@ from tvm.ir import Call, GenericConst, Var
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.ir.array_digests import ArrayDigests
-from neocpu.ir.constants import constant_value
-from neocpu.ir.expressions import OPAQUE, Expr, dtype_of, feature_map_shape, is_op, static_shape
+from neocpu.ir.constants import StoredWeights, constant_value, stored_weights
+from neocpu.ir.expressions import (
+    OPAQUE,
+    Expr,
+    dtype_of,
+    feature_map_shape,
+    is_op,
+    known_shape,
+    static_shape,
+)
 from neocpu.ir.model_names import renamed_by
-from neocpu.ir.stored_weights import StoredWeights, stored_weights
 from neocpu.ir.uses import bindings
 from neocpu.lowering.recipes import RECIPE, recipe_of
-from neocpu.lowering.values.stored_values import StoredValue, of_the_model, plain_value
+from neocpu.lowering.values import StoredValue, of_the_model, plain_value
 from neocpu.lowering.weight_table import WeightTable
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.costs import CostModel
@@ -41,16 +48,14 @@ from neocpu.planning.tokens import Tokens
 from neocpu.planning.weight_origin import Unpacked, WeightOrigin
 from neocpu.schedules.operators.concat import lower_concat
 from neocpu.schedules.operators.layout_transform import lower_transform
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW
+from neocpu.schedules.vocabulary.layout import NCHW, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """One layout transform of the rewritten network, and the name of its kernel.
-
-    A change of element type alone has no kernel, because it may fuse with its reader.
+    """One layout transform of the rewritten network, and the name of its kernel. A change of
+    element type alone has no kernel, because it may fuse with its reader.
     """
 
     source: Format
@@ -64,20 +69,12 @@ class Transform:
 class RewrittenModule:
     """A module whose ``main`` takes the inputs and then ``weights``, in this order.
 
-    Attributes
-    ----------
-    mod : tvm.IRModule
-    weights : tuple of array
-        The values of the last parameters of ``main``.
-    unpacked : tuple of Unpacked or None
-        The weights that each of them was packed from, as far as these are known.
-    transforms : tuple of Transform
-    kernels : mapping of str to str
-        The kernel of each operator of the plan that has one; equal operators share a kernel.
-    values : tuple of StoredValue
-        The model's tensors that still exist.
-    renamed : mapping of str to str
-        The model's names of tensors, by the names of variables that differ from these.
+    - `weights`: the values of the last parameters of ``main``.
+    - `unpacked`: the weights that each of them was packed from, as far as these are known.
+    - `kernels`: the kernel of each operator of the plan that has one; equal operators share a
+      kernel.
+    - `values`: the model's tensors that still exist.
+    - `renamed`: the model's names of tensors, by the names of variables that differ from these.
     """
 
     mod: tvm.IRModule
@@ -89,7 +86,6 @@ class RewrittenModule:
     renamed: Mapping[str, str]
 
     def origins(self, digests: ArrayDigests) -> tuple[WeightOrigin | None, ...]:
-        """Return the origins of packed weights."""
         return tuple(None if each is None else each.origin(digests) for each in self.unpacked)
 
 
@@ -100,12 +96,7 @@ def apply_plan(
     outline: Callable[[str], tirx.PrimFunc | None] = lambda recipe: None,
 ) -> RewrittenModule:
     """Return ``mod`` with every layout operator of ``plan`` in its chosen layout and scheme.
-
-    Parameters
-    ----------
-    outline : callable
-        A function that returns the kernel of a recipe without its body, or None if the body is
-        needed.
+    `outline` returns the kernel of a recipe without its body, or None if the body is needed.
     """
     return _Rewriter(mod, plan, costs, outline).run()
 
@@ -185,22 +176,18 @@ class _Rewriter:
 
     @property
     def target(self) -> CpuTarget:
-        """The CPU to make kernels for."""
         return self._costs.target
 
     @property
     def threads(self) -> int:
-        """The number of threads to make kernels for."""
         return self._costs.threads
 
     def weight(
         self, array: NDArray[np.generic], key: Any = None, origin: Unpacked | None = None
     ) -> Var:
-        """Return the parameter that stands for ``array``; once for equal keys."""
         return self._weights.add(array, key, origin)
 
     def emit(self, value: Expr, name: str | None = None) -> Var:
-        """Bind ``value`` under ``name``, or under the name of the variable being rewritten."""
         return self._bb.emit(value, name_hint=name or self._name)
 
     def _emit_plain(self, value: Expr) -> Var:
@@ -211,8 +198,7 @@ class _Rewriter:
             return self.emit(new)
         form = Format(NCHW, dtype_of(value))
         shapes = [static_shape(field) or () for field in parts.fields]
-        shape = static_shape(value)
-        assert shape is not None
+        shape = known_shape(value)
         axis = int(new.attrs.axis) % len(shape)
         kernel = self.kernel(
             "concat",
@@ -222,13 +208,11 @@ class _Rewriter:
         return self._call(kernel, list(parts.fields), shape, form.dtype)
 
     def plain(self, var: Var, shape: tuple[int, ...]) -> Var:
-        """Return ``var`` as the model has it, reshaped."""
         return self._reshaped(self._substitute(var), shape)
 
     def _reshaped(self, var: Var, shape: tuple[int, ...]) -> Var:
-        """Return ``var`` in another shape, by one reshape.
-
-        One reshape is a view, but of two in a row FuseOps makes a copy.
+        """Return ``var`` in another shape, by one reshape. One reshape is a view, but of two in a
+        row FuseOps makes a copy.
         """
         source = self._unshaped.get(var, var)
         if shape in (static_shape(var), static_shape(source)):
@@ -238,7 +222,6 @@ class _Rewriter:
         return reshaped
 
     def _substitute(self, value: Expr) -> Expr:
-        """Return ``value`` with NCHW feature maps as new variables, and weights as parameters."""
         if isinstance(value, Var):
             if value in self._tuples:
                 # Named tuples are resolved where they are read. A tuple that only layout operators
@@ -246,7 +229,9 @@ class _Rewriter:
                 return self._substitute(self._tuples[value])
             if value in self._stored:  # the reader computes with real numbers alone
                 return self._weights.add(self._stored[value].real, value)
-            return self._plain[value] if value in self._plain else self._plain_map(value)
+            if value in self._plain:
+                return self._plain[value]
+            return self._feature_map(value, Format(NCHW, dtype_of(value)))
         if isinstance(value, GenericConst):
             return self._constant(value)
         if isinstance(value, Call):
@@ -264,12 +249,7 @@ class _Rewriter:
             return const
         return self._weights.add(array, const)
 
-    def _plain_map(self, var: Var) -> Var:
-        """Return ``var`` as the model has it."""
-        return self._feature_map(var, Format(NCHW, dtype_of(var)))
-
     def _feature_map(self, var: Var, form: Format) -> Var:
-        """Return ``var`` in ``form``, transforming it the first time."""
         versions = self._maps.setdefault(var, {})
         if form in versions:
             return versions[form]
@@ -302,7 +282,6 @@ class _Rewriter:
         return versions[form]
 
     def _changed(self, var: Var, data: Var, dtype: str) -> Expr:
-        """Return a version of ``var`` in another element type: on its grid, or rounded."""
         if BFLOAT16 in (dtype, dtype_of(data)):
             return relax.op.astype(data, dtype)
         grid = self._plan.network.grids[var]
@@ -311,8 +290,7 @@ class _Rewriter:
     def _emit_tokens(self, var: Var, tokens: Tokens) -> None:
         """Take rows as another format of a feature map, or that format of the map as rows."""
         if tokens.made:
-            rows, shape = self._feature_map(tokens.source, tokens.form), static_shape(var)
-            assert shape is not None
+            rows, shape = self._feature_map(tokens.source, tokens.form), known_shape(var)
             self._plain[var] = self._reshaped(rows, shape)
             return
         rows = self.plain(tokens.source, tokens.form.shape(tokens.shape))
@@ -331,7 +309,6 @@ class _Rewriter:
     def _stored_value(
         self, var: Var, op: LayoutOp | None = None, choice: Choice | None = None
     ) -> StoredValue | None:
-        """Return ``var`` with the first variable that holds it now; None if none does."""
         if var not in self._maps:
             holder = self._plain.get(var)
             return plain_value(var, self._unshaped.get(holder, holder))
@@ -346,7 +323,6 @@ class _Rewriter:
         )
 
     def kernel(self, name: str, key: Any, build: Callable[[], Any]) -> Any:
-        """Return the global variable of a kernel, built once for equal keys."""
         if key not in self._kernels:
             self._kernels[key] = self._bb.add_func(self._made(key, build), name)
         self._kernel_names[name] = self._kernels[key].name_hint
@@ -362,7 +338,6 @@ class _Rewriter:
     def call(
         self, kernel: Any, args: list[Expr], form: Format, shape: Shape4, name: str | None = None
     ) -> Var:
-        """Emit the call of a kernel that makes a feature map of NCHW ``shape`` in ``form``."""
         return self._call(kernel, args, form.shape(shape), form.dtype, name)
 
     def call_rows(
@@ -373,7 +348,6 @@ class _Rewriter:
         shape: tuple[int, ...],
         dtype: str,
     ) -> Var:
-        """Emit the call of a kernel that makes a tensor of shape ``rows``, seen as ``shape``."""
         return self._reshaped(self._call(kernel, args, rows, dtype), shape)
 
     def _call(

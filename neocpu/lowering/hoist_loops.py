@@ -46,7 +46,6 @@ class _Hoisting:
         self._copies: set[GlobalVar] = set()
 
     def run(self) -> tvm.IRModule:
-        """Return the new module."""
         main = self._mod["main"]
         made = self._without_marks(bindings(main))
         made = self._copied(made)
@@ -60,14 +59,12 @@ class _Hoisting:
         return relax.transform.Normalize()(tvm.IRModule(functions, attrs=self._mod.attrs))
 
     def _mark(self, binding: Any, mark: str) -> Any:
-        """Return an attribute of the kernel that a binding calls, or None."""
         value = binding.value
         if not is_op(value, "relax.call_tir") or value.args[0] in self._copies:
             return None
         return mark_of(self._mod[value.args[0]], mark)
 
     def _without_marks(self, old: Iterable[Any]) -> list[Any]:
-        """Return bindings with views in place of marks on values from outside the loop."""
         return [
             relax.VarBinding(each.var, relax.op.reshape(_argument(each), static_shape(each.var)))
             if self._mark(each, LOOP_OUTER)
@@ -76,7 +73,6 @@ class _Hoisting:
         ]
 
     def _copied(self, old: Iterable[Any]) -> list[Any]:
-        """Return bindings with copies of the states that the ends of steps read."""
         made: list[Any] = []
         states: set[Var] = set()  # and possible views of states
         tuples: set[Var] = set()
@@ -109,7 +105,6 @@ class _Hoisting:
         return relax.VarBinding(relax.DataflowVar("copied", state.ty), call)
 
     def _is_view(self, value: Expr) -> bool:
-        """Whether a tensor may share the memory of a tensor that it is made from."""
         if isinstance(value, Var) or is_op(value, "relax.reshape"):
             return True
         if not is_op(value, "relax.call_tir") or value.args[0] in self._copies:

@@ -19,9 +19,8 @@ from neocpu.lowering.memory.tensor_uses import rebound
 
 
 def lift_constants(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[NDArray[Any], ...]]:
-    """Return the module without constants in ``main``, and the values of its new parameters.
-
-    Equal constants become one parameter.
+    """Return the module without constants in ``main``, and the values of its new parameters. Equal
+    constants become one parameter.
     """
     main = mod["main"]
     lift = _Lift()
@@ -44,11 +43,9 @@ class _Lift:
         self.values: list[NDArray[Any]] = []
 
     def binding(self, binding: Any) -> Any:
-        """Return a binding without constants."""
         return rebound(binding, binding.var, self.over(binding.value))
 
     def over(self, expr: Expr) -> Expr:
-        """Return an expression without constants."""
         if isinstance(expr, GenericConst) and isinstance(expr.ty, relax.TensorType):
             return self._param(expr)
         if isinstance(expr, Call):

@@ -21,14 +21,9 @@ _OURS: Final = "neocpu."
 def recipe_of(key: Any, build: Callable[[], Any], target: CpuTarget, threads: int) -> str | None:
     """Return a digest that only kernels with equal code share; None if that is not certain.
 
-    Parameters
-    ----------
-    key : Any
-        Numbers, strings, tuples and dataclasses of these. Different kernels for one target and
-        thread count have different keys.
-    build : callable
-        A function that makes the kernel. It must be ours: other code may change without a new
-        version of neocpu.
+    `key` is made of numbers, strings, tuples and dataclasses of these. Different kernels for one
+    target and thread count have different keys. `build` must be ours: other code may change without
+    a new version of neocpu.
     """
     if not build.__module__.startswith(_OURS) or not _is_ours(key):
         return None
@@ -39,7 +34,6 @@ def recipe_of(key: Any, build: Callable[[], Any], target: CpuTarget, threads: in
 
 
 def _is_ours(key: Any) -> bool:
-    """Whether ``key`` is made of built-in values and our own types, which are printed in full."""
     if isinstance(key, tuple):
         return all(map(_is_ours, key))
     if isinstance(key, str | int | float | None):

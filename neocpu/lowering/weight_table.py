@@ -39,13 +39,7 @@ class WeightTable:
     def add(
         self, array: NDArray[np.generic], key: Any = None, origin: Unpacked | None = None
     ) -> Any:
-        """Return the variable for ``array``, or for the first array that was added under ``key``.
-
-        Parameters
-        ----------
-        origin : Unpacked, optional
-            The weights that the array was packed from.
-        """
+        """Return the variable for ``array``, or for the first array that has this ``key``."""
         if key is not None and key in self._known:
             return self._known[key]
         var = self._variable(np.ascontiguousarray(array), origin)
@@ -54,7 +48,6 @@ class WeightTable:
         return var
 
     def _variable(self, array: NDArray[np.generic], origin: Unpacked | None) -> Any:
-        """Return the variable of an equal array, bit for bit, or a new one."""
         elements = array.reshape(-1)
         samples = elements[:: max(1, elements.size // _SAMPLES)]
         candidates = self._by_samples[array.shape, array.dtype, samples.tobytes()]

@@ -57,7 +57,4 @@ class PlannedKernel:
     cost_us: float  # predicted microseconds of all calls
     cost_source: str  # source of that prediction
     share: float  # share of the run that all calls take
-    images: int = 1  # number of images that the tasks of its loops process one after another, or 1
-    # Size of the largest task of each parallel loop, as a multiple of the mean.
-    largest: tuple[float, ...] = ()
     lacks: tuple[KernelShortcoming, ...] = ()  # its shortcomings

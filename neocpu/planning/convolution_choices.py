@@ -17,9 +17,8 @@ from typing import Any
 from neocpu.planning.choice import Choice
 from neocpu.planning.costs import BestChoices, CostModel, make_anew
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout, channel_blocks
-from neocpu.schedules.vocabulary.scheme_table import scheme_from_json
+from neocpu.schedules.vocabulary.layout import DataLayout, Format, channel_blocks
+from neocpu.schedules.vocabulary.scheme import scheme_from_json
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 

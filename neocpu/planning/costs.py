@@ -13,9 +13,8 @@ from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.weights import Packing, packed_bytes, packing
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, Admission
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.scheme import Scheme
-from neocpu.schedules.vocabulary.scheme_table import scheme_from_json
+from neocpu.schedules.vocabulary.layout import Format
+from neocpu.schedules.vocabulary.scheme import Scheme, scheme_from_json
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 _log = logging.getLogger("neocpu")

@@ -11,10 +11,9 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.ir.constants import Array, constant_value
+from neocpu.ir.constants import Array, StoredWeights, constant_value, stored_weights, weight_values
 from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op, static_shape
 from neocpu.ir.frame_calls import CONVOLUTION, folded_stored_weights, folded_weights
-from neocpu.ir.stored_weights import StoredWeights, stored_weights, weight_values
 from neocpu.ir.uses import bindings
 from neocpu.planning.fused_steps import Epilogue, Prologue, match_epilogue, match_prologue
 from neocpu.planning.network import Network

@@ -21,8 +21,7 @@ from neocpu.planning.choice import IN_PLACE, Cost, Measured
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.operators.join_template import SHIFT_FACTOR
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, Format
 from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.target import CpuTarget

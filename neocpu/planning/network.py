@@ -28,8 +28,7 @@ from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.grids import Grid
 from neocpu.planning.tokens import Tokens
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, channel_blocks
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, Format, channel_blocks
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Workload
 

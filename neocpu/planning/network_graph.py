@@ -23,8 +23,7 @@ from neocpu.planning.choice import Choice
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
 from neocpu.planning.operators.layout_op import Read, Shape4
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW
+from neocpu.schedules.vocabulary.layout import NCHW, Format
 from neocpu.search.solver.layout_graph import LayoutEdge, LayoutGraph, LayoutNode
 
 Formats = frozenset[Format]

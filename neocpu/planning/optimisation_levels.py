@@ -19,8 +19,7 @@ from neocpu.planning.operators.elementwise_op import ElementwiseOp
 from neocpu.planning.operators.layout_op import Around, LayoutOp
 from neocpu.planning.quantised.grids import STORED
 from neocpu.schedules.vocabulary.accuracy import SHORT_SUMS
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.solver.layout_graph import LayoutGraph

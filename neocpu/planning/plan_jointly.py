@@ -25,7 +25,7 @@ from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import LayoutPlan, Offer, OptLevel, operator_choices
 from neocpu.planning.weight_limit import in_seconds, price_kept
 from neocpu.planning.weights import Packing, packing
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import Format
 from neocpu.search.solver.joint_plans import JointPlan, Need, SharingGraph, Way, solve_jointly
 from neocpu.search.solver.layout_graph import LayoutGraph
 from neocpu.search.solver.plan import Plan, SearchLimits, solve

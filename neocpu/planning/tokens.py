@@ -15,8 +15,7 @@ from tvm.ir import Var
 from neocpu.ir.expressions import Expr, feature_map_shape, static_shape
 from neocpu.ir.views import seen
 from neocpu.planning.operators.layout_op import Function, Shape4, read_within
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 from neocpu.schedules.vocabulary.strided_view import StridedView
 
 FEWEST_CHANNELS = 8

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from tvm import relax
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.ir.constants import constant_value
+from neocpu.ir.constants import constant_value, stored_weights
 from neocpu.ir.expressions import Expr
-from neocpu.ir.stored_weights import stored_weights
 from neocpu.ir.uses import bindings
 from neocpu.plan.outcome import WeightSizes
 from neocpu.planning.network import Network

@@ -34,8 +34,7 @@ from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.layout import KernelLayout, ceil_div
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
-from neocpu.schedules.vocabulary.vector_fold import fold
+from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate, fold
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # Other layouts cost nothing in the median, and 4 % with the longest blocks of small images.

@@ -43,24 +43,13 @@ DEFAULT: Final = "znver5"
 class LoopWork:
     """The work of a loop nest of a kernel, over all its iterations.
 
-    Attributes
-    ----------
-    tasks : float
-        The number of iterations of its parallel loop; 1 if one thread does everything.
-    forks : float
-        The number of forks: 0 without a parallel loop.
-    cycles : tuple of float
-        The cycles of each of `CLASSES`, if all data were in L1.
-    size : float
-        The bytes of the tensors that it reads and writes, each counted once.
-    from_l2 : float
-        The bytes that it fetches into L1.
-    again : float
-        The bytes that it fetches into L2 again, because they were evicted before their next use.
-    images : int
-        The number of images that its tasks process one after another; 1 if they do not.
-    largest : float
-        The ratio of the largest task to the mean of all tasks.
+    - `tasks`: the number of iterations of its parallel loop; 1 if one thread does everything.
+    - `forks`: the number of forks: 0 without a parallel loop.
+    - `cycles`: the cycles of each of `CLASSES`, if all data were in L1.
+    - `size`: the bytes of the tensors that it reads and writes, each counted once.
+    - `from_l2`: the bytes that it fetches into L1.
+    - `again`: the bytes that it fetches into L2 again, because they were evicted before their next
+      use.
     """
 
     tasks: float
@@ -69,19 +58,15 @@ class LoopWork:
     size: float
     from_l2: float
     again: float
-    images: int = 1
-    largest: float = 1.0
 
     def to_json(self) -> list[Any]:
-        """Return the counts as a list of numbers."""
         numbers = (self.size, self.from_l2, self.again, *self.cycles)
         rounded = (round(number, 1) for number in numbers)
-        return [self.tasks, self.forks, self.images, self.largest, *rounded]
+        return [self.tasks, self.forks, *rounded]
 
     @classmethod
     def of_json(cls, numbers: Sequence[float]) -> LoopWork:
-        """Read the numbers that `to_json` returns."""
-        tasks, forks, images, largest, size, from_l2, again, *cycles = map(float, numbers)
+        tasks, forks, size, from_l2, again, *cycles = map(float, numbers)
         return cls(
             tasks=tasks,
             forks=forks,
@@ -89,8 +74,6 @@ class LoopWork:
             size=size,
             from_l2=from_l2,
             again=again,
-            images=int(images),
-            largest=largest,
         )
 
 
@@ -104,9 +87,8 @@ def work_seconds(work: Sequence[LoopWork], target: CpuTarget, threads: int) -> f
 
 
 def nest_seconds(nest: LoopWork, target: CpuTarget, threads: int) -> float:
-    """Return the analytic time of a loop nest in seconds.
-
-    The longest of computation and of transfers from each cache hides most of the others.
+    """Return the analytic time of a loop nest in seconds. The longest of computation and of
+    transfers from each cache hides most of the others.
     """
     busiest = share(nest.tasks, threads)
     known = NETWORK_RATES.get(target.mcpu, NETWORK_RATES[DEFAULT])

@@ -21,8 +21,7 @@ from neocpu.schedules.estimates.kernel_work import (
     work_seconds,
 )
 from neocpu.schedules.estimates.memory_traffic import stream_seconds, with_cores
-from neocpu.schedules.estimates.parallel_run import task_count
-from neocpu.schedules.estimates.shared_launch import Piece
+from neocpu.schedules.estimates.parallel_run import Piece, task_count
 from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.vocabulary.target import CpuTarget
 
@@ -34,10 +33,8 @@ WORTH: Final = 0.05
 
 
 def parallel_loops(function: Any) -> tuple[int, ...]:
-    """Return the iterations of a function's parallel loops, in turn.
-
-    Those of a loop that is not of constant extent are unknown, 0; of loops in a loop all is said
-    once.
+    """Return the iterations of a function's parallel loops, in turn. Those of a loop that is not of
+    constant extent are unknown, 0; of loops in a loop all is said once.
     """
     found: list[int] = []
 
@@ -70,12 +67,7 @@ def worthwhile_tasks(
     A loop is cut into its iterations. If it takes about as long on fewer threads, it is cut into as
     many tasks as these threads.
 
-    Parameters
-    ----------
-    work : KernelWork
-        The work of its loops.
-    launches : sequence of int
-        The iterations of its parallel loops, in order; 0 for unknown ones.
+    `launches` has the iterations of its parallel loops, in order; 0 for unknown ones.
     """
     machine = MACHINES.get(target.mcpu)
     nests = [nest for nest in work if nest.forks]
@@ -92,13 +84,7 @@ def piece_of(
     work: KernelWork, tasks: Sequence[int], target: CpuTarget, threads: int
 ) -> Piece | None:
     """Return what a call of a kernel contributes to a shared launch; None if it has several loops.
-
-    Parameters
-    ----------
-    work : KernelWork
-        The work of its loops.
-    tasks : sequence of int
-        The result of `worthwhile_tasks` for its parallel loops.
+    `tasks` is the result of `worthwhile_tasks` for its parallel loops.
     """
     loops = [nest for nest in work if nest.forks]
     if len(tasks) > 1 or len(loops) != len(tasks) or any(nest.forks != 1 for nest in loops):

@@ -24,9 +24,8 @@ RATED_THREADS = 2
 
 
 def with_cores(target: CpuTarget, threads: int) -> CpuTarget:
-    """Return the CPU at the speeds of this many cores, which read faster and synchronise later.
-
-    The CPU is unchanged if no machine of its kind is known.
+    """Return the CPU at the speeds of this many cores, which read faster and synchronise later. The
+    CPU is unchanged if no machine of its kind is known.
     """
     machine = MACHINES.get(target.mcpu)
     if machine is None or threads <= RATED_THREADS:
@@ -41,15 +40,9 @@ def with_cores(target: CpuTarget, threads: int) -> CpuTarget:
 def cold_weights(size: float, target: CpuTarget, parts: int = 1, times: int = 1) -> float:
     """Return the bytes of weights that come from memory, summed over all last-level caches.
 
-    Parameters
-    ----------
-    size : float
-        The bytes of all weights.
-    parts : int
-        The number of parts into which tasks divide the weights; consecutive tasks read one part
-        after the other.
-    times : int
-        The number of passes over all parts.
+    `size` counts the bytes of all weights. `parts` is the number of parts into which tasks divide
+    the weights; consecutive tasks read one part after the other. `times` is the number of passes
+    over all parts.
     """
     caches = target.rates.caches
     return size * min(caches, max(times, caches / parts))
@@ -73,15 +66,9 @@ def fetches_next(weights: int, target: CpuTarget) -> bool:
 def with_memory(computing: float, fetched: float, cold: float, target: CpuTarget) -> float:
     """Return the time of a kernel that fetches while it computes, in seconds.
 
-    Parameters
-    ----------
-    computing : float
-        The busiest thread's computing time in seconds, if its data were in L2.
-    fetched : float
-        The bytes that this thread reads from beyond its L2.
-    cold : float
-        The bytes that all threads read from memory: weights, which the rest of the network has
-        evicted since the last call.
+    `computing` is the busiest thread's computing time in seconds, if its data were in L2. `fetched`
+    counts the bytes that this thread reads from beyond its L2. `cold` those that all threads read
+    from memory: weights, which the rest of the network has evicted since the last call.
     """
     _, beyond, memory = target.bandwidths
     return overlapped(computing, fetched / beyond, cold / memory)
@@ -99,10 +86,7 @@ def conflicts_in_l2(target: CpuTarget, *axes: tuple[int, int]) -> bool:
     strides have a large common factor with that size, like the channels and rows of an image of
     128x128.
 
-    Parameters
-    ----------
-    axes : tuple of (int, int)
-        The count and the stride in bytes along each axis of the access.
+    `axes` has the count and the stride in bytes along each axis of the access.
     """
     way = target.l2 // L2_WAYS
     pieces = math.prod(count for count, _ in axes)
@@ -113,11 +97,8 @@ def conflicts_in_l2(target: CpuTarget, *axes: tuple[int, int]) -> bool:
 def stream_seconds(size: int, target: CpuTarget, threads: int, *, cold: bool = False) -> float:
     """Return the time that a memory-bound kernel takes for ``size`` bytes, in seconds.
 
-    Parameters
-    ----------
-    cold : bool
-        Whether the bytes come from memory however few they are, like a layer's weights at batch 1.
-        Activations that fit the last-level cache are still there from their producer.
+    `cold` says whether the bytes come from memory however few they are, like a layer's weights at
+    batch 1. Activations that fit the last-level cache are still there from their producer.
     """
     cached = not cold and size <= (target.l2 + target.l3) * threads
     own, _, memory = target.bandwidths

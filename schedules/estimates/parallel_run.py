@@ -3,15 +3,14 @@
 A loop ends with its busiest thread, which has ``ceil(n / threads)`` of ``n`` tasks. Entering and
 leaving a loop takes longer with every thread. Code between loops takes as long as on one thread.
 Data come from memory and from L3, which several cores share. Feature maps that one thread finds in
-its own L2 are spread over the L2 caches of all threads. Where tasks process the images of a batch
-one after another, a thread has the same images in each kernel: their feature maps come from the few
-threads that share them, and every L3 needs all weights. As in other estimates, the longest of
+its own L2 are spread over the L2 caches of all threads. As in other estimates, the longest of
 computation and transfers hides most of the others. The prediction ignores that caches hold more of
 a smaller part.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +18,60 @@ from typing import Final, Literal, get_args
 
 from neocpu.foundation.machine.machines import Machine
 from neocpu.schedules.estimates.memory_traffic import EXPOSED, overlapped
-from neocpu.schedules.estimates.shared_launch import Piece, busiest_seconds, launch_seconds
 from neocpu.schedules.vocabulary.target import kept_share
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The contribution of a call to a launch.
+
+    - `tasks`: the number of tasks into which the pool cuts its loop; 1 for a call without a loop.
+    - `seconds`: the time of all tasks on one thread.
+    - `before`: the time in seconds outside tasks, which the calling thread spends alone.
+    - `moving`: the time in seconds that its bytes take to arrive, on all threads.
+    """
+
+    tasks: int
+    seconds: float
+    before: float = 0.0
+    moving: float = 0.0
+
+    @property
+    def longest(self) -> float:
+        return self.seconds / self.tasks
+
+
+def busiest_seconds(pieces: Sequence[Piece], threads: int) -> float:
+    """Return the time at which the last task ends if idle threads always take the next task.
+    `pieces` are the pieces in the order in which their tasks are taken, longest tasks first.
+    """
+    # Threads that finish at the same time are counted together: there are few such times.
+    free = [(0.0, threads)]
+    for piece in pieces:
+        left = piece.tasks
+        while left > 0:
+            when, count = heapq.heappop(free)
+            taken = min(left, count)
+            heapq.heappush(free, (when + piece.longest, taken))
+            if taken < count:
+                heapq.heappush(free, (when, count - taken))
+            left -= taken
+    return max(when for when, _ in free)
+
+
+def launch_seconds(pieces: Iterable[Piece], machine: Machine, threads: int) -> float:
+    """Return the time of a launch of one or several calls on several threads, in seconds.
+
+    Sharing a launch helps where each call has fewer tasks than there are threads, or is finished
+    before all threads have started: the branches of a block then fill the threads side by side.
+    """
+    ordered = sorted(pieces, key=lambda piece: -piece.longest)
+    sharers = min(threads, sum(piece.tasks for piece in ordered))
+    alone = math.fsum(piece.before for piece in ordered)
+    moving = math.fsum(piece.moving for piece in ordered)
+    busy = max(busiest_seconds(ordered, threads), moving)
+    return alone + busy + machine.fork_seconds(sharers)
+
 
 Limit = Literal["one thread", "few tasks", "uneven tasks", "other cores", "bandwidth", "fork-join"]
 LIMITS: Final[tuple[Limit, ...]] = get_args(Limit)
@@ -40,52 +91,25 @@ MAX_TASKS: Final = 0xFFFF
 class LoopTime:
     """A parallel loop of a call.
 
-    Attributes
-    ----------
-    iterations : int
-        The number of iterations; 0 if it is unknown, for a loop with as many tasks as threads.
-    seconds : float
-        The time on one thread, over all entries in a run.
-    entered : int
-        The number of entries.
-    largest : float
-        The ratio of the longest iteration to the mean of all.
+    - `iterations`: the number of iterations; 0 if it is unknown, for a loop with as many tasks as
+      threads.
+    - `seconds`: the time on one thread, over all entries in a run.
+    - `entered`: the number of entries.
     """
 
     iterations: int
     seconds: float
     entered: int = 1
-    largest: float = 1.0
-
-    def busiest_part(self, threads: int) -> float:
-        """Return the share of the loop that its busiest thread computes.
-
-        A thread's iterations are adjacent, so at most one iteration is longer than the other
-        threads' ones.
-        """
-        if threads == 1 or self.iterations == 0:
-            return busiest_part(self.iterations, threads)
-        more = (self.largest - 1) / self.iterations
-        return min(1.0, busiest_part(self.iterations, threads) + more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTime:
     """A call of a kernel, however often a run makes it.
 
-    Attributes
-    ----------
-    name, kernel : str
-        The names of the plan's operator and of its function.
-    seconds : float
-        The time on one thread, over all times; it includes the time of its loops.
-    loops : tuple of LoopTime
-    weights, others : int
-        The bytes of weights that it reads, and of all other data that it reads and writes, each
-        time.
-    times : int
-    images : int
-        The number of images that its tasks process one after another; 1 if they do not.
+    - `name`, `kernel`: the names of the plan's operator and of its function.
+    - `seconds`: the time on one thread, over all times; it includes the time of its loops.
+    - `weights`, `others`: the bytes of weights that it reads, and of all other data that it reads
+      and writes, each time.
     """
 
     name: str
@@ -95,22 +119,12 @@ class CallTime:
     weights: int = 0
     others: int = 0
     times: int = 1
-    images: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """A run on one thread.
-
-    Attributes
-    ----------
-    calls : tuple of CallTime
-        The calls in order.
-    between : float
-        The time between calls, in seconds.
-    launches : tuple of (int, int)
-        Calls that several threads would make in one launch: the position of the first, and how
-        many.
+    """A run on one thread. `between` is the time between calls, in seconds. `launches` has the
+    calls that several threads would make in one launch: the position of the first, and how many.
     """
 
     calls: tuple[CallTime, ...]
@@ -119,7 +133,6 @@ class RunTime:
 
     @property
     def seconds(self) -> float:
-        """The time of the whole run, in seconds."""
         return math.fsum(call.seconds for call in self.calls) + self.between
 
     def slower(self, factor: float) -> RunTime:
@@ -139,13 +152,8 @@ class RunTime:
 class ParallelCall:
     """The predicted time of a call on several threads.
 
-    Attributes
-    ----------
-    call : CallTime
-        The call, or the time between calls under the name `RUNTIME`.
-    seconds : float
-    lost : mapping of Limit to float
-        The seconds in excess of its share of one thread's time, by reason.
+    `call` is the call, or the time between calls under the name `RUNTIME`. `lost` are the seconds
+    in excess of its share of one thread's time, by reason.
     """
 
     call: CallTime
@@ -155,12 +163,8 @@ class ParallelCall:
 
 @dataclass(frozen=True, slots=True)
 class ParallelRun:
-    """The predicted times of a run on several threads.
-
-    Attributes
-    ----------
-    calls : tuple of ParallelCall
-        The calls in order, and the time between them.
+    """The predicted times of a run on several threads. The last of `calls` is the time between
+    them.
     """
 
     threads: int
@@ -168,7 +172,6 @@ class ParallelRun:
 
     @property
     def seconds(self) -> float:
-        """The time of the whole run, in seconds."""
         return math.fsum(call.seconds for call in self.calls)
 
     @property
@@ -178,20 +181,12 @@ class ParallelRun:
 
 
 def predict_run(run: RunTime, machine: Machine, threads: int) -> ParallelRun:
-    """Return the predicted times of a run on several threads, each on a core of its own.
-
-    Parameters
-    ----------
-    run : RunTime
-        The run on one thread of that machine, with kernels compiled for this many threads.
+    """Return the predicted times of a run on several threads, each on a core of its own. `run` is
+    the run on one thread of that machine, with kernels compiled for this many threads.
     """
     between = CallTime(name=RUNTIME, kernel=RUNTIME, seconds=run.between)
     ways = _Ways(machine, threads, sum(call.weights for call in run.calls))
-    images = [1, *(call.images for call in run.calls)]  # those of the previous call
-    calls = [
-        _predict_call(call, ways, before)
-        for call, before in zip((*run.calls, between), images, strict=True)
-    ]
+    calls = [_predict_call(call, ways) for call in (*run.calls, between)]
     for first, count in run.launches if threads > 1 else ():
         together = run.calls[first : first + count]
         calls[first : first + count] = _predict_launch(together, ways)
@@ -200,12 +195,8 @@ def predict_run(run: RunTime, machine: Machine, threads: int) -> ParallelRun:
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """The transfers of bytes to several threads of a machine, in a run of a network.
-
-    Attributes
-    ----------
-    weights : int
-        The bytes of all weights of the network.
+    """The transfers of bytes to several threads of a machine, in a run of a network. `weights`
+    counts the bytes of all weights of the network.
     """
 
     machine: Machine
@@ -213,15 +204,12 @@ class _Ways:
     weights: int
 
     def moving_seconds(self, call: CallTime) -> tuple[float, float]:
-        """Return the times that a call's bytes take from memory and from L3.
-
-        L3 keeps some of the network's weights from one run to the next. Where tasks process the
-        images one after another, each thread needs all weights, and every L3 has a copy.
+        """Return the times that a call's bytes take from memory and from L3. L3 keeps some of the
+        network's weights from one run to the next.
         """
         machine, caches = self.machine, self.machine.caches(self.threads)
-        copies = caches if call.images > 1 else 1
-        kept = kept_share(self.weights, machine.l3 * caches / copies)
-        memory, cache = (share * call.weights * copies for share in (1 - kept, kept))
+        kept = kept_share(self.weights, machine.l3 * caches)
+        memory, cache = (share * call.weights for share in (1 - kept, kept))
         if call.others > machine.l3 * caches:
             memory += call.others
         elif call.others > machine.l2 * self.threads:
@@ -231,39 +219,31 @@ class _Ways:
             call.times * cache / machine.cache_rate(self.threads),
         )
 
-    def fetching_seconds(self, call: CallTime, images: int = 1) -> float:
+    def fetching_seconds(self, call: CallTime) -> float:
         """Return the time that feature maps in caches take to come from those of other cores.
 
-        The last core that read or wrote a cache line is equally likely to be any core with a part
-        of the image. Lines in another L3 come at the speed of memory.
-
-        Parameters
-        ----------
-        images : int
-            The number of images that this call and the one before it both process one after
-            another.
+        The last core that read or wrote a cache line is equally likely to be any core. Lines in
+        another L3 come at the speed of memory.
         """
         machine, threads = self.machine, self.threads
-        if call.others > machine.l3 * machine.caches(threads):
+        caches = machine.caches(threads)
+        if call.others > machine.l3 * caches:
             return 0.0
-        cores = math.ceil(threads / images)
-        caches = machine.caches(cores)
-        near, far = 1 / caches - 1 / cores, 1 - 1 / caches
+        near, far = 1 / caches - 1 / threads, 1 - 1 / caches
         if call.others > machine.l2 * threads:
             near = 0.0  # in L3
         fetched = near / (threads * machine.peer_core) + far / machine.memory_rate(threads)
         return call.times * call.others * fetched
 
 
-def _predict_call(call: CallTime, ways: _Ways, before: int) -> ParallelCall:
-    """Return the predicted time of a call after one that processes ``before`` images in turn."""
+def _predict_call(call: CallTime, ways: _Ways) -> ParallelCall:
     machine, threads = ways.machine, ways.threads
     lost: dict[Limit, float] = dict.fromkeys(LIMITS, 0.0)
     alone = max(0.0, call.seconds - math.fsum(loop.seconds for loop in call.loops))
     lost["one thread"] = alone * (1 - 1 / threads)
     busy = 0.0
     for loop in call.loops:
-        part = loop.busiest_part(threads)
+        part = busiest_part(loop.iterations, threads)
         few = 0 < loop.iterations < threads
         lost["few tasks" if few else "uneven tasks"] += loop.seconds * (part - 1 / threads)
         # Threads without a task delay nobody; a loop of one iteration is entered like any other
@@ -277,15 +257,14 @@ def _predict_call(call: CallTime, ways: _Ways, before: int) -> ParallelCall:
     together = min(call.seconds, overlapped(*parts))
     lost["bandwidth"] = max(0.0, together - busy - alone)
     if call.loops:
-        fetched = ways.fetching_seconds(call, min(before, call.images))
+        fetched = ways.fetching_seconds(call)
         lost["other cores"] = overlapped(*parts, fetched) - overlapped(*parts)
     return ParallelCall(call, call.seconds / threads + math.fsum(lost.values()), lost)
 
 
 def _computing_share(call: CallTime, moving: Sequence[float]) -> float:
-    """Return the share of one thread's time that a call would take with all data in L2.
-
-    The remaining time was spent on transfers that nothing hid: see `overlapped`.
+    """Return the share of one thread's time that a call would take with all data in L2. The
+    remaining time was spent on transfers that nothing hid: see `overlapped`.
     """
     if call.seconds == 0.0:
         return 0.0
@@ -297,7 +276,6 @@ def _computing_share(call: CallTime, moving: Sequence[float]) -> float:
 
 
 def _predict_launch(calls: Sequence[CallTime], ways: _Ways) -> Iterator[ParallelCall]:
-    """Yield the predicted times of calls in one launch, each in proportion to its work."""
     machine, threads = ways.machine, ways.threads
     pieces = [_piece(call, ways) for call in calls]
     seconds = launch_seconds(pieces, machine, threads)
@@ -330,10 +308,7 @@ def busiest_part(iterations: int, threads: int) -> float:
 
     The pool cuts loops into tasks, and idle threads take tasks that others have not begun.
 
-    Parameters
-    ----------
-    iterations : int
-        The number of iterations; 0 if it is unknown.
+    0 iterations means that their number is unknown.
     """
     if threads == 1:
         return 1.0
@@ -352,7 +327,6 @@ def task_count(iterations: int, threads: int) -> int:
 
 
 def _task_size(iterations: int, threads: int) -> int:
-    """Return the number of iterations in a task that leaves the busiest thread the least work."""
     most = max(iterations // (threads * SHARE), math.ceil(iterations / MAX_TASKS), 1)
     sizes: Iterable[int] = range(most, most // 2, -1)
     return min(sizes, key=lambda size: math.ceil(math.ceil(iterations / size) / threads) * size)

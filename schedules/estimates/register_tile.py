@@ -37,9 +37,8 @@ def steps_cycles(steps: Sequence[EpilogueOp], each: float = EPILOGUE_CYCLES) -> 
 
 
 def broadcast_limit(vectors: int, unit: DotUnit) -> int:
-    """Return the most broadcasts of a register tile whose sums, vectors and one broadcast fit.
-
-    If broadcasts are lanes, their vectors fit too.
+    """Return the most broadcasts of a register tile whose sums, vectors and one broadcast fit. If
+    broadcasts are lanes, their vectors fit too.
     """
     if unit.by_lane:
         return (unit.registers - SPARE_REGISTERS - vectors) // (vectors + 1)
@@ -68,12 +67,9 @@ def step_cycles(
 ) -> float:
     """Return the cycles of one step: the longest of its parts, plus interference from loads.
 
-    Parameters
-    ----------
-    size : int
-        The bytes from which the vectors are loaded repeatedly; they decide which cache holds them.
-    broadcast_loads : float, optional
-        The number of loads of broadcast values: one each, or one vector of lanes for several steps.
+    `size` counts the bytes from which the vectors are loaded repeatedly; they decide which cache
+    holds them. `broadcast_loads` is the number of loads of broadcast values: one each, or one
+    vector of lanes for several steps.
     """
     if broadcast_loads is None:
         broadcast_loads = broadcasts / (unit.lanes if unit.by_lane else 1)
@@ -89,7 +85,6 @@ def step_cycles(
 
 
 def _bytes_per_cycle(size: int, target: CpuTarget) -> int:
-    """Return the bandwidth of the cache that holds ``size`` bytes and other data beside them."""
     if size < target.l1d // 2:
         return L1_RATE
     return L2_RATE if size < target.l2 else FAR_RATE

@@ -19,7 +19,7 @@ from tvm.s_tir.stmt import SBlock
 
 from neocpu.foundation.machine.network_rates import NETWORK_RATES
 from neocpu.foundation.units import size as size_text
-from neocpu.schedules.estimates.expression_parts import bytes_of, is_library_call
+from neocpu.schedules.estimates.expressions import bytes_of, is_library_call
 from neocpu.schedules.estimates.kernel_work import (
     CLASSES,
     DEFAULT,
@@ -82,14 +82,8 @@ def is_register_tile(kernel: str) -> bool:
 class Shortcoming:
     """A shortcoming of a kernel.
 
-    Attributes
-    ----------
-    kind : str
-        `AS_IT_STANDS`, `NO_SCHEDULE`, `ONE_THREAD`, `WORKSPACE`, or one of `BY_CYCLES`.
-    detail : str
-        The operation or the loop that it is about.
-    size : float
-        The bytes of a workspace.
+    `kind` is `AS_IT_STANDS`, `NO_SCHEDULE`, `ONE_THREAD`, `WORKSPACE`, or one of `BY_CYCLES`.
+    `detail` is the operation or the loop that it is about. `size` counts the bytes of a workspace.
     """
 
     kind: str
@@ -104,9 +98,8 @@ class Shortcoming:
         return REASONS.get((self.kind, self.detail), "")
 
     def seconds(self, work: KernelWork, target: CpuTarget, threads: int) -> float:
-        """Return the approximate part of a kernel's time that it costs, in seconds.
-
-        For unscheduled kernels this is the whole time, because the right schedule is unknown.
+        """Return the approximate part of a kernel's time that it costs, in seconds. For unscheduled
+        kernels this is the whole time, because the right schedule is unknown.
         """
         if self.kind == WORKSPACE:
             return 2 * stream_seconds(math.ceil(self.size), target, threads)
@@ -120,24 +113,16 @@ class Shortcoming:
         return cycles * rate / target.frequency
 
     def to_json(self) -> list[Any]:
-        """Return the JSON form."""
         return [self.kind, self.detail, self.size]
 
     @classmethod
     def of_json(cls, parts: Sequence[Any]) -> Shortcoming:
-        """Read the JSON form that `to_json` returns."""
         kind, detail, size = parts
         return cls(kind=str(kind), detail=str(detail), size=float(size))
 
 
 def shortcomings(function: tirx.PrimFunc, work: KernelWork) -> tuple[Shortcoming, ...]:
-    """Return the shortcomings of a scheduled function; none if it takes negligible time.
-
-    Parameters
-    ----------
-    work : KernelWork
-        The work of its loops: `work_count.count_work`.
-    """
+    """Return the shortcomings of a scheduled function; none if it takes negligible time."""
     total = math.fsum(math.fsum(nest.cycles) for nest in work)
     if total < WORTH:
         return ()
@@ -178,7 +163,6 @@ class _Look:
         tvm_ffi.structural_walk(function.body, visitors, order="pre")
 
     def detail(self, place: int) -> str:
-        """Return the detail of a shortcoming in cycles of a class."""
         if place == LIBRARY:
             return ", ".join(sorted(self.calls))
         if place == GATHER:
@@ -210,7 +194,6 @@ class _Look:
 
 
 def _is_known(extent: Any) -> bool:
-    """Return whether a loop's extent is independent of data."""
     found = True
 
     def visit(_: Any) -> None:
@@ -222,7 +205,6 @@ def _is_known(extent: Any) -> bool:
 
 
 def _workspace(function: tirx.PrimFunc) -> float:
-    """Return the bytes of the largest temporary that TVM will put in memory."""
     found: list[Any] = []
 
     def collect(body: Any) -> None:

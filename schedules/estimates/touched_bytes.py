@@ -12,14 +12,7 @@ from neocpu.schedules.estimates.memory_traffic import LINE
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """A loop around accesses; without a variable, a repetition with an average count.
-
-    Attributes
-    ----------
-    var : Var or None
-    extent : float
-    parallel : bool
-    """
+    """A loop around accesses; without a variable, a repetition with an average count."""
 
     var: Any
     extent: float
@@ -30,23 +23,13 @@ class Loop:
 class Access:
     """A load or a store within loops.
 
-    Attributes
-    ----------
-    buffer : Any
-        The identity of the buffer.
-    is_parameter : bool
-        Whether the kernel's caller passed the buffer.
-    start : float
-        The first element; -1 if data decide it.
-    width : int
-        The bytes of each access.
-    whole : float
-        The bytes of the buffer.
-    strides : tuple of float
-        The bytes between two iterations of each loop, outermost first: 0 if the access does not
-        depend on the loop, NaN if data decide.
-    loops : tuple of Loop
-        The loops around it.
+    - `buffer`: the identity of the buffer.
+    - `is_parameter`: whether the kernel's caller passed the buffer.
+    - `start`: the first element; -1 if data decide it.
+    - `width`: the bytes of each access.
+    - `whole`: the bytes of the buffer.
+    - `strides`: the bytes between two iterations of each loop, outermost first: 0 if the access
+      does not depend on the loop, NaN if data decide.
     """
 
     buffer: Any
@@ -88,9 +71,8 @@ def touched(accesses: Iterable[Access]) -> float:
 
 
 def compacted(accesses: Sequence[Access]) -> list[Access]:
-    """Return the accesses of a kernel's own buffer after TVM shrinks the buffer.
-
-    The buffer only needs the elements of one iteration of the loops around all its accesses.
+    """Return the accesses of a kernel's own buffer after TVM shrinks the buffer. The buffer only
+    needs the elements of one iteration of the loops around all its accesses.
     """
     shared = 0
     for loops in zip(*(access.loops for access in accesses), strict=False):

@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Any, Final
 
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 
-from neocpu.schedules.estimates.expression_parts import (
+from neocpu.schedules.estimates.expressions import (
     PLAIN_CALLS,
     ROOTS,
+    Indices,
+    Reader,
     bytes_of,
     dtype_of,
     is_library_call,
     parts,
 )
-from neocpu.schedules.estimates.index_values import Indices, Reader
 from neocpu.schedules.estimates.kernel_work import (
     CLASSES,
     CONVERT,
@@ -52,52 +52,28 @@ DIGIT: Final = 1.0
 EXTREMUM_STEPS: Final = 3
 # Scalars are divided faster than vectors.
 SINGLE_SHARE: Final = 0.5
-# The most tasks of a loop whose addresses of writes are compared.
-SAMPLES: Final = 32
 _CONVERSIONS: Final = ("floor", "ceil", "trunc", "round", "nearbyint", "reinterpret", "shift_left")
 
 
 @dataclass(slots=True, kw_only=True)
 class Nest:
-    """A loop nest that is being read (see `LoopWork`), and the accesses of each statement.
-
-    ``drift`` is the largest distance between where a task writes a tensor and the task's own part,
-    as a share of the tensor. ``extents`` are those of inner loops whose extents differ between
-    tasks.
-    """
+    """A loop nest that is being read (see `LoopWork`), and the accesses of each statement."""
 
     tasks: float = 1.0
     forks: float = 0.0
     cycles: list[float] = field(default_factory=lambda: [0.0] * len(CLASSES))
     statements: list[list[Access]] = field(default_factory=list)
-    drift: float = 0.0
-    extents: set[tuple[float, ...]] = field(default_factory=set)
-
-    @property
-    def largest(self) -> float:
-        """The field of `LoopWork`; loops of equal extents count as one."""
-        sizes = [math.prod(each) for each in zip(*self.extents, strict=True)]
-        return max(sizes) / fmean(sizes) if any(sizes) else 1.0
 
 
 class ValueCount:
     """A counter that adds the cost of values within `loops` to `nest`.
 
-    Attributes
-    ----------
-    loops : list of Loop
-        The loops, outermost first.
-    vector : int or None
-        The position of the loop whose iterations are vector lanes.
-    depths : dict of Var to int
-        The innermost loop that each variable depends on; -1 for none.
-    accesses : list of Access
-        The accesses of the statement that is being read.
-    computed : dict of StructuralKey to int
-        The expressions that the statement has computed, which are not computed again, with the loop
-        that each depends on.
-    read, written : set of int
-        The first extents of tensors among the kernel's parameters.
+    - `loops`: the loops, outermost first.
+    - `vector`: the position of the loop whose iterations are vector lanes.
+    - `depths`: the innermost loop that each variable depends on; -1 for none.
+    - `accesses`: the accesses of the statement that is being read.
+    - `computed`: the expressions that the statement has computed, which are not computed again,
+      with the loop that each depends on.
     """
 
     def __init__(self, target: CpuTarget, parameters: Sequence[Any]) -> None:
@@ -110,13 +86,10 @@ class ValueCount:
         self.accesses: list[Access] = []
         self.computed: dict[Any, int] = {}
         self.owners: dict[Any, Any] = {}
-        self.read: set[int] = set()
-        self.written: set[int] = set()
         self._parameters = frozenset(parameters)
 
     def iterations(self, depth: int) -> float:
         """Return the number of times that a computation outside all loops after ``depth`` runs.
-
         Computations under a condition, or in a loop that ends on a condition, stay within it.
         """
         return math.prod(
@@ -148,17 +121,13 @@ class ValueCount:
         self.nest.cycles[kind] += cycles * count
 
     def charge_each(self, kind: int, cycles: float, depth: int, lanes: int = 1) -> None:
-        """Charge for every element on its own."""
         self.nest.cycles[kind] += cycles * lanes * self.iterations(depth)
 
     def value(self, expr: Any, *, joined: bool = False) -> int:
         """Count the computation of a value; return the innermost loop that it depends on.
 
-        Parameters
-        ----------
-        joined : bool
-            Whether its last operation is part of the operation that reads it, like a product in a
-            sum.
+        `joined` says whether its last operation is part of the operation that reads it, like a
+        product in a sum.
         """
         if isinstance(expr, Var):
             return self.depths.get(expr, -1)
@@ -237,37 +206,10 @@ class ValueCount:
         else:
             self.charge(VECTOR, STORE if stores else LOAD, depth, (str(buffer.dtype), lanes))
         if str(buffer.scope()) != "local":
-            found = self._described(buffer, offset, depth, lanes)
-            first = next(iter(buffer.shape), None)
-            if found.is_parameter and isinstance(first, tirx.IntImm):
-                (self.written if stores else self.read).add(int(first))
-            if stores:
-                self._place_tasks(buffer, offset)
-            self.accesses.append(found)
+            self.accesses.append(self._described(buffer, offset, depth, lanes))
         return depth
 
-    def task_loop(self) -> Loop | None:
-        """Return the loop whose iterations are tasks; None if there is only one task."""
-        return next((one for one in self.loops if one.parallel and one.extent > 1), None)
-
-    def _place_tasks(self, buffer: Any, offset: Reader) -> None:
-        """Note the places of a tensor at which tasks begin to write."""
-        if (loop := self.task_loop()) is None:
-            return
-        tasks = int(loop.extent)
-        some = range(0, tasks, math.ceil(tasks / SAMPLES))
-        found = (offset({loop.var: task}) for task in some)
-        starts = [at for at in found if at is not None]
-        if len(starts) < len(some):
-            self.nest.drift = 1.0  # data decide
-            return
-        whole = max(1, math.prod(map(int, buffer.shape)))
-        if len(set(starts)) > 1:  # else each has one of its own
-            apart = (abs(at / whole - task / tasks) for at, task in zip(starts, some, strict=True))
-            self.nest.drift = max(self.nest.drift, *apart)
-
     def _index(self, index: Any) -> int:
-        """Count the computation of an index, except sums and products, which are addressing."""
         if isinstance(index, Var):
             return self.depths.get(index, -1)
         if isinstance(index, TensorLoad):
@@ -313,7 +255,6 @@ def stride_along(loop: Loop, offset: Reader) -> float | None:
 
 
 def _is_power_of_two(expr: Any) -> bool:
-    """Return whether a divisor is a constant with an exact inverse."""
     constant = expr.value if isinstance(expr, tirx.Broadcast) else expr
     if not isinstance(constant, tirx.FloatImm):
         return False

@@ -7,14 +7,14 @@ one address stay in registers, and innermost loops over neighbours become vector
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 
-from neocpu.schedules.estimates.expression_parts import (
+from neocpu.schedules.estimates.expressions import (
     bounds,
     bytes_of,
     indexed_extents,
@@ -40,15 +40,12 @@ LONG_SUM: Final = 32
 OVERLAPPED: Final = 0.35
 # The factor for a sum whose last vector is partial: LLVM splits it into smaller ones.
 RAGGED: Final = 3.0
-# The most tasks of a loop whose sizes are compared.
-TASKS: Final = 512
 _NOTHING: Final = -2
 
 
 def count_work(function: tirx.PrimFunc, target: CpuTarget) -> KernelWork:
-    """Return the work of the loop nests of a scheduled function.
-
-    Loops that data end are assumed to end half way.
+    """Return the work of the loop nests of a scheduled function. Loops that data end are assumed to
+    end half way.
     """
     count = _WorkCount(target, list(function.params))
     count.statement(function.body)
@@ -64,7 +61,6 @@ class _WorkCount(ValueCount):
         self._explicit = False
 
     def work(self) -> KernelWork:
-        """Return the counts."""
         used: dict[Any, list[tuple[int, Access]]] = {}
         for number, nest in enumerate(self._nests):
             for access in _accesses(nest):
@@ -74,24 +70,15 @@ class _WorkCount(ValueCount):
             accesses = [access for _, access in uses]
             if not accesses[0].is_parameter and len({number for number, _ in uses}) == 1:
                 own |= zip(accesses, compacted(accesses), strict=True)
-        images = self._images()
-        found = [nest for nest in self._nests if any(nest.cycles)]
-        return tuple(self._nest_work(nest, own, images) for nest in found)
+        return tuple(self._nest_work(nest, own) for nest in self._nests if any(nest.cycles))
 
-    def _images(self) -> int:
-        """Return the number of images that a kernel reads and writes; 1 if they differ."""
-        return (
-            next(iter(self.written)) if len(self.written) == 1 and self.written <= self.read else 1
-        )
-
-    def _nest_work(self, nest: Nest, own: dict[Access, Access], images: int) -> LoopWork:
+    def _nest_work(self, nest: Nest, own: dict[Access, Access]) -> LoopWork:
         sizes = (self.target.l1d, self.target.l2)
         caches = [int(size * CACHE_SHARE) for size in sizes]
         statements = [[own.get(access, access) for access in each] for each in nest.statements]
         l1, l2 = (math.fsum(fetched_again(each, cache) for each in statements) for cache in caches)
         size = touched(access for access in _accesses(nest) if access not in own)
         every = touched(access for each in statements for access in each)
-        own_images = images if nest.drift * images <= 1 else 1
         return LoopWork(
             tasks=nest.tasks,
             forks=nest.forks,
@@ -99,8 +86,6 @@ class _WorkCount(ValueCount):
             size=size,
             from_l2=every + l1,
             again=l2,
-            images=own_images,
-            largest=nest.largest,
         )
 
     def statement(self, node: Any) -> None:
@@ -170,7 +155,6 @@ class _WorkCount(ValueCount):
         return max(map(self._row, inner), default=-1)
 
     def _is_ragged(self, buffer: Any) -> bool:
-        """Return whether the lanes of a sum leave part of their vectors empty."""
         if self.vector is None or not self._explicit:
             return False
         size = self.loops[self.vector].extent * bytes_of(str(buffer.dtype))
@@ -236,27 +220,14 @@ class _WorkCount(ValueCount):
     def _extent(self, node: Any) -> float:
         middle = {one.var: int(one.extent / 2) for one in self.loops if one.var is not None}
         found = self.indices.value(node.extent, middle)
-        if found is not None and not isinstance(node.extent, tirx.IntImm):
-            self._compare_tasks(node.extent, middle)
         if found is not None:
             return max(1.0, float(found))
         limits = indexed_extents(node.body, node.loop_var)
         return max(1.0, HALF * min(limits, default=2 * UNKNOWN_LENGTH))
 
-    def _compare_tasks(self, extent: Any, middle: Mapping[Any, int]) -> None:
-        """Note the number of iterations of a loop in each task, if they differ."""
-        if (loop := self.task_loop()) is None or any(one.var is None for one in self.loops):
-            return  # few may get there under a condition
-        read, tasks = self.indices.reader(extent), int(loop.extent)
-        some = range(0, tasks, math.ceil(tasks / TASKS))
-        extents = tuple(float(read({**middle, loop.var: task}) or 0) for task in some)
-        if len(set(extents)) > 1:
-            self.nest.extents.add(extents)
-
     def _becomes_vectors(self, node: Any, loop: Loop) -> bool:
-        """Return whether LLVM vectorises a loop's iterations, which store adjacent elements.
-
-        The elements that they read may lie apart.
+        """Return whether LLVM vectorises a loop's iterations, which store adjacent elements. The
+        elements that they read may lie apart.
         """
         found = _Innermost()
         if not found.holds(node.body) or loop.extent < 2:
@@ -279,7 +250,6 @@ class _WorkCount(ValueCount):
         return strides == {1} and own <= {0, 1}
 
     def _has_digits(self, index: Any, loop: Loop) -> bool:
-        """Return whether an index contains quotients or remainders of a loop's variable."""
         if isinstance(index, tirx.FloorDiv | tirx.FloorMod) and self._depends(index, loop.var):
             return True
         if isinstance(index, Var) and (bound := self.indices.bound(index)) is not None:
@@ -320,7 +290,6 @@ class _Innermost:
         self.names: list[tuple[Any, Any]] = []
 
     def holds(self, node: Any) -> bool:
-        """Collect the accesses of a statement; return whether it has no loop or branch."""
         if isinstance(node, tirx.SeqStmt):
             return all(map(self.holds, node.seq))
         if isinstance(node, SBlockRealize):

@@ -1,1 +1,1 @@
-"""Multiply-add instructions as data: one file for each family."""
+"""Multiply-add instructions as data, and their results bit by bit."""

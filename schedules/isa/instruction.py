@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,46 +22,28 @@ LATENCY: Final = 4.0
 """The number of cycles before a sum can be added to again: for float32 on all CPUs that were
 measured, and for VPDPBUSD and SDOT according to their vendors' guides and InstLatx64."""
 
-X86: Final = frozenset({"avx512", "avx2"})
-ARM: Final = frozenset({"neon"})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instruction:
     """An instruction, or a sequence that does the work of one.
 
-    Attributes
-    ----------
-    name : str
-        The name that assemblers use.
-    isas : frozenset of str
-        The vector instruction sets that it belongs with; see `CpuTarget.isa`.
-    features : tuple of str
-        The features that a CPU needs besides these, by LLVM names.
-    data, weights, sum : str
-        The element types.
-    group : int
-        The number of products of adjacent input channels that lie side by side in a register.
-    rows, columns, depth : int
-        M, N and K, the number of products added to a sum. 0 columns means as many as a vector has
-        sums; a depth of 0 means one group.
-    semantics : callable
-        The function that computes its results bit by bit.
-    intrinsic : str
-        The LLVM intrinsic; empty for a sequence, and where a multiplication and an addition have
-        the same meaning.
-    offset : int
-        The number to subtract from data first.
-    adds : bool
-        Whether it adds its products to the sums; otherwise an addition follows.
-    latency : float
-        The number of cycles before a sum can be added to again.
-    rates : mapping of str to float
-        The measured number that a core starts per cycle, by CPU.
-    rate : float
-        The same number for other CPUs; 0 means as many as there are multiply-add units.
-    in_tiles : bool
-        Whether operands and sums lie in tile registers, which the system has to permit.
+    - `name`: the name that assemblers use.
+    - `isas`: the vector instruction sets that it belongs with; see `CpuTarget.isa`.
+    - `features`: the features that a CPU needs besides these, by LLVM names.
+    - `data`, `weights`, `sum`: the element types.
+    - `group`: the number of products of adjacent input channels that lie side by side in a
+      register.
+    - `rows`, `columns`, `depth`: M, N and K, the number of products added to a sum. 0 columns means
+      as many as a vector has sums; a depth of 0 means one group.
+    - `semantics`: the function that computes its results bit by bit.
+    - `intrinsic`: the LLVM intrinsic; empty for a sequence, and where a multiplication and an
+      addition have the same meaning.
+    - `offset`: the number to subtract from data first.
+    - `adds`: whether it adds its products to the sums; otherwise an addition follows.
+    - `latency`: the number of cycles before a sum can be added to again.
+    - `rates`: the measured number that a core starts per cycle, by CPU.
+    - `rate`: the same number for other CPUs; 0 means as many as there are multiply-add units.
+    - `in_tiles`: whether operands and sums lie in tile registers, which the system has to permit.
     """
 
     name: str
@@ -85,7 +67,6 @@ class Instruction:
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether data and weights have the same type."""
         return self.data == self.weights or self.offset != 0
 
     def fits(self, types: tuple[str, str, str], isa: str, features: frozenset[str]) -> bool:
@@ -95,8 +76,3 @@ class Instruction:
             and types == (self.data, self.weights, self.sum)
             and features.issuperset(self.features)
         )
-
-
-def of_all(cpus: tuple[str, ...], rate: float) -> Mapping[str, Any]:
-    """Return the same rate for each of some CPUs."""
-    return dict.fromkeys(cpus, rate)

@@ -47,9 +47,8 @@ def widened_pairs(data: Array, weights: Array, sums: Array) -> Array:
 
 
 def vdpbf16ps(data: Array, weights: Array, sums: Array) -> Array:
-    """Compute VDPBF16PS: the second of each pair first, then the first; denormals become zero.
-
-    This follows the description of VDPBF16PS in Intel's manual.
+    """Compute VDPBF16PS: the second of each pair first, then the first; denormals become zero. This
+    follows the description of VDPBF16PS in Intel's manual.
     """
     total = _flushed(sums.astype(np.float32))
     x, y = (_flushed(as_float32(each)) for each in (data, weights))
@@ -74,9 +73,8 @@ def tdpbf16ps(data: Array, weights: Array, sums: Array) -> Array:
 
 
 def rounded_to_odd(data: Array, weights: Array, sums: Array) -> Array:
-    """Compute ARM's bfloat16 products: exact, added in pairs, then to the sum, rounded to odd.
-
-    This is ``BFDotAdd`` of Arm's manual, as CPUs without FEAT_EBF16 do it; denormals become zero.
+    """Compute ARM's bfloat16 products: exact, added in pairs, then to the sum, rounded to odd. This
+    is ``BFDotAdd`` of Arm's manual, as CPUs without FEAT_EBF16 do it; denormals become zero.
     """
     total = _flushed(sums.astype(np.float32))
     x, y = (_flushed(as_float32(each)) for each in (data, weights))
@@ -94,9 +92,8 @@ def as_float32(bits: Array) -> NDArray[np.float32]:
 
 
 def _fused(sums: Array, first: Array, second: Array) -> NDArray[np.float32]:
-    """Return ``sums + first * second``, rounded once but for 2^-29 of the ties.
-
-    The product is exact in float64; its sum is rounded there first.
+    """Return ``sums + first * second``, rounded once but for 2^-29 of the ties. The product is
+    exact in float64; its sum is rounded there first.
     """
     with np.errstate(all="ignore"):
         exact = first.astype(np.float64) * second.astype(np.float64)
@@ -129,13 +126,11 @@ def _odd(first: Floats, second: Floats) -> NDArray[np.float32]:
 
 
 def _lost(first: Floats, second: Floats, total: Floats) -> Floats:
-    """Return the rounding error of ``total = first + second`` in float64."""
     other = total - first
     lost: Floats = np.nan_to_num((first - (total - other)) + (second - other), posinf=0, neginf=0)
     return lost
 
 
 def _flushed(values: Array) -> NDArray[np.float32]:
-    """Replace denormal numbers by zeros of the same sign."""
     floats = np.asarray(values, np.float32)
     return np.where(np.abs(floats) < _SMALLEST, np.copysign(np.float32(0), floats), floats)

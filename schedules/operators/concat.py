@@ -27,8 +27,7 @@ from neocpu.schedules.tir.builder import (
     splat,
     task_loop,
 )
-from neocpu.schedules.vocabulary.format import ALIGNMENT, Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.layout import ALIGNMENT, NCHW, DataLayout, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 Shape4 = tuple[int, int, int, int]

@@ -31,8 +31,8 @@ from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import prefetch_to_l2
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
-from neocpu.schedules.vocabulary.keyed import Keyed
 from neocpu.schedules.vocabulary.layout import NCHW, ceil_div
+from neocpu.schedules.vocabulary.memory_workloads import Keyed
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget

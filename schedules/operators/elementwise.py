@@ -32,7 +32,7 @@ from neocpu.schedules.operators.stage_schedules import (
 )
 from neocpu.schedules.tir.bfloat16 import round_casts
 from neocpu.schedules.tir.builder import ENOUGH_TASKS, PARALLEL_ELEMENTS
-from neocpu.schedules.tir.infinities import begin_with_infinities
+from neocpu.schedules.tir.reductions import begin_with_infinities
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.target import CpuTarget
 

@@ -14,9 +14,9 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
-from neocpu.schedules.tir.frame_window import taps_inside
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.tir.input_pixels import taps_inside
 from neocpu.schedules.vocabulary.frames import Frames
+from neocpu.schedules.vocabulary.layout import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 # The number of vectors that are combined side by side, to hide latency.

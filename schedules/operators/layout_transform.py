@@ -21,10 +21,8 @@ from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.operators.either import either
 from neocpu.schedules.tir.bfloat16 import BITS
-from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
-from neocpu.schedules.tir.transposition import transpose
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop, transpose
+from neocpu.schedules.vocabulary.layout import Format, ceil_div
 from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.target import CpuTarget

@@ -20,8 +20,7 @@ from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_secon
 from neocpu.schedules.operators.concat import emit_row
 from neocpu.schedules.operators.join_template import SHIFT_FACTOR
 from neocpu.schedules.tir.builder import build_kernel, for_vectors, loop_nest, span, task_loop
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW, ceil_div
+from neocpu.schedules.vocabulary.layout import NCHW, Format, ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 Shape4 = tuple[int, int, int, int]

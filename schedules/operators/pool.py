@@ -26,8 +26,7 @@ from neocpu.schedules.operators.pool_workload import (
 )
 from neocpu.schedules.tir.bfloat16 import bits_of, exact, widened
 from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 # The most pixels of a window that are unrolled: 8x8 is the largest in common networks.

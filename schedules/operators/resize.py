@@ -25,8 +25,7 @@ from neocpu.schedules.tir.builder import (
     splat,
     task_loop,
 )
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW
+from neocpu.schedules.vocabulary.layout import NCHW, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 Shape4 = tuple[int, int, int, int]

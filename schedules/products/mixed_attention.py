@@ -37,7 +37,7 @@ from neocpu.schedules.products.row_tile import (
 )
 from neocpu.schedules.products.workloads import AttentionWorkload
 from neocpu.schedules.tir.builder import build_kernel, digits, for_vectors, span, splat, task_loop
-from neocpu.schedules.tir.opaque_number import opaque_numbers
+from neocpu.schedules.tir.llvm_text import opaque_numbers
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget

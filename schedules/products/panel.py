@@ -14,8 +14,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.tir.bfloat16 import rounded_bits
-from neocpu.schedules.tir.builder import for_vectors, span, splat
-from neocpu.schedules.tir.transposition import transpose
+from neocpu.schedules.tir.builder import for_vectors, span, splat, transpose
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.strided_view import StridedView
 

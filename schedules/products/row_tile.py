@@ -16,7 +16,7 @@ from neocpu.schedules.estimates.register_tile import TILE_CYCLES, broadcast_limi
 from neocpu.schedules.products.panel import VECTORS
 from neocpu.schedules.tir.bfloat16 import add_dot
 from neocpu.schedules.tir.builder import part_start, span, splat
-from neocpu.schedules.tir.opaque_number import opaque_number
+from neocpu.schedules.tir.llvm_text import opaque_number
 from neocpu.schedules.tir.vector_math import LOG2_E, power_of_two
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.layout import ceil_div

@@ -108,17 +108,15 @@ define {sums} @{_DOT}({sums} %sums, {words} %vector, {words} %spread) alwaysinli
 
 
 def add_dot(sums: Any, vector: Any, spread: Any) -> Any:
-    """Return ``sums`` plus the products of pairs of bfloat16 in 32-bit words.
-
-    All words of ``spread`` are equal, so the instruction may read one from memory.
+    """Return ``sums`` plus the products of pairs of bfloat16 in 32-bit words. All words of
+    ``spread`` are equal, so the instruction may read one from memory.
     """
     return tirx.call_extern(str(sums.ty.dtype), _DOT, sums, vector, spread)
 
 
 def rounds_vectors(dtype: str, unit: DotUnit | None) -> bool:
-    """Return whether `rounded_bits` rounds stored values of a type on a CPU with ``unit``.
-
-    A CPU with an instruction for products of bfloat16 has one for rounding, which replaces eight.
+    """Return whether `rounded_bits` rounds stored values of a type on a CPU with ``unit``. A CPU
+    with an instruction for products of bfloat16 has one for rounding, which replaces eight.
     """
     return dtype == NAME and unit is not None and bool(unit.intrinsic)
 
@@ -139,9 +137,8 @@ define <{width} x i16> @{_ROUND}_{width}(<{width} x float> %value) alwaysinline 
 
 
 def rounded_bits(value: Any, width: int) -> Any:
-    """Return a vector of float32, or one number, rounded to bfloat16; NaN stays NaN.
-
-    Denormal numbers may become zeros, as they do in instructions that multiply bfloat16.
+    """Return a vector of float32, or one number, rounded to bfloat16; NaN stays NaN. Denormal
+    numbers may become zeros, as they do in instructions that multiply bfloat16.
     """
     if width == 1:
         return rounded(value)

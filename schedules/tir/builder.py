@@ -31,17 +31,10 @@ Parameter = tuple[str, tuple[int, ...], str]  # name, physical shape, dtype
 def build_kernel(parameters: Sequence[Parameter], body: Callable[..., None]) -> Any:
     """Build a scheduled ``PrimFunc`` whose loop nest ``body`` emits.
 
-    Parameters
-    ----------
-    parameters : sequence of (name, shape, dtype)
-        The buffers, in calling order.
-    body : callable
-        A function that is called once, inside the builder's frame, with one buffer per parameter.
+    `body` is called once, inside the builder's frame, with one buffer per parameter, in calling
+    order.
 
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        A private function (without a global symbol) that is marked as scheduled.
+    The result is a private function (without a global symbol) that is marked as scheduled.
     """
     with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
         T.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
@@ -61,10 +54,8 @@ def llvm_definition(text: str) -> Any:
 def build_convolution(
     shapes: Sequence[tuple[tuple[int, ...], str]], body: Callable[..., None]
 ) -> Any:
-    """Build the kernel of a convolution with arguments of these shapes and types.
-
-    The arguments are data, packed weights, operands of fused steps, and output; ``body`` gets a
-    buffer for each.
+    """Build the kernel of a convolution with arguments of these shapes and types. The arguments are
+    data, packed weights, operands of fused steps, and output; ``body`` gets a buffer for each.
     """
     names = ["data", "weights", *(f"operand{i}" for i in range(len(shapes) - 3)), "output"]
     parameters = [(name, *shape) for name, shape in zip(names, shapes, strict=True)]
@@ -96,10 +87,8 @@ def digits(number: Any, extents: Sequence[int]) -> list[Any]:
 
 @contextmanager
 def loop_nest(extents: Sequence[int], elements: int) -> Iterator[tuple[Any, ...]]:
-    """Emit the body for every index into ``extents``, the last axis innermost.
-
-    Leading loops that make enough tasks are fused into one, parallel if ``elements`` written are
-    worth it.
+    """Emit the body for every index into ``extents``, the last axis innermost. Leading loops that
+    make enough tasks are fused into one, parallel if ``elements`` written are worth it.
     """
     lead = 1
     while lead < len(extents) and math.prod(extents[:lead]) < ENOUGH_TASKS:
@@ -113,7 +102,6 @@ def loop_nest(extents: Sequence[int], elements: int) -> Iterator[tuple[Any, ...]
 
 
 def flat(buffer: Any) -> Any:
-    """Return a view of a buffer with a single axis."""
     size = math.prod(int(extent) for extent in buffer.shape)
     return T.decl_buffer((size,), str(buffer.dtype), data=buffer.data, layout=None)
 
@@ -131,7 +119,6 @@ def span(start: Any, width: int) -> Any:
 
 
 def splat(scalar: Any, width: int) -> Any:
-    """Broadcast a scalar over ``width`` lanes."""
     return scalar if width == 1 else T.broadcast(scalar, width)
 
 
@@ -183,3 +170,19 @@ def for_share(task: Any, length: int, lanes: int, emit: Callable[[Any, int], Non
         emit(first + i * lanes, lanes)
     with T.serial(count % lanes) as i:
         emit(first + count // lanes * lanes + i, 1)
+
+
+def transpose(rows: list[Any]) -> list[Any]:
+    """Transpose a square of vectors; each round exchanges off-diagonal blocks of twice the size."""
+    edge, stride = len(rows), 1
+    while stride < edge:
+        low = [j + edge - stride if j & stride else j for j in range(edge)]
+        high = [j + edge if j & stride else j + stride for j in range(edge)]
+        result = list(rows)
+        for k in range(edge):
+            if not k & stride:
+                pair = [rows[k], rows[k | stride]]
+                result[k] = T.Bind(T.Shuffle(pair, low))
+                result[k | stride] = T.Bind(T.Shuffle(pair, high))
+        rows, stride = result, stride * 2
+    return rows

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -38,7 +39,7 @@ from tvm.s_tir import SBlockRealize
 from tvm.s_tir.pipeline import default_s_tir_pipeline, finalize_device_passes, finalize_host_passes
 
 from neocpu.schedules.tir import neon
-from neocpu.schedules.tir.halving import JoinByHalves
+from neocpu.schedules.tir.reductions import JoinByHalves
 
 #: Name of the pipeline, for ``tvm.compile(..., tir_pipeline=PIPELINE)`` and ``tirx.build``.
 PIPELINE = "neocpu"
@@ -48,69 +49,46 @@ MAX_STACK_ELEMENTS = 4096
 _ON_STACK = "disable_lower_builtin"
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="KeepAccumulatorsOnStack")
-class KeepAccumulatorsOnStack:
-    """A pass that keeps small allocations of scope ``local`` on the stack."""
+def each_function(change: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> Any:
+    """Return the pass that changes every ``PrimFunc`` of a module."""
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
-        """Return ``func`` with its accumulators marked."""
-        body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, _mark))
-        return func if body.same_as(func.body) else func.with_body(body)
+    def transform(func: tirx.PrimFunc, mod: tvm.IRModule, ctx: Any) -> tirx.PrimFunc:
+        return change(func)
+
+    return tirx.transform.prim_func_pass(transform, opt_level=0, name=change.__name__)
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="NoEntryPoint")
-class NoEntryPoint:
-    """A pass that gives no function a second name; TVM also names a module's only one ``main``."""
-
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
-        """Return ``func`` without the mark."""
-        return func.without_attr("tirx.is_entry_func")
+def _keep_accumulators_on_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Keep small allocations of scope ``local`` on the stack."""
+    return _mapped(func, tirx.AllocBuffer, _mark)
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="PropagateNaN")
-class PropagateNaN:
-    """A pass that makes ``max`` and ``min`` of floats NaN if either operand is.
+def _without_entry_point(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Give no function a second name; TVM also names a module's only one ``main``."""
+    return func.without_attr("tirx.is_entry_func")
+
+
+def propagate_nan(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Make ``max`` and ``min`` of floats NaN if either operand is.
 
     A constant becomes the first operand, which costs nothing: if two operands do not compare, the
     second is the result. Without a constant, the first operand is selected explicitly if it is NaN.
     NEON has an instruction for this.
     """
-
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
-        """Return ``func`` with every maximum and minimum of floats rewritten."""
-        propagating = _maximum if neon.is_target_of(func) else _propagating
-        body = tvm_ffi.structural_map(func.body, ((tirx.Max, tirx.Min), propagating))
-        return func if body.same_as(func.body) else func.with_body(body)
+    propagating = _maximum if neon.is_target_of(func) else _propagating
+    return _mapped(func, (tirx.Max, tirx.Min), propagating)
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="MultiplyByLane")
-class MultiplyByLane:
-    """A pass that takes factors of multiply-adds from vector lanes on NEON; see `tir.neon`."""
-
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
-        """Return ``func`` with whole-vector loads of elements that are broadcast."""
-        if not neon.is_target_of(func):
-            return func
-        return func.with_body(neon.multiply_by_lane(func.body))
+def _for_neon(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Take factors of multiply-adds from vector lanes, and clip floats as integers, on NEON."""
+    if not neon.is_target_of(func):
+        return func
+    return func.with_body(neon.clip_as_integers(neon.multiply_by_lane(func.body)))
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="ClipAsIntegers")
-class ClipAsIntegers:
-    """A pass that clips floats by a maximum of integers on NEON; see `tir.neon`."""
-
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
-        """Return ``func`` with the second half of every clip done as integers."""
-        return func.with_body(neon.clip_as_integers(func.body)) if neon.is_target_of(func) else func
+def _mapped(func: tirx.PrimFunc, kinds: Any, change: Callable[[Any], Any]) -> tirx.PrimFunc:
+    body = tvm_ffi.structural_map(func.body, (kinds, change))
+    return func if body.same_as(func.body) else func.with_body(body)
 
 
 def _maximum(extremum: Any) -> Any:
@@ -164,7 +142,6 @@ class Lower:
     """TVM's lowering, except that hand-written loop nests keep the shapes of their buffers."""
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        """Return ``mod`` with every function lowered."""
         lower = default_s_tir_pipeline()[0]
         kinds: dict[tuple[str, ...], dict[Any, Any]] = {}
         for name, func in mod.functions.items():
@@ -182,14 +159,12 @@ class Lower:
 
 
 def _harmful_passes(func: Any) -> tuple[str, ...]:
-    """Return the names of TVM's passes that are skipped for a function."""
     if not _is_written_down(func):
         return ()
     return (_COMPACTION, _SHARING) if _may_lose_reads(func) else (_COMPACTION,)
 
 
 def _is_written_down(func: Any) -> bool:
-    """Return whether a function is a hand-written loop nest: it allocates within its loops."""
     body = func.body if isinstance(func, tirx.PrimFunc) else None
     return isinstance(body, SBlockRealize) and not body.block.alloc_buffers
 
@@ -226,13 +201,12 @@ def _pipeline() -> tuple[Any, Any, Any]:
     def finalize() -> Any:
         passes = [
             tirx.transform.SkipAssert(),
-            NoEntryPoint(),
-            KeepAccumulatorsOnStack(),
+            each_function(_without_entry_point),
+            each_function(_keep_accumulators_on_stack),
             JoinByHalves(),
             finalize_host_passes(),
-            MultiplyByLane(),
-            ClipAsIntegers(),
-            PropagateNaN(),  # last: simplification would take ``x == x`` for true
+            each_function(_for_neon),
+            each_function(propagate_nan),  # last: simplification would take ``x == x`` for true
         ]
         return tvm.transform.Sequential(passes)
 

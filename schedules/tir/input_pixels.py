@@ -1,28 +1,24 @@
-"""The input of a convolution in TE, as stored or with padding."""
+"""The pixels and depth slices that windows of a convolution read."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tvm import te, tirx
+from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.vocabulary.frame_reads import place_of
+from neocpu.schedules.vocabulary.frames import Frames
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
 def stored_pixels(data: te.Tensor, workload: Conv2dWorkload, each: int) -> Any:
     """Return the reader of pixels for windows that do not reach beyond the input.
 
-    Parameters
-    ----------
-    each : int
-        The number of channels, or chunks, in one group of one depth slice.
+    `each` is the number of channels, or chunks, in one group of one depth slice.
 
-    Returns
-    -------
-    callable
-        ``pixel(b, c, h, w, *lane)``, with the image of the output, the channel or chunk among all
-        that windows read, and the row and column.
+    The result is ``pixel(b, c, h, w, *lane)``, with the image of the output, the channel or chunk
+    among all that windows read, and the row and column.
     """
     if workload.frames is None:
         return data
@@ -46,3 +42,12 @@ def padded_pixels(data: te.Tensor, workload: Conv2dWorkload, each: int) -> Any:
         return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, data.dtype))
 
     return pixel
+
+
+def taps_inside(frames: Frames, start: Any) -> tuple[Any, Any]:
+    """Return the first tap of a window with a slice of the volume, and the number of such taps.
+    `start` is the slice under the window's first tap, which may lie before the volume.
+    """
+    first = T.Bind(T.max((frames.dilation - 1 - start) // frames.dilation, 0))
+    ahead = (frames.depth - start + frames.dilation - 1) // frames.dilation
+    return first, T.Bind(T.max(T.min(ahead, frames.kernel) - first, 0))

@@ -28,7 +28,6 @@ class TapAxis:
 
     @property
     def tiles(self) -> int:
-        """The number of tiles."""
         return ceil_div(self.outputs, self.tile)
 
     @property

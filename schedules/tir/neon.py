@@ -87,9 +87,8 @@ def loads_again() -> Any:
 
 
 def load_again(first: Any) -> Any:
-    """Return the vector at ``first``, loaded at this place even if a register holds it.
-
-    LLVM would merge several loads from one place into one, and copy registers.
+    """Return the vector at ``first``, loaded at this place even if a register holds it. LLVM would
+    merge several loads from one place into one, and copy registers.
     """
     return tirx.call_extern(f"float32x{LANES}", _LOAD_AGAIN, tirx.address_of(first))
 
@@ -152,7 +151,6 @@ def _with_default_nan(body: Any) -> Any:
 
 
 def _bits(value: Any) -> int | None:
-    """Return the bits of a float32 constant as a signed integer; None for other values."""
     value = value.value if isinstance(value, tirx.Broadcast) else value
     if not isinstance(value, tirx.FloatImm) or str(value.ty) != "float32":
         return None
@@ -161,7 +159,6 @@ def _bits(value: Any) -> int | None:
 
 
 def _load_of_word(value: Any) -> Any:
-    """Return the load that a value consists of, of a float32 or of four bytes as int32, or None."""
     load = value
     if isinstance(value, Call) and getattr(value.op, "name", "") == "tirx.reinterpret":
         load = value.args[0]
@@ -173,7 +170,6 @@ def _load_of_word(value: Any) -> Any:
 
 
 def _is_whole(buffer: Any, elements: int) -> bool:
-    """Return whether a buffer consists of whole vectors of ``elements`` elements."""
     extents = buffer.shape
     if not all(isinstance(extent, tirx.IntImm) for extent in extents):
         return False

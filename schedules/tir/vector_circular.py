@@ -57,14 +57,8 @@ def cos(x: Any) -> Any:
 
 
 def _in_quarters(names: Names, size: Any) -> tuple[Any, Any, Any]:
-    """Return the quarters of a turn in ``size``, which is not negative, and sine and cosine.
-
-    Returns
-    -------
-    quarter : expression of int32
-        The number of quarters, from -2 to 2.
-    sine, cosine : expression of float32
-        The functions of the remaining angle, from -pi / 4 to pi / 4.
+    """Return the quarters of a turn in ``size``, which is not negative, and sine and cosine. The
+    number of quarters is an int32 from -2 to 2, and the remaining angle is from -pi / 4 to pi / 4.
     """
     turn = _turn(names, names.give(size))
     rounded = names.give(to_even(turn * _wide(4)))
@@ -78,7 +72,6 @@ def _in_quarters(names: Names, size: Any) -> tuple[Any, Any, Any]:
 
 
 def _turn(names: Names, size: Any) -> Any:
-    """Return the fraction of a turn, in float64, from -1/2 to 1/2."""
     bits = names.give(_bits(size))
     steps = [_steps(scale) for scale in SCALES]
     power, *parts = (whole(step, width) for step, width in zip(steps[0], WIDTHS, strict=True))
@@ -105,7 +98,6 @@ WIDTHS: Final = (32, 64, 64, 64)
 
 
 def _steps(scale: tuple[int, int, int, float]) -> tuple[int, ...]:
-    """Return the bits of ``2^-s`` and of the factor's three parts."""
     power, first, second, third = scale
     values = (2.0**-power, first * 2.0**-28, second * 2.0**-57, third)
     return tuple(_stored(value, width) for value, width in zip(values, WIDTHS, strict=True))
@@ -117,14 +109,12 @@ def _fraction(names: Names, value: Any) -> Any:
 
 
 def _either(quarter: Any, even: Any, odd: Any) -> Any:
-    """Return the bits of the first number for even quarters, of the second for odd ones."""
     is_odd = -tirx.bitwise_and(quarter, whole(1))
     differing = tirx.bitwise_xor(_bits(even), _bits(odd))
     return tirx.bitwise_xor(_bits(even), tirx.bitwise_and(is_odd, differing))
 
 
 def _negative_of_half(bits: Any, quarter: Any) -> Any:
-    """Return the bits of a number, negated in the third and the fourth quarter."""
     sign = tirx.bitwise_and(quarter, whole(2)) << whole(30)
     return tirx.reinterpret("float32", tirx.bitwise_xor(bits, sign))
 

@@ -69,10 +69,8 @@ def vectorize_calls(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def exp(x: Any) -> Any:
-    """Return ``exp(x)`` as a power of two times that of a remainder within ``ln(2)/2`` of zero.
-
-    The power is computed like `power_of_two`, at half its size, because the largest exceeds
-    float32.
+    """Return ``exp(x)`` as a power of two times that of a remainder within ``ln(2)/2`` of zero. The
+    power is computed like `power_of_two`, at half its size, because the largest exceeds float32.
     """
 
     def scaled(x: Any) -> Any:
@@ -89,9 +87,8 @@ def exp(x: Any) -> Any:
 
 
 def log(x: Any) -> Any:
-    """Return ``log(x)``: that of the exponent plus that of the mantissa, sqrt(1/2) to sqrt(2).
-
-    A denormal number is its bits times 2^-149, whether or not the processor treats it as zero.
+    """Return ``log(x)``: that of the exponent plus that of the mantissa, sqrt(1/2) to sqrt(2). A
+    denormal number is its bits times 2^-149, whether or not the processor treats it as zero.
     """
     names = Names()
     x = names.give(x)
@@ -113,7 +110,6 @@ def log(x: Any) -> Any:
 
 
 def sigmoid(x: Any) -> Any:
-    """Return ``1 / (1 + exp(-x))``."""
     return _one_over_one_plus_power(x * number(-LOG2_E))
 
 
@@ -132,8 +128,6 @@ def power_of_two(x: Any) -> Any:
 
 
 def _power(x: Any) -> Any:
-    """Return ``2^x`` for ``x`` from `POWER_LOW` - 1 to `POWER_HIGH`."""
-
     def power(shifted: Any) -> Any:
         bits = tirx.reinterpret("int32", shifted) << whole(23)
         fraction = horner(POWER_POLYNOMIAL, x - (shifted - number(MAGIC)))
@@ -223,7 +217,6 @@ def _asin_near(size: Any) -> Any:
 
 
 def _with_sign(value: Any, x: Any) -> Any:
-    """Return a non-negative value with the sign of ``x``."""
     bits = tirx.bitwise_and(tirx.reinterpret("int32", x), whole(-(1 << 31)))
     return tirx.reinterpret("float32", tirx.bitwise_or(tirx.reinterpret("int32", value), bits))
 

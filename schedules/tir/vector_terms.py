@@ -43,13 +43,11 @@ class Names:
         self._given: dict[Any, Any] = {}
 
     def give(self, value: Any) -> Any:
-        """Return a name for a value."""
         var = tirx.Var("t", value.ty.dtype)
         self._given[var] = value
         return var
 
     def around(self, body: Any) -> Any:
-        """Return ``body`` with all names bound."""
         for var, value in reversed(self._given.items()):
             body = tirx.Let(var, value, body)
         return body

@@ -17,16 +17,10 @@ from neocpu.foundation.errors import UsageError, did_you_mean
 class Admission:
     """The set of convolution kernels that a plan may choose from.
 
-    Attributes
-    ----------
-    name : str
-        A phrase that says what is left out, as in ``compiled again without Winograd and Strassen``.
-    error_factor : float
-        The largest error of a kernel, as a multiple of direct float32 summation's
-        (`registry.error_bound`).
-    longest_sum : float
-        The largest number of products that a convolution may add up one by one; longer sums are
-        split (`registry.exact_form`).
+    `name` is a phrase that says what is left out, as in ``compiled again without Winograd and
+    Strassen``. `error_factor` is the largest error of a kernel, as a multiple of direct float32
+    summation's (`registry.error_bound`). `longest_sum` is the largest number of products that a
+    convolution may add up one by one; longer sums are split (`registry.exact_form`).
     """
 
     name: str
@@ -41,12 +35,8 @@ class Admission:
 class SumBound:
     """A proof that an integer algorithm is exact, because its sums stay below a limit.
 
-    Attributes
-    ----------
-    largest : int
-        The largest absolute value that a sum can reach with any data.
-    limit : int
-        The bound below which absolute values of sums are exact.
+    `largest` is the largest absolute value that a sum can reach with any data. `limit` is the bound
+    below which absolute values of sums are exact.
     """
 
     largest: int
@@ -58,7 +48,6 @@ class SumBound:
         return self.largest < self.limit
 
     def to_json(self) -> dict[str, int]:
-        """Return the JSON form."""
         return {"largest_sum": self.largest, "limit": self.limit}
 
 
@@ -82,20 +71,13 @@ LADDER: Final = (EVERY_TILE, SMALL_TILES, NO_TILES, SHORT_SUMS)
 class Accuracy:
     """A level of accuracy: the promised bound, and the kernels that are tried first.
 
-    Attributes
-    ----------
-    name : str
-        The name that ``--accuracy`` uses.
-    bound : float
-        The largest error of a network's output that passes verification.
-    admission : Admission
-        The kernels of the first plan, one of `LADDER`.
-    coarseness : float
-        The rounding of each result as a multiple of float32's. If it is above 1, ``bound`` applies
-        to each operator, and outputs are bounded by the error of a network that rounds every result
-        so.
-    limit : float
-        An additional bound on the errors of outputs, set by the user as ``--max-error``.
+    - `name`: the name that ``--accuracy`` uses.
+    - `bound`: the largest error of a network's output that passes verification.
+    - `admission`: the kernels of the first plan, one of `LADDER`.
+    - `coarseness`: the rounding of each result as a multiple of float32's. If it is above 1,
+      ``bound`` applies to each operator, and outputs are bounded by the error of a network that
+      rounds every result so.
+    - `limit`: an additional bound on the errors of outputs, set by the user as ``--max-error``.
     """
 
     name: str
@@ -113,7 +95,6 @@ class Accuracy:
         return self.name
 
     def to_json(self) -> dict[str, str | float]:
-        """Return the JSON form."""
         limit = {} if self.limit == math.inf else {"limit": self.limit}
         return {"name": self.name, "bound": self.bound, **limit}
 
@@ -132,13 +113,7 @@ LEVELS: Final = {level.name: level for level in (DEFAULT, STRICT)}
 
 
 def parse_accuracy(name: str) -> Accuracy:
-    """Return the level of that name.
-
-    Raises
-    ------
-    UsageError
-        There is no level of that name.
-    """
+    """Return the level of that name. Raises UsageError if there is no level of that name."""
     if name not in LEVELS:
         hint = did_you_mean(name, LEVELS)
         raise UsageError(f"unknown --accuracy {name!r}; known: {', '.join(LEVELS)}{hint}")

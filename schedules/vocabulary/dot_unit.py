@@ -15,27 +15,18 @@ from neocpu.schedules.vocabulary.numerics import Numerics
 class DotUnit:
     """A multiply-add instruction, or a sequence of instructions, on one CPU.
 
-    Attributes
-    ----------
-    instruction : Instruction
-        The properties that are the same on all CPUs.
-    lanes : int
-        The number of sums in its vector, or in a row of its tile.
-    per_cycle : float
-        The number that a core starts per cycle.
-    vector_bytes : int
-        The bytes of a vector of sums, or of weights.
-    registers : int
-        The number of vector registers of the CPU, less those that a sequence needs for itself; for
-        a matrix unit the number of tile registers.
-    broadcasts : bool
-        Whether the instruction itself broadcasts one operand, from memory or from a vector lane.
-    by_lane : bool
-        Whether the instruction multiplies by one lane (one group) of a vector.
-    int16_sums : int
-        The number of products that a sequence may add up in 16 bits; see `Numerics.int16_sums`.
-    operand_vectors : int
-        The number of registers that one step's vector of weights takes.
+    - `instruction`: the properties that are the same on all CPUs.
+    - `lanes`: the number of sums in its vector, or in a row of its tile.
+    - `per_cycle`: the number that a core starts per cycle.
+    - `vector_bytes`: the bytes of a vector of sums, or of weights.
+    - `registers`: the number of vector registers of the CPU, less those that a sequence needs for
+      itself; for a matrix unit the number of tile registers.
+    - `broadcasts`: whether the instruction itself broadcasts one operand, from memory or from a
+      vector lane.
+    - `by_lane`: whether the instruction multiplies by one lane (one group) of a vector.
+    - `int16_sums`: the number of products that a sequence may add up in 16 bits; see
+      `Numerics.int16_sums`.
+    - `operand_vectors`: the number of registers that one step's vector of weights takes.
     """
 
     instruction: Instruction
@@ -132,21 +123,14 @@ _APART_SHARE: Final = 0.8
 class VectorUnits:
     """The vector units of a CPU.
 
-    Attributes
-    ----------
-    mcpu, isa : str
-        See `neocpu.schedules.vocabulary.target.CpuTarget`.
-    features : frozenset of str
-        All features of the CPU, by their LLVM names.
-    vector_bytes, registers : int
-        The bytes of a vector register, and the number of registers.
-    per_cycle : int
-        The number of float32 multiply-adds of whole vectors that a core starts per cycle. Other
-        instructions are taken to have the same rate, as on all CPUs that were measured, unless
-        their own is known.
-    integer_multiplies : float
-        The number of 16-bit integer multiplications that a core starts per cycle, which bounds
-        sequences.
+    - `mcpu`, `isa`: see `neocpu.schedules.vocabulary.target.CpuTarget`.
+    - `features`: all features of the CPU, by their LLVM names.
+    - `vector_bytes`, `registers`: the bytes of a vector register, and the number of registers.
+    - `per_cycle`: the number of float32 multiply-adds of whole vectors that a core starts per
+      cycle. Other instructions are taken to have the same rate, as on all CPUs that were measured,
+      unless their own is known.
+    - `integer_multiplies`: the number of 16-bit integer multiplications that a core starts per
+      cycle, which bounds sequences.
     """
 
     mcpu: str
@@ -185,7 +169,6 @@ class VectorUnits:
 
 
 def _widening(unit: DotUnit) -> DotUnit:
-    """Return the unit of two float32 multiply-adds, whose operands take two registers each."""
     return replace(
         unit,
         per_cycle=unit.per_cycle / 2,
@@ -197,7 +180,6 @@ def _widening(unit: DotUnit) -> DotUnit:
 
 
 def _adding_apart(unit: DotUnit, multiplies: float) -> DotUnit:
-    """Return the unit of a multiplication of pairs followed by an addition of the products."""
     return replace(
         unit,
         per_cycle=multiplies * _APART_SHARE,

@@ -20,11 +20,7 @@ def reads_outside(workload: Conv2dWorkload) -> bool:
 
 def frame_of(workload: Conv2dWorkload, image: Any, tap: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return the image that holds depth slice ``tap`` of a window, and conditions that it exists.
-
-    Parameters
-    ----------
-    image : expression
-        The index of an output image.
+    `image` is the index of an output image.
     """
     frames = workload.frames
     if frames is None:
@@ -42,14 +38,9 @@ def place_of(
 ) -> tuple[Any, Any, tuple[Any, ...]]:
     """Return the input image and channel of a window's channel, and conditions that it exists.
 
-    Parameters
-    ----------
-    image : expression
-        The index of an output image.
-    channel : expression
-        The index among all channels, or chunks of channels, that a window reads.
-    each : int
-        The number of channels, or chunks, in one group of one depth slice.
+    `image` is the index of an output image. `channel` is the index among all channels, or chunks of
+    channels, that a window reads. `each` is the number of channels, or chunks, in one group of one
+    depth slice.
     """
     if workload.frames is None:
         return image, channel, ()

@@ -18,14 +18,8 @@ MAX_EXTENT = 1 << 31
 class Frames:
     """The windows along the depth of volumes.
 
-    Attributes
-    ----------
-    depth : int
-        The number of depth slices of an input volume.
-    kernel : int
-        The number of depth slices under the window.
-    padding : tuple of int
-        The numbers of zero slices before and after a volume.
+    `depth` is the number of depth slices of an input volume. `kernel` is the number of depth slices
+    under the window. `padding` has the numbers of zero slices before and after a volume.
     """
 
     depth: int
@@ -36,28 +30,21 @@ class Frames:
 
     @property
     def out_depth(self) -> int:
-        """The number of depth slices of an output volume."""
         span = self.dilation * (self.kernel - 1) + 1
         return (self.depth + sum(self.padding) - span) // self.stride + 1
 
     @property
     def reads_outside(self) -> bool:
-        """Whether a window reaches beyond a volume."""
         last = (self.out_depth - 1) * self.stride + (self.kernel - 1) * self.dilation
         return self.padding[0] > 0 or last - self.padding[0] >= self.depth
 
     def to_json(self) -> list[int]:
-        """Return the JSON form."""
         return [self.depth, self.kernel, self.stride, self.dilation, *self.padding]
 
     @classmethod
     def from_json(cls, data: list[int]) -> Frames:
-        """Read the JSON form; the inverse of `to_json`.
-
-        Raises
-        ------
-        ValueError, TypeError
-            ``data`` describes no such windows.
+        """Read the JSON form; the inverse of `to_json`. Raises ValueError, TypeError if ``data``
+        describes no such windows.
         """
         if any(type(size) is not int or not 0 <= size <= MAX_EXTENT for size in data):
             raise ValueError(f"not the windows along a depth: {data!r}")

@@ -4,10 +4,13 @@ A blocked layout splits the channels into ``ceil(C / x)`` chunks of ``x``. When 
 divide ``C`` the last chunk is padded, so prime channel counts keep full vectors. Padded channels of
 an activation hold unspecified but finite values; packed weights hold zeros there, so these values
 never contribute.
+
+A format, which plans choose, is a layout and an element type.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -15,9 +18,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from neocpu.foundation.dtypes import bytes_of
+
 
 def ceil_div(a: int, b: int) -> int:
-    """Return ``a / b`` rounded up, for positive ``b``."""
     return -(-a // b)
 
 
@@ -31,9 +35,8 @@ def channel_blocks(channels: int, lanes: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DataLayout:
-    """Layout of a rank-4 feature map: ``NCHW`` (``block == 1``) or ``NCHW[block]c``.
-
-    ``NCHW`` and ``NCHW1c`` are the same bytes, so they are the same layout here.
+    """Layout of a rank-4 feature map: ``NCHW`` (``block == 1``) or ``NCHW[block]c``. ``NCHW`` and
+    ``NCHW1c`` are the same bytes, so they are the same layout here.
     """
 
     block: int = 1
@@ -46,13 +49,7 @@ class DataLayout:
 
     @classmethod
     def parse(cls, text: str) -> DataLayout:
-        """Parse ``NCHW`` or ``NCHW16c``.
-
-        Raises
-        ------
-        ValueError
-            ``text`` is not such a layout.
-        """
+        """Parse ``NCHW`` or ``NCHW16c``. Raises ValueError if ``text`` is not such a layout."""
         match = re.fullmatch(r"NCHW(?:(\d+)c)?", text)
         if match is None or match.group(1) == "0":
             raise ValueError(f"not a data layout: {text!r}; expected NCHW or NCHW[x]c")
@@ -87,7 +84,6 @@ class DataLayout:
 
     def pack_channels(self, vector: NDArray[np.generic]) -> NDArray[np.generic]:
         """Lay out a per-channel vector ``(C,)`` to broadcast against this layout, padded with 0.
-
         The result has shape ``(1, C, 1, 1)`` or ``(1, ceil(C/block), 1, 1, block)``.
         """
         return self.pack(vector.reshape(1, -1, 1, 1))
@@ -119,12 +115,8 @@ class KernelLayout:
 
     @classmethod
     def parse(cls, text: str) -> KernelLayout:
-        """Parse ``OIHW16i32o`` or ``OIHW4i16o4i``.
-
-        Raises
-        ------
-        ValueError
-            ``text`` is not such a layout.
+        """Parse ``OIHW16i32o`` or ``OIHW4i16o4i``. Raises ValueError if ``text`` is not such a
+        layout.
         """
         match = re.fullmatch(r"OIHW([1-9]\d*)i([1-9]\d*)o(?:([1-9]\d*)i)?", text)
         if match is None:
@@ -166,13 +158,8 @@ class KernelLayout:
 class WinogradLayout:
     """Weights transformed for Winograd's convolution: ``(points, O/oc_bn, I, oc_bn)``.
 
-    Attributes
-    ----------
-    tile : int
-        The number of outputs of a tile along a dimension of several taps.
-    stride : tuple of int
-    ic_bn, oc_bn : int
-        The blocks to which input and output channels are padded.
+    `tile` is the number of outputs of a tile along a dimension of several taps. `ic_bn` and `oc_bn`
+    are the blocks to which input and output channels are padded.
     """
 
     tile: int
@@ -185,12 +172,8 @@ class WinogradLayout:
 class StrassenLayout:
     """Sums of weights for Strassen's 1x1 convolution: ``(O / 2 oc_bn, rows, oc_bn)``.
 
-    Attributes
-    ----------
-    half : int
-        The number of input channels in each half.
-    oc_bn : int
-        The number of output channels of a register tile; two tiles share a block.
+    `half` is the number of input channels in each half. `oc_bn` is the number of output channels of
+    a register tile; two tiles share a block.
     """
 
     half: int
@@ -199,3 +182,49 @@ class StrassenLayout:
 
 WeightLayout: TypeAlias = KernelLayout | WinogradLayout | StrassenLayout
 """A layout in which kernels read weights: rearranged, or also transformed."""
+
+
+ALIGNMENT = 64
+"""The alignment of feature maps that kernels rely on, in bytes: TVM's ``kAllocAlignment``."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Format:
+    """A layout and an element type.
+
+    The search treats a change of either as a layout transform: of blocks, of precision, or of both.
+
+    `dtype` is a key of `neocpu.foundation.dtypes.DTYPES`.
+    """
+
+    layout: DataLayout
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.layout} {self.dtype}"
+
+    @property
+    def plain(self) -> Format:
+        return Format(NCHW, self.dtype)
+
+    def shape(self, nchw: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the physical shape of a feature map whose logical shape is ``(N, C, H, W)``."""
+        return self.layout.shape(nchw)
+
+    def bytes(self, nchw: tuple[int, ...]) -> int:
+        """Return the bytes of a feature map of shape ``(N, C, H, W)``, with padded channels."""
+        return math.prod(self.shape(nchw)) * bytes_of(self.dtype)
+
+    def strides(self, nchw: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the bytes between neighbours along each axis of the physical shape."""
+        shape, element = self.shape(nchw), bytes_of(self.dtype)
+        return tuple(element * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+    def pack(self, nchw: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Convert an NCHW array of `dtype` to this format, with zeros in padded channels."""
+        assert nchw.dtype == self.dtype, (nchw.dtype, self.dtype)
+        return self.layout.pack(nchw)
+
+    def unpack(self, data: NDArray[np.generic], channels: int) -> NDArray[np.generic]:
+        """Convert back from this format; the inverse of `pack`."""
+        return self.layout.unpack(data, channels)

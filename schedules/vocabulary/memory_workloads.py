@@ -1,26 +1,69 @@
-"""Workloads that only move feature maps: layout transforms, elementwise sums and concatenations."""
+"""Keys of workloads, and the workloads that only move feature maps."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
-from neocpu.foundation.json_codec import OMIT_DEFAULT, JsonFormError, JsonObject, fields_from_json
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.keyed import Keyed, are_sizes, is_dtype
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.foundation.dtypes import DTYPES
+from neocpu.foundation.json_codec import (
+    OMIT_DEFAULT,
+    JsonFormError,
+    JsonObject,
+    fields_from_json,
+    fields_to_json,
+)
+from neocpu.schedules.vocabulary.frames import MAX_EXTENT
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
+from neocpu.schedules.vocabulary.numerics import UnknownTypeError
+
+
+class Keyed:
+    """Base class of workloads, which are fully described by their JSON form."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+
+    def to_json(self) -> JsonObject:
+        """Return the JSON form: ``kind`` and the fields; those of numerics are among them."""
+        found: JsonObject = {"kind": self.kind}
+        for name, value in fields_to_json(self).items():
+            found |= value if name == "numerics" else {name: value}
+        return found
+
+    def key(self) -> str:
+        """Return the content hash that names this workload, in the tuning database too."""
+        return content_hash(self.to_json())
+
+
+def content_hash(data: Any) -> str:
+    """Return a 16-digit hash of JSON-serialisable ``data``, independent of key order."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def is_dtype(name: Any) -> bool:
+    """Return whether a value of a workload's JSON form is an element type. Raises UnknownTypeError
+    if it is a name that no element type has.
+    """
+    if isinstance(name, str) and name not in DTYPES:
+        raise UnknownTypeError(f"unknown element type {name!r}")
+    return isinstance(name, str)
+
+
+def are_sizes(*values: Any) -> bool:
+    """Return whether all values are extents of tensors: integers from 1 to `MAX_EXTENT`."""
+    return all(type(value) is int and 0 < value <= MAX_EXTENT for value in values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformWorkload(Keyed):
     """A layout transform of a feature map from NCHW[in_block]c to NCHW[out_block]c; 1 is NCHW.
 
-    Attributes
-    ----------
-    dtype : str
-        The element type of the input.
-    out_dtype : str or None
-        The element type of the output if it differs: transforms also change precision.
+    `out_dtype` is the element type of the output if it differs from the input's: transforms also
+    change precision.
     """
 
     kind: ClassVar[str] = "layout_transform"
@@ -59,32 +102,24 @@ class TransformWorkload(Keyed):
 
     @property
     def source(self) -> Format:
-        """The format of the input."""
         return Format(DataLayout(self.in_block), self.dtype)
 
     @property
     def destination(self) -> Format:
-        """The format of the output."""
         return Format(DataLayout(self.out_block), self.out_dtype or self.dtype)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """The logical NCHW shape."""
         return (self.batch, self.channels, self.height, self.width)
 
     @property
     def flops(self) -> int:
-        """Zero: a transform only moves bytes."""
         return 0
 
     @classmethod
     def from_json(cls, data: JsonObject) -> TransformWorkload:
-        """Read the JSON form; the inverse of `to_json`.
-
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            ``data`` is not a transform workload.
+        """Read the JSON form; the inverse of `to_json`. Raises ValueError, KeyError, TypeError if
+        ``data`` is not a transform workload.
         """
         if "dtype" not in data or ("out_dtype" in data and data["out_dtype"] is None):
             raise ValueError(f"not the numerics of a transform: {data!r}")
@@ -101,15 +136,9 @@ class TransformWorkload(Keyed):
 class JoinWorkload(Keyed):
     """An elementwise operator or a concatenation of feature maps in one layout, bound by memory.
 
-    Attributes
-    ----------
-    operator : str
-        ``elementwise`` is the rectified sum of one or more feature maps of equal shape; ``concat``
-        is the concatenation of their channels.
-    channels : tuple of int
-        The number of channels of each input.
-    block : int
-        The channel block of NCHW[block]c; 1 is NCHW.
+    `operator`: ``elementwise`` is the rectified sum of one or more feature maps of equal shape;
+    ``concat`` is the concatenation of their channels. `channels` has the number of each input.
+    `block` is the channel block of NCHW[block]c; 1 is NCHW.
     """
 
     kind: ClassVar[str] = "join"
@@ -131,33 +160,25 @@ class JoinWorkload(Keyed):
 
     @property
     def format(self) -> Format:
-        """The format of all inputs and of the output."""
         return Format(DataLayout(self.block), self.dtype)
 
     @property
     def input_shapes(self) -> tuple[tuple[int, int, int, int], ...]:
-        """The logical NCHW shapes of the inputs."""
         return tuple((self.batch, c, self.height, self.width) for c in self.channels)
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
-        """The logical NCHW shape of the output."""
         total = sum(self.channels) if self.operator == "concat" else self.channels[0]
         return (self.batch, total, self.height, self.width)
 
     @property
     def flops(self) -> int:
-        """Zero, in effect: the operator moves bytes."""
         return 0
 
     @classmethod
     def from_json(cls, data: JsonObject) -> JoinWorkload:
-        """Read the JSON form; the inverse of `to_json`.
-
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            ``data`` is not such a workload.
+        """Read the JSON form; the inverse of `to_json`. Raises ValueError, KeyError, TypeError if
+        ``data`` is not such a workload.
         """
         if "dtype" not in data:
             raise ValueError(f"a join without a dtype: {data!r}")
@@ -173,7 +194,6 @@ _Plain = TypeVar("_Plain", TransformWorkload, JoinWorkload)
 
 
 def _read(cls: type[_Plain], data: JsonObject) -> _Plain:
-    """Read a workload whose JSON form is its kind and its fields."""
     fields = dict(data)
     if fields.pop("kind", None) != cls.kind:
         raise ValueError(f"not a {cls.kind} workload: {data.get('kind')!r}")

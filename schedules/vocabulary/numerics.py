@@ -36,13 +36,8 @@ class UnknownTypeError(ValueError):
 class Quantisation:
     """The mapping from integers to real numbers: ``real = scale * (stored - zero_point)``.
 
-    Attributes
-    ----------
-    granularity : {"tensor", "channel"}
-        Whether all elements share one scale and zero point, or each channel has its own; for
-        weights, each output channel.
-    symmetric : bool
-        Whether every zero point is 0.
+    `granularity` says whether all elements share one scale and zero point, or each channel has its
+    own; for weights, each output channel. `symmetric` says whether every zero point is 0.
     """
 
     granularity: Granularity
@@ -57,17 +52,11 @@ class Quantisation:
 class Numerics:
     """The element types of an operator's tensors.
 
-    Attributes
-    ----------
-    data, weights, sum, output : str
-        Keys of `DTYPES`: the types of data and weights, of the sums of products, and of the stored
-        output.
-    quantised : tuple of (str, Quantisation)
-        The quantisation of data, weights and output, by role, if their integers stand for real
-        numbers.
-    int16_sums : int
-        The number of products whose sum fits 16 bits with any data: see `INT16_SUMS`. It is 0 if
-        the weights are not known to be small enough.
+    `data`, `weights`, `sum` and `output` are keys of `DTYPES`, the types of data and weights, of
+    the sums of products, and of the stored output. `quantised` is the quantisation of data, weights
+    and output, by role, if their integers stand for real numbers. `int16_sums` is the number of
+    products whose sum fits 16 bits with any data: see `INT16_SUMS`. It is 0 if the weights are not
+    known to be small enough.
     """
 
     data: str
@@ -143,11 +132,7 @@ class Numerics:
     @classmethod
     def take_from(cls, fields: JsonObject) -> Numerics:
         """Remove the JSON form from ``fields``, those of a workload, and return the numerics.
-
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            ``fields`` hold no numerics.
+        Raises ValueError, KeyError, TypeError if ``fields`` hold no numerics.
         """
         if "dtype" in fields:
             return cls.uniform(fields.pop("dtype"))

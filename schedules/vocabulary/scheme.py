@@ -7,8 +7,8 @@ layouts.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import ClassVar
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
 
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
@@ -22,14 +22,8 @@ MAX_PARAMETER = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Base class of all schemes; each subclass belongs to one template.
-
-    Attributes
-    ----------
-    template : str
-        The name of the template.
-    words : str
-        The sentence by which reports describe the template; empty for those of other packages.
+    """Base class of all schemes; each subclass belongs to one template. `words` is the sentence by
+    which reports describe the template; empty for those of other packages.
     """
 
     template: ClassVar[str]
@@ -37,12 +31,10 @@ class Scheme:
 
     @property
     def in_layout(self) -> DataLayout:
-        """The layout of the input."""
         raise AssertionError("abstract")
 
     @property
     def out_layout(self) -> DataLayout:
-        """The layout of the output."""
         raise AssertionError("abstract")
 
     def to_json(self) -> JsonObject:
@@ -58,19 +50,29 @@ class Scheme:
 
 @dataclass(frozen=True, slots=True)
 class BlockedScheme(Scheme):
-    """Base class of schemes that read NCHW[ic_bn]c and write NCHW[oc_bn]c."""
+    """Base class of schemes that read NCHW[ic_bn]c and write NCHW[oc_bn]c.
+
+    Blocks are whole vectors, unless a scheme says otherwise, and need not divide the channels.
+    Schemes name parameters alike:
+
+    - `reg_n`, `reg_oh`: the number of output columns, and rows, of one register tile.
+    - `reg_oc`: the number of output channels of one register tile, in whole vectors that need not
+      divide the channels. A tile holds ``reg_oh * reg_n * reg_oc`` accumulators.
+    - `unroll_ker`: whether the loops over the kernel window are unrolled.
+    - `strip`: the number of register tiles, along the image, in one task.
+    - `oc_split`: whether the threads share the output channels of a strip. Otherwise one task
+      computes all of them.
+    """
 
     ic_bn: int
     oc_bn: int
 
     @property
     def in_layout(self) -> DataLayout:
-        """NCHW[ic_bn]c."""
         return DataLayout(self.ic_bn)
 
     @property
     def out_layout(self) -> DataLayout:
-        """NCHW[oc_bn]c."""
         return DataLayout(self.oc_bn)
 
 
@@ -95,24 +97,12 @@ class StoreFold(Scheme):
 class DirectScheme(StoreFold, BlockedScheme):
     """Direct NCHW[x]c convolution: the paper's Algorithm 1, with a wider register tile.
 
-    Attributes
-    ----------
-    ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts, which need not divide the channels. ``ic_bn
-        == 1`` reads NCHW. ``oc_bn`` may span several vectors.
-    reg_n : int
-        The number of output columns of one register tile.
-    unroll_ker : bool
-        Whether the loops over the kernel window are unrolled.
-    reg_oh : int
-        The number of output rows of one register tile, which holds ``reg_oh * reg_n * oc_bn``
-        accumulators.
-    out_bn : int
-        The channel block of the output layout if it differs from ``oc_bn``, which is then only the
-        width of a register tile: stores transform the layout. Otherwise 0.
-    sum_chunks : int
-        The number of input chunks, a divisor of all, whose products are summed before they are
-        added to the output's sum, which rounds less. 0 sums all chunks in one go.
+    - `ic_bn`, `oc_bn`: channel blocks of the input and output layouts, which need not divide the
+      channels. ``ic_bn == 1`` reads NCHW. ``oc_bn`` may span several vectors.
+    - `out_bn`: the channel block of the output layout if it differs from ``oc_bn``, which is then
+      only the width of a register tile: stores transform the layout. Otherwise 0.
+    - `sum_chunks`: the number of input chunks, a divisor of all, whose products are summed before
+      they are added to the output's sum, which rounds less. 0 sums all chunks in one go.
     """
 
     template: ClassVar[str] = "conv2d_direct"
@@ -125,15 +115,13 @@ class DirectScheme(StoreFold, BlockedScheme):
 
     @property
     def kernel_layout(self) -> KernelLayout:
-        """OIHW[ic_bn]i[oc_bn]o."""
         return KernelLayout(self.ic_bn, self.oc_bn)
 
 
 @dataclass(frozen=True, slots=True)
 class NchwScheme(Scheme):
-    """Convolution in plain NCHW, vectorised along the output row; any number of groups.
-
-    One register tile has ``reg_oc`` output channels and ``reg_n`` output columns.
+    """Convolution in plain NCHW, vectorised along the output row; any number of groups. One
+    register tile has ``reg_oc`` output channels and ``reg_n`` output columns.
     """
 
     template: ClassVar[str] = "conv2d_nchw"
@@ -143,12 +131,10 @@ class NchwScheme(Scheme):
 
     @property
     def in_layout(self) -> DataLayout:
-        """NCHW."""
         return NCHW
 
     @property
     def out_layout(self) -> DataLayout:
-        """NCHW."""
         return NCHW
 
 
@@ -156,32 +142,17 @@ class NchwScheme(Scheme):
 class WinogradScheme(BlockedScheme):
     """Winograd convolution in NCHW[x]c.
 
-    Attributes
-    ----------
-    ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts: whole vectors that need not divide the
-        channels.
-    reg_n : int
-        The number of Winograd tiles in one register tile.
-    tile : int
-        The number of output pixels along the side of a Winograd tile; along a dimension of one tap
-        a tile has one pixel.
-    reg_oc : int
-        The number of output channels of one register tile, which holds ``reg_n * reg_oc``
-        accumulators: whole vectors that need not divide the channels.
-    strip : int
-        The number of register tiles, along the image, in one task.
-    oc_split : bool
-        Whether a task computes a share of its strip's output channels from input that was
-        transformed before. Otherwise a task transforms its strip itself and computes all output
-        channels.
-    edge_tiles : bool
-        Whether smaller tiles with the same weights compute what whole tiles leave over at the ends
-        of rows and columns. It needs whole images and ``oc_split``. ``reg_n`` is then the most that
-        a register tile has. It changes nothing where nothing is left over.
-    on_the_fly : bool
-        Whether weights of bytes are stored untransformed, and each task transforms them; it needs
-        ``oc_split``. It changes nothing for other weights.
+    - `reg_n`: the number of Winograd tiles in one register tile.
+    - `tile`: the number of output pixels along the side of a Winograd tile; along a dimension of
+      one tap a tile has one pixel.
+    - `oc_split`: whether a task computes a share of its strip's output channels from input that was
+      transformed before. Otherwise a task transforms its strip itself and computes all output
+      channels.
+    - `edge_tiles`: whether smaller tiles with the same weights compute what whole tiles leave over
+      at the ends of rows and columns. It needs whole images and ``oc_split``. ``reg_n`` is then the
+      most that a register tile has. It changes nothing where nothing is left over.
+    - `on_the_fly`: whether weights of bytes are stored untransformed, and each task transforms
+      them; it needs ``oc_split``. It changes nothing for other weights.
     """
 
     template: ClassVar[str] = "conv2d_winograd"
@@ -199,24 +170,9 @@ class WinogradScheme(BlockedScheme):
 class PointwiseScheme(BlockedScheme):
     """1x1 convolution as a blocked matrix product, in NCHW[x]c.
 
-    Attributes
-    ----------
-    ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts: whole vectors that need not divide the
-        channels.
-    reg_n : int
-        The number of pixels of one register tile, along the image as if it were one row.
-    reg_oc : int
-        The number of output channels of one register tile, which holds ``reg_n * reg_oc``
-        accumulators.
-    ic_block : int
-        The number of input channels in one pass over a task's register tiles, whose weights stay in
-        L1.
-    strip : int
-        The number of register tiles, along the image, in one task.
-    oc_split : bool
-        Whether the threads share the output channels of a strip. Otherwise one task computes all of
-        them.
+    - `reg_n`: the number of pixels of one register tile, along the image as if it were one row.
+    - `ic_block`: the number of input channels in one pass over a task's register tiles, whose
+      weights stay in L1.
     """
 
     template: ClassVar[str] = "conv2d_pointwise"
@@ -232,23 +188,12 @@ class PointwiseScheme(BlockedScheme):
 class StrassenScheme(BlockedScheme):
     """1x1 convolution as a matrix product by Strassen's algorithm, in NCHW[x]c.
 
-    Attributes
-    ----------
-    ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts: whole vectors that need not divide the
-        channels.
-    reg_n : int
-        The number of pixels of one register tile; two tiles are the halves of a block.
-    reg_oc : int
-        The number of output channels of one register tile; two tiles are the halves of a block.
-    ic_half : int
-        The number of input channels of each half, in whole vectors; channels after both halves are
-        multiplied directly.
-    strip : int
-        The number of blocks, along the image, in one task.
-    oc_split : bool
-        Whether the threads share the output channels of a strip. Otherwise one task computes all of
-        them.
+    - `reg_n`: the number of pixels of one register tile; two tiles are the halves of a block.
+    - `reg_oc`: the number of output channels of one register tile; two tiles are the halves of a
+      block.
+    - `ic_half`: the number of input channels of each half, in whole vectors; channels after both
+      halves are multiplied directly.
+    - `strip`: the number of blocks, along the image, in one task.
     """
 
     template: ClassVar[str] = "conv2d_strassen"
@@ -264,24 +209,11 @@ class StrassenScheme(BlockedScheme):
 class DotScheme(BlockedScheme):
     """Direct convolution by instructions that add several products to each sum, in NCHW[x]c.
 
-    Attributes
-    ----------
-    ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts: whole groups of products and whole vectors
-        of sums, which need not divide the channels.
-    reg_n : int
-        The number of output columns of one register tile.
-    unroll_ker : bool
-        Whether the loops over the kernel window are unrolled.
-    reg_oh : int
-        The number of output rows of one register tile, which holds ``reg_oh * reg_n * reg_oc``
-        sums.
-    reg_oc : int
-        The number of output channels of one register tile, in whole vectors.
-    int16_groups : int
-        The number of groups of products, 2 or 4, that are added in 16 bits before they are added to
-        a sum, on CPUs without an instruction for all of it. The workload's weights must allow it
-        (`Numerics.int16_sums`). 0 adds each group alone.
+    - `ic_bn`, `oc_bn`: channel blocks of the input and output layouts: whole groups of products and
+      whole vectors of sums, which need not divide the channels.
+    - `int16_groups`: the number of groups of products, 2 or 4, that are added in 16 bits before
+      they are added to a sum, on CPUs without an instruction for all of it. The workload's weights
+      must allow it (`Numerics.int16_sums`). 0 adds each group alone.
     """
 
     template: ClassVar[str] = "conv2d_dot"
@@ -302,19 +234,12 @@ class DotScheme(BlockedScheme):
 class BlockScheme(BlockedScheme):
     """Base class of schemes whose instructions multiply blocks of pixels by blocks of channels.
 
-    Attributes
-    ----------
-    ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts, like those of `DotScheme`.
-    reg_n : int
-        The number of output columns of one register tile: whole blocks of the instruction's rows,
-        or fewer where rows of the output are shorter.
-    unroll_ker : bool
-        Whether the loop over the rows of the kernel window is unrolled; the loop over its columns
-        always is.
-    reg_oc : int
-        The number of output channels of one register tile: whole blocks of the instruction's
-        columns.
+    - `reg_n`: the number of output columns of one register tile: whole blocks of the instruction's
+      rows, or fewer where rows of the output are shorter.
+    - `unroll_ker`: whether the loop over the rows of the kernel window is unrolled; the loop over
+      its columns always is.
+    - `reg_oc`: the number of output channels of one register tile: whole blocks of the
+      instruction's columns.
     """
 
     reg_n: int
@@ -323,23 +248,17 @@ class BlockScheme(BlockedScheme):
 
     @property
     def reg_oh(self) -> int:
-        """The number of output rows of one register tile."""
         return 1
 
     @property
     def step_groups(self) -> int:
-        """The number of groups of products in one step."""
         return 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixScheme(BlockScheme):
-    """Direct convolution by instructions that multiply pixels by channels, in NCHW[x]c.
-
-    Attributes
-    ----------
-    dot : int
-        The number of input channels whose weights lie side by side, as the instruction takes them.
+    """Direct convolution by instructions that multiply pixels by channels, in NCHW[x]c. `dot` is
+    the number of input channels whose weights lie side by side, as the instruction takes them.
     """
 
     template: ClassVar[str] = "conv2d_matrix"
@@ -373,3 +292,84 @@ class JoinScheme(Scheme):
 
     template: ClassVar[str] = "join"
     words: ClassVar[str] = "Copies feature maps side by side."
+
+
+@dataclass(frozen=True, slots=True)
+class GroupScheme(StoreFold):
+    """Base class of schemes for grouped convolutions in NCHW[oc_bn]c, one vector lane per channel.
+
+    - `oc_bn`: the channel block of the input layout, and of the output layout if ``out_bn`` is 0.
+    - `reg_n`: the number of output columns of one register tile, which holds one vector of channels
+      for each.
+    - `unroll_ker`: whether the loop over the rows of the kernel window is unrolled; the loop over
+      its columns always is.
+    - `out_bn`: the channel block of the output layout if it differs from ``oc_bn``; otherwise 0.
+    """
+
+    oc_bn: int
+    reg_n: int
+    unroll_ker: bool
+    out_bn: int = 0
+
+    @property
+    def in_layout(self) -> DataLayout:
+        return DataLayout(self.oc_bn)
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseScheme(GroupScheme):
+    """Depthwise convolution: each input channel makes one output channel."""
+
+    template: ClassVar[str] = "conv2d_depthwise"
+    words: ClassVar[str] = "Each channel by itself, a vector lane per channel."
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedScheme(GroupScheme):
+    """Grouped convolution whose groups have as many output channels as input channels."""
+
+    template: ClassVar[str] = "conv2d_grouped"
+    words: ClassVar[str] = "Each group of channels by itself, a vector lane per output channel."
+
+
+# The classes are here and not in the templates' files, because databases are read where no compiler
+# is installed.
+SCHEMES: dict[str, type[Scheme]] = {
+    cls.template: cls
+    for cls in [*globals().values()]
+    if isinstance(cls, type) and issubclass(cls, Scheme) and "template" in vars(cls)
+}
+
+
+def register_scheme(cls: type[Scheme]) -> None:
+    """Make a template's scheme class known to `scheme_from_json`. Raises ValueError if another
+    class has that name.
+    """
+    if SCHEMES.setdefault(cls.template, cls) is not cls:
+        raise ValueError(f"{cls.template} has other schemes than {cls.__name__}")
+
+
+def unregister_scheme(cls: type[Scheme]) -> None:
+    SCHEMES.pop(cls.template, None)
+
+
+def scheme_from_json(data: JsonObject) -> Scheme:
+    """Read a scheme from JSON; the inverse of `Scheme.to_json`. Raises ValueError if the template
+    is unknown, or a parameter is missing, unexpected or of the wrong type.
+    """
+    params = dict(data)
+    name = params.pop("template", None)
+    cls = SCHEMES.get(name) if isinstance(name, str) else None
+    if cls is None:
+        raise ValueError(f"unknown template {name!r}")
+    known = {f.name: f.type for f in fields(cls)}
+    given = set(params) | known.keys() & set(OPTIONAL)
+    if given != known.keys() or not all(_fits(v, k, known[k]) for k, v in params.items()):
+        raise ValueError(f"bad parameters for {name}: {params!r}; expected {sorted(known)}")
+    return cls(**params)
+
+
+def _fits(value: Any, name: str, kind: Any) -> bool:
+    if kind == "bool":
+        return isinstance(value, bool)
+    return type(value) is int and (0 if name in OPTIONAL else 1) <= value <= MAX_PARAMETER

@@ -25,23 +25,16 @@ def _no_arguments(call: Any) -> tuple[float, ...]:
 class StepKind:
     """A kind of step.
 
-    Attributes
-    ----------
-    operand : str
-        One of the four kinds of operands above.
-    relax : str
-        The Relax operator of the step. Two kinds may share one operator if their operands differ.
-    emit : callable
-        The function ``emit(x, operand element or None, *arguments)``, which returns the TIR
-        expression of one element.
-    compute : callable
-        The function ``compute(x, *operand, *arguments)``, which computes whole arrays in numpy.
-    arguments : callable
-        The function that returns the scalar arguments of a call of ``relax``.
-    after, before : bool
-        Whether a convolution may apply the step to its output, and to its input.
-    cycles : float
-        The cycles per vector beyond those of a simple step, for polynomials and quotients.
+    - `operand`: one of the four kinds of operands above.
+    - `relax`: the Relax operator of the step. Two kinds may share one operator if their operands
+      differ.
+    - `emit`: the function ``emit(x, operand element or None, *arguments)``, which returns the TIR
+      expression of one element.
+    - `compute`: the function ``compute(x, *operand, *arguments)``, which computes whole arrays in
+      numpy.
+    - `arguments`: the function that returns the scalar arguments of a call of ``relax``.
+    - `after`, `before`: whether a convolution may apply the step to its output, and to its input.
+    - `cycles`: the cycles per vector beyond those of a simple step, for polynomials and quotients.
     """
 
     operand: str
@@ -104,7 +97,6 @@ def _emit_round(x: Any, _: None) -> Any:
 
 def _emit_quantise(x: Any, _: None, zero: float) -> Any:
     """Round to 32 bits in one instruction and saturate there; storing bytes saturates by itself.
-
     Without saturation, values too large for 32 bits would become the most negative number.
     """
     x = _tirx().min(x, _const(_LARGEST_ROUNDED, x))

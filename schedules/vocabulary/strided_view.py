@@ -19,15 +19,9 @@ Part: TypeAlias = tuple[int, int]
 class StridedView:
     """An array whose elements lie at regular distances in a flat tensor.
 
-    Attributes
-    ----------
-    size : int
-        The number of elements of the tensor.
-    offset : int
-        The place of the first element.
-    axes : tuple of tuple of Part
-        The parts of each axis, outermost first. An axis that a reshape made of two has two parts,
-        unless these are one regular sequence. An axis of extent 1 has none.
+    `size` is the number of elements of the tensor. `offset` is the place of the first element.
+    `axes` are the parts of each axis, outermost first. An axis that a reshape made of two has two
+    parts, unless these are one regular sequence. An axis of extent 1 has none.
     """
 
     size: int
@@ -36,7 +30,6 @@ class StridedView:
 
     @classmethod
     def of(cls, shape: Sequence[int]) -> StridedView:
-        """Return the view of a whole row-major tensor."""
         size = math.prod(shape)
         reshaped = cls(size, 0, (((size, 1),),)).reshaped(shape)
         assert reshaped is not None
@@ -44,17 +37,14 @@ class StridedView:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents of the axes."""
         return tuple(math.prod(extent for extent, _ in parts) for parts in self.axes)
 
     def permuted(self, order: Sequence[int]) -> StridedView:
-        """Return the view with its axes in another order."""
         return StridedView(self.size, self.offset, tuple(self.axes[axis] for axis in order))
 
     def reshaped(self, shape: Sequence[int]) -> StridedView | None:
-        """Return the view of the same elements, row-major, in another shape.
-
-        The result is None if the reshape needs a copy, or if the numbers of elements differ.
+        """Return the view of the same elements, row-major, in another shape. The result is None if
+        the reshape needs a copy, or if the numbers of elements differ.
         """
         if math.prod(shape) != math.prod(self.shape):
             return None
@@ -137,7 +127,6 @@ class StridedView:
 
 
 def _merged(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts of an axis, with consecutive parts merged."""
     merged: list[Part] = []
     for extent, stride in parts:
         if merged and merged[-1][1] == extent * stride:

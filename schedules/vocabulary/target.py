@@ -46,18 +46,12 @@ VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse": 16, "neon": 16}
 class Rates:
     """The speeds that estimates assume for a CPU.
 
-    Attributes
-    ----------
-    frequency : float
-        The clock in cycles per second.
-    own, beyond, memory : float
-        Bandwidths in bytes per second: of one core within its L2, of one core beyond it, and of all
-        cores together from memory.
-    fork : float
-        The time to enter and leave a parallel loop, in seconds, with the threads' first cache
-        misses.
-    caches : int
-        The number of last-level caches that the threads have.
+    - `frequency`: the clock in cycles per second.
+    - `own`, `beyond`, `memory`: bandwidths in bytes per second: of one core within its L2, of one
+      core beyond it, and of all cores together from memory.
+    - `fork`: the time to enter and leave a parallel loop, in seconds, with the threads' first cache
+      misses.
+    - `caches`: the number of last-level caches that the threads have.
     """
 
     frequency: float
@@ -72,26 +66,17 @@ class Rates:
 class CpuTarget:
     """One CPU to generate code for.
 
-    Attributes
-    ----------
-    triple, mcpu : str
-        LLVM's target triple, one of `TRIPLES`, and its name of the CPU.
-    mattr : tuple of str
-        Feature switches in addition to ``mcpu``, such as ``+avx2`` or ``-avx512f``, sorted.
-    features : tuple of str
-        The resulting instruction-set features by LLVM names, limited to `ISA_FEATURES`.
-    l1d, l2, l3 : int
-        Cache sizes of one core in bytes; ``l3`` is its share and may be 0.
-    streams : int
-        The number of simultaneous calls of one model, which share memory bandwidth and weights in
-        the last-level cache.
-    demands : tuple of str
-        All features that a CPU needs to run the code, by LLVM names: more than ``features``.
-    rates : Rates
-        The speeds that estimates assume. Only their ratios to measurements matter, except for those
-        of `in_network`.
-    isa : str
-        The vector instruction set: ``avx512``, ``avx2``, ``sse`` or ``neon``.
+    - `triple`, `mcpu`: LLVM's target triple, one of `TRIPLES`, and its name of the CPU.
+    - `mattr`: feature switches in addition to ``mcpu``, such as ``+avx2`` or ``-avx512f``, sorted.
+    - `features`: the resulting instruction-set features by LLVM names, limited to `ISA_FEATURES`.
+    - `l1d`, `l2`, `l3`: cache sizes of one core in bytes; ``l3`` is its share and may be 0.
+    - `streams`: the number of simultaneous calls of one model, which share memory bandwidth and
+      weights in the last-level cache.
+    - `demands`: all features that a CPU needs to run the code, by LLVM names: more than
+      ``features``.
+    - `rates`: the speeds that estimates assume. Only their ratios to measurements matter, except
+      for those of `in_network`.
+    - `isa`: the vector instruction set: ``avx512``, ``avx2``, ``sse`` or ``neon``.
     """
 
     triple: str
@@ -119,17 +104,14 @@ class CpuTarget:
 
     @property
     def machine(self) -> str:
-        """The architecture, ``x86_64`` or ``aarch64``."""
         return MACHINES[self.triple.split("-", 1)[0]]
 
     @property
     def vector_bytes(self) -> int:
-        """The width of a vector register in bytes."""
         return VECTOR_BYTES[self.isa]
 
     @property
     def vector_registers(self) -> int:
-        """The number of architectural vector registers."""
         return 32 if self.isa in ("avx512", "neon") else 16
 
     def lanes(self, dtype: str) -> int:
@@ -137,12 +119,8 @@ class CpuTarget:
         return self.vector_bytes // bytes_of(dtype)
 
     def dot_unit(self, numerics: Numerics) -> DotUnit:
-        """Return the instruction that computes with ``numerics``.
-
-        Raises
-        ------
-        UnsupportedError
-            The CPU has none.
+        """Return the instruction that computes with ``numerics``. Raises UnsupportedError if the
+        CPU has none.
         """
         unit = self.find_dot_unit(numerics)
         if unit is None:
@@ -180,7 +158,6 @@ class CpuTarget:
 
     @property
     def frequency(self) -> float:
-        """The clock that analytic estimates assume, in Hz."""
         return self.rates.frequency
 
     def in_network(self, weight_bytes: float, threads: int) -> CpuTarget:
@@ -188,11 +165,8 @@ class CpuTarget:
 
         A CPU that was never measured keeps the speeds that plans assume.
 
-        Parameters
-        ----------
-        weight_bytes : float
-            The bytes of all weights; the part that the last-level cache keeps does not come from
-            memory.
+        `weight_bytes` counts the bytes of all weights; the part that the last-level cache keeps
+        does not come from memory.
         """
         known = NETWORK_RATES.get(self.mcpu)
         if known is None:
@@ -210,7 +184,6 @@ class CpuTarget:
         )
 
     def at(self, rates: Rates) -> CpuTarget:
-        """Return the CPU with other speeds."""
         found = replace(self)
         object.__setattr__(found, "rates", rates)
         return found

@@ -29,16 +29,10 @@ from neocpu.schedules.vocabulary.target import ISA_FEATURES, MACHINES, TRIPLES, 
 def parse_target(text: str | dict[str, Any] | CpuTarget) -> CpuTarget:
     """Parse any spelling of a target.
 
-    Parameters
-    ----------
-    text : str, dict or CpuTarget
-        ``host``; ``llvm -mcpu=skylake-avx512 -mattr=+avx2``; the same as a dict or its JSON; or the
-        name of a CPU or a machine alone, such as ``neoverse-n1`` or ``rpi4``.
+    `text`: ``host``; ``llvm -mcpu=skylake-avx512 -mattr=+avx2``; the same as a dict or its JSON; or
+    the name of a CPU or a machine alone, such as ``neoverse-n1`` or ``rpi4``.
 
-    Raises
-    ------
-    TargetError
-        An option, triple, CPU (the message has the closest known name) or feature is unknown.
+    Raises TargetError if an option, triple, CPU or feature is unknown.
     """
     if isinstance(text, CpuTarget):
         return text
@@ -137,7 +131,6 @@ def _machine(triple: str) -> str:
 
 
 def _machine_of(cpu: str) -> str | None:
-    """Return the architecture of a CPU, this host's if two have it; None for an unknown CPU."""
     machines = sorted(TRIPLES, key=lambda machine: machine != _host_machine())
     return next((machine for machine in machines if cpu in _cpus(machine)), None)
 

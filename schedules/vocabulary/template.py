@@ -8,15 +8,20 @@ defines the functions below and gathers them in a `Template` or a `ConvTemplate`
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.layout import DataLayout, WeightLayout
-from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.scheme import (
+    PointwiseScheme,
+    Scheme,
+    StrassenScheme,
+    WinogradScheme,
+)
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
 
@@ -32,28 +37,16 @@ def errs_as_direct(scheme: Any, workload: Any) -> float:
 class Template:
     """One algorithm for one kind of workload.
 
-    Attributes
-    ----------
-    workload : type
-        The class of its workloads.
-    scheme : type
-        The class of its schemes: a scheme describes one kernel, and its ``template`` is the
-        template's name.
-    version : int
-        A number that changes when generated code does: records with other versions are ignored.
-    applies : callable
-        ``applies(workload, target)`` returns whether the template can compute a workload on a CPU.
-    space : callable
-        ``space(workload, target)`` returns the legal schemes, in the order an expert would try
-        them.
-    lower : callable
-        ``lower(workload, scheme, target, threads)`` returns the scheduled ``PrimFunc``, whose last
-        argument is the output.
-    argument_shapes : callable
-        ``argument_shapes(workload, scheme)`` returns the physical ``(shape, dtype)`` of that
-        function's arguments.
-    estimate : callable
-        ``estimate(workload, scheme, target, threads)`` returns an analytic time in seconds.
+    - `scheme`: the class of its schemes; its ``template`` is the template's name.
+    - `version`: a number that changes when generated code does: records with other versions are
+      ignored.
+    - ``applies(workload, target)`` returns whether the template can compute a workload on a CPU.
+    - ``space(workload, target)`` returns the legal schemes, in the order an expert would try them.
+    - ``lower(workload, scheme, target, threads)`` returns the scheduled ``PrimFunc``, whose last
+      argument is the output.
+    - ``argument_shapes(workload, scheme)`` returns the physical ``(shape, dtype)`` of that
+      function's arguments.
+    - ``estimate(workload, scheme, target, threads)`` returns an analytic time in seconds.
     """
 
     workload: type[Workload]
@@ -75,39 +68,27 @@ class Template:
 class ConvTemplate(Template):
     """A template of convolutions; arguments: data, weights, prologue, epilogue operands, output.
 
-    Attributes
-    ----------
-    pack_weights : callable
-        ``pack_weights(weights, workload, scheme)`` returns OIHW weights in the layout that the
-        kernel reads.
-    weight_layout : callable or None
-        ``weight_layout(workload, scheme)`` returns that layout, for weights that are packed when a
-        model is loaded. None, instead of the function or from it, means that they cannot be.
-    fold : callable or None
-        ``fold(workload, scheme, in_layout, out_layout, target)`` returns the scheme that also
-        performs layout transforms in its loads and stores, or None. A template without folded
-        schemes has None.
-    fold_penalty : float
-        The ratio of a folded kernel's time to its estimate, including the risk of a kernel that was
-        not measured as it will run.
-    error_factor : callable
-        ``error_factor(scheme, workload)`` returns the largest norm-wise error, as a multiple of
-        direct summation's.
-    proof : callable or None
-        ``proof(workload)`` returns the proof that a convolution of integers equals direct summation
-        bit for bit; None for templates that need no proof.
-    split_sums : callable or None
-        ``split_sums(workload, scheme)`` returns the scheme that adds up products in parts; None if
-        the template has none.
-    keeps_weights : bool
-        Whether ``pack_weights`` takes unrounded float32 weights where the workload has bfloat16.
-    prologues : bool
-        Whether the template can apply steps to its input.
-    wider_space : callable or None
-        ``wider_space(workload, target, threads)`` returns additional schemes for many threads.
-    sparing : callable or None
-        ``sparing(workload, target)`` returns additional schemes that are slower but keep fewer
-        bytes of weights, for plans with a limit on weights.
+    - ``pack_weights(weights, workload, scheme)`` returns OIHW weights in the layout that the kernel
+      reads.
+    - ``weight_layout(workload, scheme)`` returns that layout, for weights that are packed when a
+      model is loaded. None, instead of the function or from it, means that they cannot be.
+    - ``fold(workload, scheme, in_layout, out_layout, target)`` returns the scheme that also
+      performs layout transforms in its loads and stores, or None. A template without folded schemes
+      has None.
+    - `fold_penalty`: the ratio of a folded kernel's time to its estimate, including the risk of a
+      kernel that was not measured as it will run.
+    - ``error_factor(scheme, workload)`` returns the largest norm-wise error, as a multiple of
+      direct summation's.
+    - ``proof(workload)`` returns the proof that a convolution of integers equals direct summation
+      bit for bit; None for templates that need no proof.
+    - ``split_sums(workload, scheme)`` returns the scheme that adds up products in parts; None if
+      the template has none.
+    - `keeps_weights`: whether ``pack_weights`` takes unrounded float32 weights where the workload
+      has bfloat16.
+    - `prologues`: whether the template can apply steps to its input.
+    - ``wider_space(workload, target, threads)`` returns additional schemes for many threads.
+    - ``sparing(workload, target)`` returns additional schemes that are slower but keep fewer bytes
+      of weights, for plans with a limit on weights.
     """
 
     workload: type[Workload] = Conv2dWorkload
@@ -124,3 +105,25 @@ class ConvTemplate(Template):
     prologues: bool = False
     wider_space: Callable[[Any, CpuTarget, int], tuple[Scheme, ...]] | None = None
     sparing: Callable[[Any, CpuTarget], tuple[Scheme, ...]] | None = None
+
+
+_Scheme = TypeVar("_Scheme", PointwiseScheme, StrassenScheme, WinogradScheme)
+
+
+def fold(
+    workload: Conv2dWorkload,
+    scheme: _Scheme,
+    in_layout: DataLayout,
+    out_layout: DataLayout,
+    target: CpuTarget,
+) -> _Scheme | None:
+    """Return the scheme with the same tiles for other layouts; None if there is none.
+
+    The kernel can read each pixel's vector of input channels from any block, and store a vector of
+    output channels to any block.
+    """
+    lanes = target.dot_unit(workload.numerics).lanes
+    ic_bn, oc_bn = in_layout.block, out_layout.block
+    if ic_bn % lanes or oc_bn % lanes:
+        return None
+    return replace(scheme, ic_bn=ic_bn, oc_bn=oc_bn)

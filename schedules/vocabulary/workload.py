@@ -15,8 +15,12 @@ from typing import Any, ClassVar, TypeAlias
 
 from neocpu.foundation.json_codec import OMIT_DEFAULT, JsonObject
 from neocpu.schedules.vocabulary.frames import MAX_EXTENT, Frames
-from neocpu.schedules.vocabulary.keyed import Keyed, are_sizes
-from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
+from neocpu.schedules.vocabulary.memory_workloads import (
+    JoinWorkload,
+    Keyed,
+    TransformWorkload,
+    are_sizes,
+)
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.steps import AFTER, BEFORE, STEP_KINDS, TENSOR
 
@@ -25,13 +29,9 @@ from neocpu.schedules.vocabulary.steps import AFTER, BEFORE, STEP_KINDS, TENSOR
 class EpilogueOp:
     """One elementwise step, applied to a convolution's accumulator or to its input.
 
-    Attributes
-    ----------
-    kind : str
-        A key of `STEP_KINDS`, which says whether the step reads a ``(C,)`` vector, a tensor of the
-        output's shape and layout, ``(N, C, 1, 1)`` factors in the input's layout, or nothing.
-    args : tuple of float
-        Scalar attributes: ``(low, high)`` for ``clip``, ``(slope,)`` for ``leaky_relu``.
+    `kind` is a key of `STEP_KINDS`, which says whether the step reads a ``(C,)`` vector, a tensor
+    of the output's shape and layout, ``(N, C, 1, 1)`` factors in the input's layout, or nothing.
+    `args` has scalar attributes: ``(low, high)`` for ``clip``, ``(slope,)`` for ``leaky_relu``.
     """
 
     kind: str
@@ -54,26 +54,19 @@ class EpilogueOp:
 class Conv2dWorkload(Keyed):
     """A 2-D convolution (cross-correlation) of NCHW data with OIHW weights, and its fused steps.
 
-    Attributes
-    ----------
-    padding : tuple of int
-        ``(top, left, bottom, right)`` zeros, in pixels.
-    in_channels : int
-        The number of channels that a window reads, for volumes in all depth slices under it.
-    groups : int
-        The number of groups, each with ``in_channels / groups`` input channels.
-    numerics : Numerics
-        The element types of data, weights, sums and output. Vectors and gates of a step have the
-        type of the values that it changes: sums (see `epilogue_types`) or data. Tensors of a step
-        have the output's type.
-    epilogue : tuple of EpilogueOp
-        Elementwise steps fused after the accumulation, in order.
-    prologue : tuple of EpilogueOp
-        Elementwise steps applied to each input pixel, in order, before it is padded and multiplied.
-    frames : Frames or None
-        The windows along the depth, for convolutions over volumes; otherwise None. Images are then
-        depth slices: ``batch`` counts the output's slices, and a group's input channels are those
-        of its first slice, then those of the next.
+    - `padding`: ``(top, left, bottom, right)`` zeros, in pixels.
+    - `in_channels`: the number of channels that a window reads, for volumes in all depth slices
+      under it.
+    - `groups`: the number of groups, each with ``in_channels / groups`` input channels.
+    - `numerics`: the element types of data, weights, sums and output. Vectors and gates of a step
+      have the type of the values that it changes: sums (see `epilogue_types`) or data. Tensors of a
+      step have the output's type.
+    - `epilogue`: elementwise steps fused after the accumulation, in order.
+    - `prologue`: elementwise steps applied to each input pixel, in order, before it is padded and
+      multiplied.
+    - `frames`: the windows along the depth, for convolutions over volumes; otherwise None. Images
+      are then depth slices: ``batch`` counts the output's slices, and a group's input channels are
+      those of its first slice, then those of the next.
     """
 
     kind: ClassVar[str] = "conv2d"
@@ -98,13 +91,11 @@ class Conv2dWorkload(Keyed):
 
     @property
     def out_height(self) -> int:
-        """The number of rows of the output."""
         extent = self.dilation[0] * (self.kernel[0] - 1) + 1
         return (self.height + self.padding[0] + self.padding[2] - extent) // self.stride[0] + 1
 
     @property
     def out_width(self) -> int:
-        """The number of columns of the output."""
         extent = self.dilation[1] * (self.kernel[1] - 1) + 1
         return (self.width + self.padding[1] + self.padding[3] - extent) // self.stride[1] + 1
 
@@ -115,18 +106,15 @@ class Conv2dWorkload(Keyed):
 
     @property
     def image_channels(self) -> int:
-        """The number of channels of an input image."""
         return self.in_channels // self.frames.kernel if self.frames else self.in_channels
 
     @property
     def input_shape(self) -> tuple[int, int, int, int]:
-        """The logical NCHW shape of the input."""
         images = self.volumes * self.frames.depth if self.frames else self.batch
         return (images, self.image_channels, self.height, self.width)
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
-        """The logical NCHW shape of the output."""
         return (self.batch, self.out_channels, self.out_height, self.out_width)
 
     @property
@@ -155,7 +143,6 @@ class Conv2dWorkload(Keyed):
     @property
     def pads_with_zero_point(self) -> bool:
         """Whether images and volumes are padded with the zero point of the integers instead of 0.
-
         Sums of float32 then add up the data less their zero point.
         """
         roles = dict(self.numerics.quantised)
@@ -172,12 +159,8 @@ class Conv2dWorkload(Keyed):
 
     @classmethod
     def from_json(cls, data: JsonObject) -> Conv2dWorkload:
-        """Read the JSON form; the inverse of `to_json`.
-
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            ``data`` is not a convolution workload.
+        """Read the JSON form; the inverse of `to_json`. Raises ValueError, KeyError, TypeError if
+        ``data`` is not a convolution workload.
         """
         fields = dict(data)
         if fields.pop("kind", None) != cls.kind:
@@ -235,7 +218,6 @@ Workload: TypeAlias = Conv2dWorkload | TransformWorkload | JoinWorkload
 
 
 def _fused_steps(data: Any, kinds: Container[str]) -> tuple[EpilogueOp, ...]:
-    """Read the JSON form of a prologue or epilogue with steps of the given ``kinds``."""
     if data == []:  # as most are
         return ()
     if any(op[0] not in kinds for op in data):

@@ -20,7 +20,7 @@ from neocpu.schedules.isa.catalogue import INSTRUCTIONS
 from neocpu.schedules.isa.instruction import Instruction
 from neocpu.schedules.tir.bfloat16 import add_dot, dot_products
 from neocpu.schedules.tir.builder import build_kernel, span
-from neocpu.schedules.tir.wrapping import wrapping_arithmetic
+from neocpu.schedules.tir.llvm_text import wrapping_arithmetic
 from neocpu.schedules.vocabulary.numerics import Numerics
 
 TYPES = sorted({(each.data, each.weights, each.sum) for each in INSTRUCTIONS if each.group > 1})

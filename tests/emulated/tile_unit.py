@@ -14,14 +14,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from neocpu.schedules.isa import amx
+from neocpu.schedules.isa import catalogue
 
 TILES: Final = 8
 PRODUCTS: Final = {
     # (opcode, prefix): the instruction, and how its operands are read
-    (0x5C, 2): (amx.TDPBF16PS, np.uint16, np.uint16, np.float32),
-    (0x5E, 1): (amx.TDPBUSD, np.uint8, np.int8, np.int32),
-    (0x5E, 3): (amx.TDPBSSD, np.int8, np.int8, np.int32),
+    (0x5C, 2): (catalogue.TDPBF16PS, np.uint16, np.uint16, np.float32),
+    (0x5E, 1): (catalogue.TDPBUSD, np.uint8, np.int8, np.int32),
+    (0x5E, 3): (catalogue.TDPBSSD, np.int8, np.int8, np.int32),
 }
 REGISTERS: Final = (
     *("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi"),
@@ -52,7 +52,9 @@ class TileUnit:
     rows: list[int] = field(default_factory=list)
     widths: list[int] = field(default_factory=list)
     tiles: NDArray[np.uint8] = field(
-        default_factory=lambda: np.zeros((TILES, amx.TILE_ROWS, amx.ROW_BYTES), np.uint8)
+        default_factory=lambda: np.zeros(
+            (TILES, catalogue.TILE_ROWS, catalogue.ROW_BYTES), np.uint8
+        )
     )
 
     @property
@@ -86,7 +88,7 @@ class TileUnit:
         if words[0] != 1:
             raise TileError(f"tiles are configured by palette {words[0]}")
         self.widths, self.rows = list(struct.unpack_from("<8H", words, 16)), list(words[48:56])
-        if max(self.rows) > amx.TILE_ROWS or max(self.widths) > amx.ROW_BYTES:
+        if max(self.rows) > catalogue.TILE_ROWS or max(self.widths) > catalogue.ROW_BYTES:
             raise TileError(f"tiles of {self.rows} rows of {self.widths} bytes")
         self.tiles[:] = 0
 
@@ -94,7 +96,7 @@ class TileUnit:
         width = self.widths[tile]
         for row in range(self.rows[tile]):
             at = start + row * stride & (1 << 64) - 1
-            if width == amx.ROW_BYTES and at % amx.ROW_BYTES:
+            if width == catalogue.ROW_BYTES and at % catalogue.ROW_BYTES:
                 raise TileError(f"a row of a tile crosses lines, at {at:#x}")
             if is_load:
                 self.tiles[tile, row] = 0

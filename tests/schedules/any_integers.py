@@ -6,7 +6,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call
 
-from neocpu.schedules.tir.wrapping import Wrapping
+from neocpu.schedules.tir.llvm_text import Wrapping
 from neocpu.schedules.vocabulary.target_parsing import missing_on_host
 
 

@@ -25,8 +25,7 @@ from neocpu.schedules import registry
 from neocpu.schedules.estimates.loop_threads import kernel_tasks
 from neocpu.schedules.tir import codegen
 from neocpu.schedules.tir.codegen import PIPELINE
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.target_parsing import host_target, parse_target
 from neocpu.search.measuring.kernel_calls import (

@@ -37,8 +37,7 @@ from neocpu.schedules.operators.layout_transform import lower_transform
 from neocpu.schedules.operators.pool import lower_global_pool, lower_pool
 from neocpu.schedules.operators.ranking.non_max_suppression import lower_non_max_suppression
 from neocpu.schedules.operators.ranking.top_k import lower_top_k
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, Format
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 from tests import conv_workloads
 from tests.conv_workloads import conv_workload, pool_workload, suppression

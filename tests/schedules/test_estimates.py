@@ -14,13 +14,12 @@ from neocpu.schedules import registry
 from neocpu.schedules.convolutions import conv2d_direct
 from neocpu.schedules.convolutions.winograd.filters import filters
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.group_schemes import GroupScheme
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS
 from neocpu.schedules.vocabulary.scheme import (
     DirectScheme,
+    GroupScheme,
     JoinScheme,
     MatrixScheme,
     SplitScheme,

@@ -16,7 +16,7 @@ from conv_workloads import conv_workload
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
 from neocpu.schedules.vocabulary.numerics import Numerics
-from neocpu.schedules.vocabulary.scheme_table import scheme_from_json
+from neocpu.schedules.vocabulary.scheme import scheme_from_json
 from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 

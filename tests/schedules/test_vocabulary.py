@@ -9,12 +9,16 @@ from conv_workloads import conv_workload
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neocpu.schedules.vocabulary.group_schemes import DepthwiseScheme
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
 from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
 from neocpu.schedules.vocabulary.numerics import Numerics
-from neocpu.schedules.vocabulary.scheme import DirectScheme, NchwScheme, WinogradScheme
-from neocpu.schedules.vocabulary.scheme_table import scheme_from_json
+from neocpu.schedules.vocabulary.scheme import (
+    DepthwiseScheme,
+    DirectScheme,
+    NchwScheme,
+    WinogradScheme,
+    scheme_from_json,
+)
 from neocpu.schedules.vocabulary.steps import AFTER, BEFORE
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 

@@ -13,7 +13,7 @@ from test_record import records
 from tuning_records import RECORD, WORKLOAD, record
 
 from neocpu.foundation.errors import DatabaseError
-from neocpu.schedules.vocabulary import scheme_table
+from neocpu.schedules.vocabulary import scheme
 from neocpu.schedules.vocabulary.scheme import DirectScheme
 from neocpu.tuning_db.__main__ import main
 from neocpu.tuning_db.packed import MAGIC, PackedRecords, pack
@@ -76,7 +76,7 @@ def test_a_parameter_that_a_template_got_since_has_its_default(monkeypatch):
     class Wider(DirectScheme):
         newest: int = 3
 
-    monkeypatch.setitem(scheme_table.SCHEMES, "conv2d_direct", Wider)
+    monkeypatch.setitem(scheme.SCHEMES, "conv2d_direct", Wider)
     (found,) = PackedRecords(data)
     assert (found.scheme.reg_n, found.scheme.newest) == (7, 3)
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tuning_records import RECORD, TARGET, record
 
 from neocpu.schedules.registry import can_compute, estimate
-from neocpu.schedules.vocabulary.group_schemes import DepthwiseScheme
 from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import (
+    DepthwiseScheme,
     DirectScheme,
     DotScheme,
     JoinScheme,

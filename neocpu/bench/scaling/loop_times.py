@@ -15,7 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from ctypes import POINTER, Structure, c_uint64
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -24,7 +24,6 @@ from neocpu.bench.limits.measuring_process import measure_in_process
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.tensor_spec import random_inputs
-from neocpu.plan.kernels import PlannedKernel
 from neocpu.plan.profiling.call_times import MAX_EVENTS, WARMUP, times_of
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.array_types import AnyArray
@@ -198,24 +197,14 @@ def measure_run(artifact: Path, threads: int, rounds: int = ROUNDS) -> MeasuredR
         f"time {artifact.name}",
         TIMEOUT,
     )
-    header = read_header(artifact)
-    plan = header.known_plan
-    counted = {} if plan is None else {kernel.name: kernel for kernel in plan.kernels}
-    calls = (_call(call, counted.get(call["kernel"])) for call in measured["calls"])
-    run = RunTime(tuple(calls), measured["between"], header.launches)
+    calls = tuple(map(_call, measured["calls"]))
+    run = RunTime(calls, measured["between"], read_header(artifact).launches)
     return MeasuredRun(measured["seconds"], run)
 
 
-def _call(measured: Mapping[str, Any], counted: PlannedKernel | None) -> CallTime:
-    """Return a measured call, with the compiler's count of its kernel's tasks if there is one."""
+def _call(measured: Mapping[str, Any]) -> CallTime:
     loops = tuple(LoopTime(**loop) for loop in measured["loops"])
-    largest = () if counted is None else counted.largest
-    if len(largest) == len(loops):
-        pairs = zip(loops, largest, strict=True)
-        loops = tuple(replace(loop, largest=size) for loop, size in pairs)
-    return CallTime(
-        **{**measured, "loops": loops, "images": 1 if counted is None else counted.images}
-    )
+    return CallTime(**{**measured, "loops": loops})
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 Branches that constants select are inlined. Short loops are unrolled; the bodies of long ones are
 put between two nodes of our own, and the runtime repeats them. Where only the run decides, the
 graph has both branches and a selection, and the code skips the calls of the branch that is not
-taken (`lowering.memory.guards`).
+taken (`lowering.memory.joins`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from tvm import relax
 
 from neocpu.frontend.converters.convert_integer import as_type, integer_binary, is_integer
 from neocpu.frontend.converters.node import Converters, Node, constant_value, dtype_of, scalar
-from neocpu.ir.activations import MISH, activation
+from neocpu.ir.elementwise import MISH, activation
 
 
 def _clip(node: Node) -> relax.Expr:

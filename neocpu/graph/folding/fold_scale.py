@@ -1,12 +1,4 @@
-"""Merge chains of constant multiplies and adds, and fold them into convolution weights.
-
-Within a chain every multiply is moved before every add, neighbours of a kind are merged, and a
-multiply that reaches a convolution (or a dense layer) scales its weights instead:
-``conv -> add(c1) -> multiply(c2) -> add(c3)`` becomes ``conv' -> add(c1 * c2 + c3)``. Only values
-with a single consumer are folded. Nothing moves across an activation. Where there is neither a
-convolution nor a multiply before it, ``(x + c) * s`` stays: of large x and c, the difference of
-``x * s`` and ``c * s`` would be less exact.
-"""
+"""Batch normalisations become products and sums, which merge and vanish in weights before them."""
 
 from __future__ import annotations
 
@@ -16,12 +8,57 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import TUPLE_ITEM, Kind, local_rule
 from neocpu.ir.constants import Array, constant_value, make_const, vector_along, with_rank
 from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
 from neocpu.ir.frame_calls import CONVOLUTION
 from neocpu.ir.rewriting import Rewrite
 from neocpu.runtime.aligned_memory import aligned_empty
+
+
+@local_rule(Kind.FOLDING, TUPLE_ITEM)
+def fold_batch_norm(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Batch normalisation becomes a multiply and an add per channel.
+
+    ::
+
+        batch_norm(x, gamma, beta, mean, var)  ->  x * scale + shift
+
+    ``y = (x - mean) / sqrt(var + eps) * gamma + beta`` is ``x * scale + shift`` with constants.
+    After a convolution `fold_scale` then moves both into its weights and bias; before one
+    (DenseNet's pre-activation) or after a concat they stay, and fuse with the activation that
+    follows.
+    """
+    if not isinstance(expr, relax.TupleGetItem) or expr.index != 0:
+        return None
+    call = rewrite.definition(expr.tuple_value)
+    if not is_op(call, "relax.nn.batch_norm") or call.attrs.training:
+        return None
+    return _scale_and_shift(call, rewrite)
+
+
+def _scale_and_shift(call: Call, rewrite: Rewrite) -> Expr | None:
+    data, *statistics = call.args
+    shape = static_shape(data)
+    values = [constant_value(arg) for arg in statistics]
+    if shape is None or any(value is None for value in values):
+        return None
+    # In float64: a variance near zero makes the scale large, and its rounding error with it.
+    gamma, beta, mean, variance = (np.asarray(value, np.float64) for value in values)
+    attrs = call.attrs
+    with np.errstate(all="ignore"):  # for a variance of zero or below, the model's are not finite
+        scale = 1.0 / np.sqrt(variance + attrs.epsilon)
+        if attrs.scale:
+            scale = scale * gamma
+        shift = -mean * scale
+        if attrs.center:
+            shift = shift + beta
+        scale, shift = (each.astype(dtype_of(data)) for each in (scale, shift))
+    axis = attrs.axis % len(shape)
+    per_channel = tuple(extent if i == axis else 1 for i, extent in enumerate(shape))
+    scaled = rewrite.emit(relax.op.multiply(data, make_const(scale.reshape(per_channel))))
+    return relax.op.add(scaled, make_const(shift.reshape(per_channel)))
+
 
 WEIGHTED: Final = (
     CONVOLUTION,
@@ -35,7 +72,17 @@ WEIGHTED: Final = (
 """Operators with weights that can take a scale, if they are constant."""
 
 
-def _fold_scale(expr: Expr, rewrite: Rewrite) -> Expr | None:
+@local_rule(Kind.FOLDING, "relax.multiply", "relax.add")
+def fold_scale(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Multiplies and adds by constants merge, and vanish in the weights before them.
+
+    Within a chain every multiply is moved before every add, neighbours of a kind are merged, and a
+    multiply that reaches a convolution (or a dense layer) scales its weights instead: ``conv ->
+    add(c1) -> multiply(c2) -> add(c3)`` becomes ``conv' -> add(c1 * c2 + c3)``. Only values with a
+    single consumer are folded. Nothing moves across an activation. Where there is neither a
+    convolution nor a multiply before it, ``(x + c) * s`` stays: of large x and c, the difference of
+    ``x * s`` and ``c * s`` would be less exact.
+    """
     if not is_op(expr, "relax.multiply", "relax.add"):
         return None
     operands = data_and_constant(expr)
@@ -50,7 +97,7 @@ def _fold_scale(expr: Expr, rewrite: Rewrite) -> Expr | None:
     return folded if folded is not None else _normalize_constant(expr, data, producer, constant)
 
 
-def _fold_multiply(producer: Expr | None, scale: Array, rewrite: Rewrite) -> Expr | None:
+def _fold_multiply(producer: Expr, scale: Array, rewrite: Rewrite) -> Expr | None:
     if is_op(producer, *WEIGHTED):
         return _scale_weights(producer, scale)
     operands = data_and_constant(producer)
@@ -69,15 +116,13 @@ def _fold_multiply(producer: Expr | None, scale: Array, rewrite: Rewrite) -> Exp
     )
 
 
-def _takes_scale(value: Expr | None) -> bool:
-    """Whether ``value`` can take in a multiplication by a constant."""
+def _takes_scale(value: Expr) -> bool:
     if is_op(value, *WEIGHTED):
-        assert value is not None
         return constant_value(value.args[1]) is not None
     return is_op(value, "relax.multiply") and data_and_constant(value) is not None
 
 
-def _fold_add(producer: Expr | None, shift: Array) -> Expr | None:
+def _fold_add(producer: Expr, shift: Array) -> Expr | None:
     operands = data_and_constant(producer) if is_op(producer, "relax.add") else None
     if operands is None:
         return None
@@ -86,14 +131,12 @@ def _fold_add(producer: Expr | None, shift: Array) -> Expr | None:
     return None if merged is None else relax.op.add(data, make_const(merged))
 
 
-def data_and_constant(expr: Expr | None) -> tuple[Expr, Array] | None:
-    """Return the variable and the constant operand of a floating-point multiply or add.
-
-    None if it has no constant operand, or if broadcasting that constant enlarges the result.
+def data_and_constant(expr: Expr) -> tuple[Expr, Array] | None:
+    """Return the variable and the constant operand of a floating-point multiply or add. None if it
+    has no constant operand, or if broadcasting that constant enlarges the result.
     """
     if not is_op(expr, "relax.multiply", "relax.add"):
         return None
-    assert expr is not None
     data, constant = expr.args[0], constant_value(expr.args[1])
     if constant is None:
         data, constant = expr.args[1], constant_value(expr.args[0])
@@ -118,7 +161,6 @@ def _merge(operation: np.ufunc, first: Array, second: Array) -> Array | None:
 
 
 def _scale_weights(call: Call, scale: Array) -> Expr | None:
-    """Return ``call`` with its output scaled per channel through its constant weight."""
     data, weight = call.args[0], constant_value(call.args[1])
     channels = None if weight is None else per_channel(call, scale)
     if weight is None or channels is None:
@@ -168,10 +210,7 @@ def per_channel(call: Call, constant: Array) -> Array | None:
     return vector_along(constant, len(shape), axis)
 
 
-def _normalize_constant(
-    expr: Call, data: Expr, producer: Expr | None, constant: Array
-) -> Expr | None:
-    """Return the call with its constant in the normal shape; None if it has that shape already."""
+def _normalize_constant(expr: Call, data: Expr, producer: Expr, constant: Array) -> Expr | None:
     shape = static_shape(data)
     if shape is None:
         return None
@@ -190,12 +229,3 @@ def _normalize_constant(
         return None
     assert dtype_of(data) == str(normal.dtype)
     return Call(expr.op, [data, make_const(normal)], ret_ty=expr.ty)
-
-
-FOLD_SCALE: Final = LocalRule(
-    "fold-scale",
-    Kind.FOLDING,
-    "Multiplies and adds by constants merge, and vanish in the weights before them.",
-    operators=("relax.multiply", "relax.add"),
-    apply=_fold_scale,
-)

@@ -22,12 +22,11 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Var
 
-from neocpu.graph.recurrent.cells import Cell, cell_of
-from neocpu.graph.recurrent.linear import bound
+from neocpu.graph.recurrent.cells import Cell, bound, cell_of
+from neocpu.graph.redundancy.axis_parts import Step, step_of
 from neocpu.graph.rule import FunctionRule, Kind
-from neocpu.graph.steps import Step, step_of
 from neocpu.ir.constants import Array, constant_value, make_const
-from neocpu.ir.expressions import Expr, static_shape
+from neocpu.ir.expressions import Expr, known_shape, static_shape
 from neocpu.ir.recurrent_calls import layer, workload_of
 from neocpu.ir.rewriting import Rewrite, rewrite_function
 from neocpu.ir.uses import consumers, definitions, used_vars
@@ -37,12 +36,8 @@ from neocpu.ir.uses import consumers, definitions, used_vars
 class _Weights:
     """The weights and biases of a cell's gates.
 
-    Attributes
-    ----------
-    inputs, states : tuple of array
-        Weights ``(width, hidden)`` of a step's input and of the state; a state of zeros has none.
-    biases : tuple of array
-        Biases ``(hidden,)``; a GRU's last one belongs to the state's part of the candidate.
+    `inputs` and `states` are ``(width, hidden)``; a state of zeros has none. `biases` are
+    ``(hidden,)``; a GRU's last one belongs to the state's part of the candidate.
     """
 
     inputs: tuple[Array, ...]
@@ -64,19 +59,9 @@ class _Weights:
 class _Layer:
     """Cells that follow each other, and read the steps of one tensor.
 
-    Attributes
-    ----------
-    cells : tuple of Cell
-        The cells, the first one first.
-    source : Var
-        ``(batch, time, width)``, or with time first.
-    axis : int
-        The axis of time.
-    reverse : bool
-        Whether the first cell reads the last step.
-    weights : _Weights
-    initial : mapping of str to Expr
-        States before the first cell, where these are not zeros.
+    - `source`: ``(batch, time, width)``, or with time first.
+    - `reverse`: whether the first cell reads the last step.
+    - `initial`: states before the first cell, where these are not zeros.
     """
 
     cells: tuple[Cell, ...]
@@ -123,7 +108,6 @@ def _named_once(func: relax.Function) -> relax.Function:
 
 
 def _chains(cells: Mapping[Var, Cell]) -> Iterator[list[Cell]]:
-    """Yield chains of cells in which each cell reads the states of the one before it."""
     by_state = {cell.c if cell.kind == "LSTM" else cell.h: cell for cell in cells.values()}
     follows = {id(by_state[c.before]): c for c in cells.values() if c.before in by_state}
     for cell in cells.values():
@@ -173,7 +157,6 @@ def _layer_of(chain: Sequence[Cell], known: Mapping[Var, Expr]) -> _Layer | None
 def _step_and_weights(
     cell: Cell, known: Mapping[Var, Expr]
 ) -> tuple[Step, _Weights, Var | None] | None:
-    """Return the step that a cell reads, its weights, and the state that it reads."""
     rows = list(cell.gates[0].terms)
     found = [(row, step_of(known.get(row), partial(bound, known=known))) for row in rows]
     inputs = [(row, step) for row, step in found if step is not None]
@@ -217,7 +200,6 @@ def _initial(cell: Cell, state: Var | None) -> Mapping[str, Expr] | None:
 def _is_closed(
     found: _Layer, readers: Mapping[Var, Sequence[Var]], results: frozenset[Var]
 ) -> bool:
-    """Whether nothing but the cells reads their cell states."""
     last = len(found.cells) - 1
     return all(
         cell.c is None
@@ -228,8 +210,7 @@ def _is_closed(
 
 def _emitted(found: _Layer, rewrite: Rewrite) -> Expr:
     """Return the states of all steps, ``(batch, time, hidden)`` or with time first."""
-    shape, weights = static_shape(found.source), found.weights
-    assert shape is not None
+    shape, weights = known_shape(found.source), found.weights
     kind, batch_first = found.cells[0].kind, found.axis == 1
     steps, batch = len(found.cells), shape[1 - found.axis]
     hidden = weights.inputs[0].shape[1]

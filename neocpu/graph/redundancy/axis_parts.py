@@ -1,4 +1,4 @@
-"""Parts of a tensor along an axis, as in slices, splits and concatenations."""
+"""Parts and single steps of a tensor along an axis, as in slices, splits and concatenations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from tvm import relax
 from tvm.ir import Call
 
-from neocpu.ir.expressions import Expr, is_op, shape_values, static_shape
+from neocpu.ir.constants import constant_value
+from neocpu.ir.expressions import Expr, is_op, known_shape, shape_values, static_shape
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,14 +23,7 @@ class Part:
 
 
 def part_of(expr: Expr, definition: Callable[[Expr], Expr]) -> Part | None:
-    """Return the part that a slice along one axis, or an item of a split, takes; else None.
-
-    Parameters
-    ----------
-    expr : Expr
-    definition : callable
-        Returns the value of a variable.
-    """
+    """Return the part that a slice along one axis, or an item of a split, takes; else None."""
     if isinstance(expr, relax.TupleGetItem):
         return _item(expr, definition)
     return _slice(expr) if is_op(expr, "relax.strided_slice") else None
@@ -37,22 +31,14 @@ def part_of(expr: Expr, definition: Callable[[Expr], Expr]) -> Part | None:
 
 def slice_of(part: Part) -> Expr:
     """Return the slice that takes the part; the source if the part is all of it."""
-    shape = static_shape(part.source)
-    assert shape is not None
+    shape = known_shape(part.source)
     if (part.first, part.end) == (0, shape[part.axis]):
         return part.source
     return relax.op.strided_slice(part.source, [part.axis], [part.first], [part.end])
 
 
 def inputs_of(concat: Expr, definition: Callable[[Expr], Expr]) -> tuple[int, list[Expr]] | None:
-    """Return a concatenation's axis and inputs, of static shapes; None for anything else.
-
-    Parameters
-    ----------
-    concat : Expr
-    definition : callable
-        Returns the value of a variable.
-    """
+    """Return a concatenation's axis and inputs, of static shapes; None for anything else."""
     if not is_op(concat, "relax.concat"):
         return None
     inputs, shape = definition(concat.args[0]), static_shape(concat)
@@ -65,9 +51,7 @@ def inputs_of(concat: Expr, definition: Callable[[Expr], Expr]) -> tuple[int, li
 
 
 def extent_of(expr: Expr, axis: int) -> int:
-    """Return an extent of a tensor of static shape."""
-    shape = static_shape(expr)
-    assert shape is not None
+    shape = known_shape(expr)
     return shape[axis]
 
 
@@ -96,8 +80,7 @@ def region_of(call: Expr) -> tuple[tuple[int, int], ...] | None:
 
 def cut_to(data: Expr, taken: Sequence[range]) -> Expr:
     """Return the slice that takes these elements along each axis; the data if they are all."""
-    shape = static_shape(data)
-    assert shape is not None
+    shape = known_shape(data)
     axes = [axis for axis, extent in enumerate(shape) if taken[axis] != range(extent)]
     if not axes:
         return data
@@ -130,3 +113,26 @@ def _item(expr: relax.TupleGetItem, definition: Callable[[Expr], Expr]) -> Part 
     first = sum(extents[: expr.index])
     rank = len(split.ty.fields[expr.index].shape.values)
     return Part(split.args[0], axis % rank, first, first + extents[expr.index])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """The elements at one index of ``source`` along an axis, with or without that axis."""
+
+    source: Expr
+    axis: int
+    index: int
+
+
+def step_of(value: Expr, definition: Callable[[Expr], Expr]) -> Step | None:
+    """Return a value as a step of a tensor; None if it is none."""
+    if is_op(value, "relax.take"):
+        index, shape = constant_value(value.args[1]), static_shape(value.args[0])
+        if index is None or index.size != 1 or value.attrs.axis is None or shape is None:
+            return None
+        axis, number = int(value.attrs.axis) % len(shape), int(index.item())
+        return Step(value.args[0], axis, number) if 0 <= number < shape[axis] else None
+    part = part_of(value, definition)
+    if part is None or part.end - part.first != 1:
+        return None
+    return Step(part.source, part.axis, part.first)

@@ -1,13 +1,4 @@
-"""Remove the rows and columns of a kernel that read nothing but padding.
-
-::
-
-    conv2d(x, w, padding=12, dilation=12)  ->  conv2d(x, w[:, :, 1:2, 1:2])   # x of 10x10 pixels
-
-Dilated kernels of segmentation networks reach over the edges of small feature maps: with a dilation
-of 12, only the middle tap of a 3x3 kernel reads any of 10x10 pixels. The same holds for a 3x3
-kernel on a map of one pixel.
-"""
+"""Remove the rows and columns of a kernel that read nothing but padding."""
 
 from __future__ import annotations
 
@@ -17,10 +8,9 @@ from typing import Final
 from tvm import relax
 from tvm.ir import Call
 
-from neocpu.graph.rule import Kind, LocalRule
-from neocpu.ir.attributes import integers_of
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import constant_value, make_const
-from neocpu.ir.expressions import Expr, static_shape
+from neocpu.ir.expressions import Expr, integers_of, static_shape
 from neocpu.ir.rewriting import Rewrite
 
 _CONVOLUTIONS: Final = {
@@ -42,13 +32,11 @@ class _Axis:
     after: int
 
     def reads(self, tap: int) -> bool:
-        """Whether a tap meets an element for any output."""
         first = tap * self.dilation - self.before
         skipped = max(-(first // self.stride), 0)  # outputs for which it reads padding before
         return skipped < self.outputs and first + skipped * self.stride < self.extent
 
     def useful(self) -> tuple[int, int]:
-        """Return the first tap that is needed, and the one after the last."""
         first, end = 0, self.taps
         while first < end - 1 and not self.reads(first) and self._left(self.before, first + 1):
             first += 1
@@ -61,11 +49,21 @@ class _Axis:
         return first, end
 
     def _left(self, padding: int, dropped: int) -> bool:
-        """Whether there is enough padding to drop so many taps."""
         return padding >= dropped * self.dilation
 
 
-def _crop(call: Expr, rewrite: Rewrite) -> Expr | None:
+@local_rule(Kind.REDUNDANCY, *_CONVOLUTIONS)
+def crop_kernels(call: Expr, rewrite: Rewrite) -> Expr | None:
+    """Rows and columns of kernels that read nothing but padding go.
+
+    ::
+
+        conv2d(x, w, padding=12, dilation=12)  ->  conv2d(x, w[:, :, 1:2, 1:2])  # 10x10 pixels
+
+    Dilated kernels of segmentation networks reach over the edges of small feature maps: with a
+    dilation of 12, only the middle tap of a 3x3 kernel reads any of 10x10 pixels. The same holds
+    for a 3x3 kernel on a map of one pixel.
+    """
     make, data_layout, kernel_layout = _CONVOLUTIONS[call.op.name]
     attrs, weights = call.attrs, constant_value(call.args[1])
     shape, result = static_shape(call.args[0]), static_shape(call)
@@ -115,12 +113,3 @@ def _crop(call: Expr, rewrite: Rewrite) -> Expr | None:
         out_dtype=attrs.out_dtype,
     )
     return cropped
-
-
-CROP_KERNELS: Final = LocalRule(
-    "crop-kernels",
-    Kind.REDUNDANCY,
-    "Rows and columns of kernels that read nothing but padding go.",
-    operators=tuple(_CONVOLUTIONS),
-    apply=_crop,
-)

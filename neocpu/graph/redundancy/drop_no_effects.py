@@ -1,20 +1,24 @@
-"""Remove slices and pools that return their data unchanged."""
+"""Operators without an effect go: slices of all, pools of one, neutral operands, expansions."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+import numpy as np
 import tvm
 from tvm import relax
 from tvm.ir import Call
 
-from neocpu.graph.rule import Kind, LocalRule
-from neocpu.ir.expressions import Expr, has_type_of
+from neocpu.graph.rule import Kind, local_rule
+from neocpu.ir.constants import constant_value
+from neocpu.ir.expressions import Expr, has_type_of, is_op, static_shape
 from neocpu.ir.rewriting import Rewrite
 
 
-def _drop_slice(call: Expr, rewrite: Rewrite) -> Expr | None:
-    """Drop a slice of everything.
+@local_rule(Kind.REDUNDANCY, "relax.strided_slice")
+def drop_slice(call: Expr, rewrite: Rewrite) -> Expr | None:
+    """Slice of everything.
 
     ::
 
@@ -27,7 +31,6 @@ def _drop_slice(call: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _runs_forward(call: Call) -> bool:
-    """Whether no axis is sliced backwards, so that an unchanged shape means unchanged data."""
     if len(call.args) < 5:
         return True
     strides = call.args[4]
@@ -36,8 +39,9 @@ def _runs_forward(call: Call) -> bool:
     )
 
 
-def _drop_pool(call: Expr, rewrite: Rewrite) -> Expr | None:
-    """Drop a pool whose windows are single elements, one after the other.
+@local_rule(Kind.REDUNDANCY, "relax.nn.max_pool2d", "relax.nn.avg_pool2d")
+def drop_pool(call: Expr, rewrite: Rewrite) -> Expr | None:
+    """Pooling of single elements.
 
     ::
 
@@ -52,17 +56,91 @@ def _drop_pool(call: Expr, rewrite: Rewrite) -> Expr | None:
     return call.args[0] if is_single else None
 
 
-DROP_SLICE: Final = LocalRule(
-    "drop-slice",
-    Kind.REDUNDANCY,
-    "Slice of everything.",
-    operators=("relax.strided_slice",),
-    apply=_drop_slice,
+_NEUTRAL: Final[Mapping[str, float]] = {
+    "relax.add": 0.0,
+    "relax.subtract": 0.0,
+    "relax.multiply": 1.0,
+    "relax.divide": 1.0,
+    "relax.power": 1.0,
+}
+"""Neutral element of the right operand."""
+_COMMUTATIVE: Final = ("relax.add", "relax.multiply")
+
+
+@local_rule(Kind.REDUNDANCY, *_NEUTRAL)
+def neutral_operands(call: Expr, rewrite: Rewrite) -> Expr | None:
+    """Adding 0 and multiplying by 1, and their inverses, go.
+
+    ::
+
+        x + 0  ->  x        x * 1  ->  x        x ** 1  ->  x
+        x - 0  ->  x        x / 1  ->  x
+    """
+    sides = [(call.args[0], call.args[1])]
+    if call.op.name in _COMMUTATIVE:
+        sides.append((call.args[1], call.args[0]))
+    for data, operand in sides:
+        value = constant_value(operand)
+        if (
+            value is not None
+            and has_type_of(data, call)
+            and np.all(value == _NEUTRAL[call.op.name])
+        ):
+            return data
+    return None
+
+
+_BROADCASTING: Final = (
+    "add",
+    "divide",
+    "equal",
+    "greater",
+    "greater_equal",
+    "less",
+    "less_equal",
+    "maximum",
+    "minimum",
+    "multiply",
+    "not_equal",
+    "power",
+    "subtract",
+    "where",
 )
-DROP_POOL: Final = LocalRule(
-    "drop-pool",
-    Kind.REDUNDANCY,
-    "Pooling of single elements.",
-    operators=("relax.nn.max_pool2d", "relax.nn.avg_pool2d"),
-    apply=_drop_pool,
-)
+
+
+@local_rule(Kind.REDUNDANCY, *(f"relax.{name}" for name in _BROADCASTING))
+def expand_before(call: Expr, rewrite: Rewrite) -> Expr | None:
+    """Expand, or Tile of axes of one element, before an operator that broadcasts.
+
+    ::
+
+        multiply(x, broadcast_to(gate, x.shape))  ->  multiply(x, gate)
+        add(x, tile(row, [4, 1]))                 ->  add(x, row)
+
+    PyTorch's ``expand_as`` leaves such an Expand, as in the gates of ECA and in MobileViT v2.
+    """
+    if is_op(call, "relax.where") and static_shape(call.args[0]) == ():
+        return None  # only the selected tensor is made if both have the same shape
+    for place, arg in enumerate(call.args):
+        expanded = rewrite.definition(arg)
+        if not _repeats(expanded):
+            continue
+        args = [*call.args]
+        args[place] = expanded.args[0]
+        shapes = [static_shape(each) for each in args]
+        known = [shape for shape in shapes if shape is not None]
+        if len(known) == len(args) and np.broadcast_shapes(*known) == static_shape(call):
+            return Call(call.op, args, call.attrs, ret_ty=call.ty)
+    return None
+
+
+def _repeats(value: Expr) -> bool:
+    if is_op(value, "relax.broadcast_to"):
+        return True
+    if not is_op(value, "relax.tile"):
+        return False
+    data, whole = static_shape(value.args[0]), static_shape(value)
+    if data is None or whole is None:
+        return False
+    last = whole[len(whole) - len(data) :]
+    return all(extent in (1, size) for extent, size in zip(data, last, strict=True))

@@ -1,25 +1,15 @@
-"""Compute equal expressions once.
-
-::
-
-    y = f(x)                  y = f(x)
-    z = f(x)          ->      z = y
-
-TVM's pass with the same purpose hashes the bytes of every constant, which takes half a second on
-VGG's weights, and leaves trivial bindings. Here a large constant equals only itself.
-"""
+"""Compute equal expressions once."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final
 
 import tvm
 import tvm_ffi
 from tvm import relax
 from tvm.ir import GenericConst, GlobalVar, Op, Var
 
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import constant_value
 from neocpu.ir.expressions import Expr
 from neocpu.ir.rewriting import Rewrite
@@ -28,8 +18,18 @@ from neocpu.ir.rewriting import Rewrite
 MAX_COMPARED_BYTES = 16 * 1024
 
 
-def _computed_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return the variable of an earlier pure call with the same arguments and attributes."""
+@local_rule(Kind.REDUNDANCY)
+def eliminate_common_subexpressions(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Equal expressions are computed once.
+
+    ::
+
+        y = f(x)                  y = f(x)
+        z = f(x)          ->      z = y
+
+    TVM's pass with the same purpose hashes the bytes of every constant, which takes half a second
+    on VGG's weights, and leaves trivial bindings. Here a large constant equals only itself.
+    """
     key = _expression_key(expr) if rewrite.reads_all else None
     if key is None:
         return None
@@ -38,7 +38,6 @@ def _computed_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _expression_key(expr: Expr) -> Hashable | None:
-    """Return a key that is equal for equal values; None if ``expr`` must stay."""
     if isinstance(expr, relax.TupleGetItem):
         source = argument_key(expr.tuple_value)
         return None if source is None else ("get", source, expr.index)
@@ -68,11 +67,3 @@ def argument_key(arg: Expr) -> Hashable | None:
     if isinstance(arg, relax.ShapeExpr | tvm.tirx.IntImm | tvm.tirx.FloatImm):
         return (type(arg).__name__, str(arg.ty), str(arg))
     return None
-
-
-ELIMINATE_COMMON_SUBEXPRESSIONS: Final = LocalRule(
-    "eliminate-common-subexpressions",
-    Kind.REDUNDANCY,
-    "Equal expressions are computed once.",
-    apply=_computed_before,
-)

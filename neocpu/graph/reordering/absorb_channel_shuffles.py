@@ -25,10 +25,16 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.graph.channel_order import is_channelwise, is_dense_conv, reordered
+from neocpu.graph.convolution import is_channelwise, is_dense_conv, reordered
 from neocpu.graph.rule import FunctionRule, Kind
-from neocpu.ir.attributes import channel_slice, permutation_of
-from neocpu.ir.expressions import Expr, is_op, static_shape
+from neocpu.ir.expressions import (
+    Expr,
+    channel_slice,
+    is_op,
+    known_shape,
+    permutation_of,
+    static_shape,
+)
 from neocpu.ir.model_names import REORDERED, channel_orders, is_numbered
 from neocpu.ir.uses import bindings, consumers, definitions, used_vars
 
@@ -40,9 +46,8 @@ MAX_RUNS = 2
 
 
 def _absorb(func: relax.Function) -> relax.Function:
-    """Return ``func`` without the shuffles that only convolutions see.
-
-    A function of several dataflow blocks is returned unchanged.
+    """Return ``func`` without the shuffles that only convolutions see. A function of several
+    dataflow blocks is returned unchanged.
     """
     if len(func.body.blocks) != 1:
         return func
@@ -55,18 +60,11 @@ def _absorb(func: relax.Function) -> relax.Function:
 class _Maps:
     """The function's feature maps, the sources of their channels, and maps that may be permuted.
 
-    Attributes
-    ----------
-    gathers : dict
-        The source of each channel, for results of concatenations, slices and shuffles.
-    shuffled : set
-        The keys of ``gathers`` that are, or come from, a shuffle.
-    needed : list
-        The keys of ``gathers`` that something else reads, in program order.
-    root : dict
-        The convolution's result, or the gather, whose order a map has.
-    fixed : set
-        The roots whose order something else depends on.
+    - `gathers`: the source of each channel, for results of concatenations, slices and shuffles.
+    - `shuffled`: the keys of ``gathers`` that are, or come from, a shuffle.
+    - `needed`: the keys of ``gathers`` that something else reads, in program order.
+    - `root`: the convolution's result, or the gather, whose order a map has.
+    - `fixed`: the roots whose order something else depends on.
     """
 
     gathers: dict[Var, list[Channel]] = field(default_factory=dict)
@@ -117,7 +115,6 @@ def _find(func: relax.Function) -> _Maps:
 def _read_elsewhere(
     inner: set[Var], maps: _Maps, readers: Mapping[Var, Sequence[Var]], results: set[Var]
 ) -> set[Var]:
-    """Return the parts of gathers that something else reads, too."""
     found: set[Var] = set()
     while True:
         more = {
@@ -132,15 +129,13 @@ def _read_elsewhere(
 
 
 def _itself(var: Var) -> list[Channel]:
-    shape = static_shape(var)
-    assert shape is not None
+    shape = known_shape(var)
     return [(var, channel) for channel in range(shape[1])]
 
 
 def _gather(
     value: Expr, known: dict[Var, Expr]
 ) -> tuple[list[Var], list[Channel], list[Var]] | None:
-    """Return the sources of a gather, its channels, and the bindings in between; else None."""
     shape = static_shape(value) if isinstance(value, Call) else None
     if shape is None or len(shape) != 4:
         return None
@@ -189,15 +184,13 @@ def _shuffle(
 
 
 def _tolerates(value: Expr, var: Var, known: Mapping[Var, Expr]) -> bool:
-    """Whether a reader of ``var`` can compute the same from channels in another order."""
     takes = is_dense_conv(value, known) or is_channelwise(value, known)
     return takes and value.args[0].same_as(var)
 
 
 def _choose_orders(maps: _Maps) -> dict[Var, list[int]]:
-    """Return the old channel at each new position, for each root that is permuted.
-
-    Empty if there is no shuffle to absorb.
+    """Return the old channel at each new position, for each root that is permuted. Empty if there
+    is no shuffle to absorb.
     """
     chosen = [v for v in maps.needed if v in maps.shuffled and v not in maps.fixed]
     while chosen:
@@ -211,7 +204,6 @@ def _choose_orders(maps: _Maps) -> dict[Var, list[int]]:
 
 
 def _fixed(maps: _Maps, chosen: Sequence[Var]) -> set[Var]:
-    """Return the roots whose order must stay, also because of gathers that are not chosen."""
     fixed = set(maps.fixed)
     for gather in maps.needed:
         if gather not in chosen:
@@ -220,7 +212,6 @@ def _fixed(maps: _Maps, chosen: Sequence[Var]) -> set[Var]:
 
 
 def _is_worth(maps: _Maps, orders: dict[Var, list[int]], gather: Var) -> bool:
-    """Whether a gather takes so few runs that copying them costs less than a shuffle."""
     sources = {source for source, _ in maps.gathers[gather]}
     return len(list(_runs(maps, orders, gather))) <= MAX_RUNS * len(sources)
 
@@ -256,7 +247,6 @@ def _gathered_order(maps: _Maps, orders: dict[Var, list[int]], gather: Var) -> l
 
 
 def _places(maps: _Maps, orders: dict[Var, list[int]], var: Var) -> list[int]:
-    """Return the new place of each channel of ``var``."""
     order = orders.get(maps.root_of(var), range(len(_itself(var))))
     return [int(place) for place in np.argsort(np.asarray(order))]
 
@@ -275,7 +265,6 @@ def _runs(maps: _Maps, orders: dict[Var, list[int]], gather: Var) -> Iterator[tu
 
 
 def _emit(func: relax.Function, maps: _Maps, orders: dict[Var, list[int]]) -> relax.Function:
-    """Return ``func`` with permuted constants, and new bindings for the gathers in ``orders``."""
     builder, known = relax.BlockBuilder(), definitions(func)
     replaced: dict[Var, Var] = {}
     emitted: list[relax.VarBinding] = []

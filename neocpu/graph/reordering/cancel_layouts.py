@@ -1,19 +1,8 @@
-"""Remove transposes and reshapes that undo each other, past any elementwise operators in between.
-
-::
-
-    transpose_back(f(transpose(x), c))                ->  f(x, transpose_back(c))
-    transpose_back(concat([transpose(x), transpose(y)], i)) ->  concat([x, y], j)
-    transpose_back(matmul(transpose(x), w))           ->  conv2d(x, w')   # 1x1
-
-A constant is transposed while compiling. A dense layer over channels that were moved after the
-pixels, or over heads that were moved after their scores, becomes a 1x1 convolution.
-"""
+"""Transposes and reshapes that undo each other vanish, past elementwise operators between them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 import numpy as np
 from tvm import relax
@@ -21,11 +10,18 @@ from tvm.ir import Call, Var
 
 from neocpu.graph.convolution import Convolution
 from neocpu.graph.redundancy.axis_parts import inputs_of
-from neocpu.graph.rule import Kind, LocalRule
-from neocpu.ir.attributes import permutation_of
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import Array, constant_value, make_const, with_rank
 from neocpu.ir.elementwise import ELEMENTWISE
-from neocpu.ir.expressions import Expr, dtype_of, is_op, is_tensor, op_name, static_shape
+from neocpu.ir.expressions import (
+    Expr,
+    dtype_of,
+    is_op,
+    is_tensor,
+    op_name,
+    permutation_of,
+    static_shape,
+)
 from neocpu.ir.rewriting import Rewrite
 
 _MAX_DEPTH = 16
@@ -37,12 +33,8 @@ _CHANNELS_FIRST = (0, 3, 1, 2)
 class _Undoing:
     """One transpose or reshape, which moves before its operands until it meets its opposite.
 
-    Attributes
-    ----------
-    cancelled : int
-        The number of opposites that it met and that have no other reader.
-    added : int
-        The number of copies of it that were added before other operators.
+    `cancelled` is the number of opposites that it met and that have no other reader. `added` is the
+    number of copies of it that were added before other operators.
     """
 
     def __init__(self, call: Call, rewrite: Rewrite) -> None:
@@ -51,7 +43,6 @@ class _Undoing:
         self.cancelled = self.added = 0
 
     def undone(self, value: Expr) -> Expr | None:
-        """Return the opposite's data if ``value`` is the result of one."""
         made = self._rewrite.definition(value)
         if not is_op(made, str(op_name(self._call))):
             return None
@@ -63,7 +54,6 @@ class _Undoing:
         return made.args[0] if opposite else None
 
     def plan(self, value: Expr, depth: int = _MAX_DEPTH) -> Callable[[], Expr] | None:
-        """Return a function that makes ``value`` after the move; None if it cannot move there."""
         if (data := self.undone(value)) is not None:
             self.cancelled += self._rewrite.sole_definition(value) is not None
             return lambda: data
@@ -84,7 +74,6 @@ class _Undoing:
         return lambda: self._rewrite.emit(Call(self._call.op, args, self._call.attrs))
 
     def moves(self, made: Call) -> bool:
-        """Whether an operator computes the same after the move."""
         if is_op(made, "relax.concat"):
             return is_op(self._call, "relax.permute_dims")
         if not is_op(made, "relax.matmul"):
@@ -101,7 +90,6 @@ class _Undoing:
         )
 
     def _operand(self, arg: Expr, made: Call, depth: int) -> Expr | None:
-        """Return a function that makes an operand of ``made``, a tensor or not."""
         if not is_tensor(arg):
             return arg
         shape, constant = static_shape(made), constant_value(arg)
@@ -142,20 +130,23 @@ class _Undoing:
         return constant.reshape(after) if constant.shape == shape else None
 
 
-def _cancel(expr: Expr, rewrite: Rewrite) -> Expr | None:
+@local_rule(Kind.REORDERING, "relax.permute_dims", "relax.reshape")
+def cancel_layouts(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Transposes and reshapes move past elementwise operators and, of channels, dense layers to
+    undo each other.
+
+    ::
+
+        transpose_back(f(transpose(x), c))                ->  f(x, transpose_back(c))
+        transpose_back(concat([transpose(x), transpose(y)], i)) ->  concat([x, y], j)
+        transpose_back(matmul(transpose(x), w))           ->  conv2d(x, w')   # 1x1
+
+    A constant is transposed while compiling. A dense layer over channels that were moved after the
+    pixels, or over heads that were moved after their scores, becomes a 1x1 convolution.
+    """
     inner = rewrite.sole_definition(expr.args[0])
     undoing = _Undoing(expr, rewrite)
     if inner is None or static_shape(expr) is None or not undoing.moves(inner):
         return None
     plan = undoing.plan(expr.args[0])
     return plan() if plan is not None and undoing.added <= undoing.cancelled else None
-
-
-CANCEL_LAYOUTS: Final = LocalRule(
-    "cancel-layouts",
-    Kind.REORDERING,
-    "Transposes and reshapes move past elementwise operators and, of channels, dense layers to "
-    "undo each other.",
-    operators=("relax.permute_dims", "relax.reshape"),
-    apply=_cancel,
-)

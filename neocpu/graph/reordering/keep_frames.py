@@ -1,32 +1,28 @@
-"""Keep volumes as depth slices from one operator of a network to the next.
-
-::
-
-    conv3d(x, w)            ->  volumes(conv_over_slices(slices(x), w))
-    relu(volumes(y))        ->  volumes(relu(y))
-    slices(volumes(y))      ->  y
-
-A convolution or pooling over volumes ``(V, C, D, H, W)`` becomes one over images ``(V * D, C, H,
-W)``, with the layouts and templates of these, between two pairs of a reshape and a transpose.
-Elementwise operators, normalisations and concatenations move before the second pair. That pair
-meets the next operator's first pair, and both vanish.
-"""
+"""Keep volumes as depth slices from one operator of a network to the next."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
 from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.graph.redundancy.axis_parts import inputs_of, region_of
 from neocpu.graph.reordering.sink_squeezes import View, sink
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir import frame_calls
-from neocpu.ir.attributes import integers_of, permutation_of, reduced_axes
 from neocpu.ir.constants import constant_value, make_const
-from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op, static_shape
+from neocpu.ir.expressions import (
+    Expr,
+    dtype_of,
+    feature_map_shape,
+    integers_of,
+    is_op,
+    permutation_of,
+    reduced_axes,
+    static_shape,
+)
 from neocpu.ir.rewriting import Rewrite
 from neocpu.ir.shuffle_calls import shuffled
 from neocpu.ir.views import look_through
@@ -41,7 +37,21 @@ _POOLS = {
 _SWAPPED = (0, 2, 1, 3, 4)
 
 
-def _keep(expr: Expr, rewrite: Rewrite) -> Expr | None:
+@local_rule(Kind.REORDERING)
+def keep_frames(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Networks over volumes compute on frames, which have the layouts of images.
+
+    ::
+
+        conv3d(x, w)            ->  volumes(conv_over_slices(slices(x), w))
+        relu(volumes(y))        ->  volumes(relu(y))
+        slices(volumes(y))      ->  y
+
+    A convolution or pooling over volumes ``(V, C, D, H, W)`` becomes one over images ``(V * D, C,
+    H, W)``, with the layouts and templates of these, between two pairs of a reshape and a
+    transpose. Elementwise operators, normalisations and concatenations move before the second pair.
+    That pair meets the next operator's first pair, and both vanish.
+    """
     if is_op(expr, "relax.nn.conv3d"):
         return _convolution(expr, rewrite)
     if is_op(expr, *_POOLS):
@@ -125,7 +135,6 @@ def _pooling(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _mean(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Take the mean of the pixels of each depth slice first, if the volumes are views of slices."""
     slices, shape = _shown(call.args[0], rewrite), static_shape(call)
     volumes = static_shape(call.args[0]) or ()
     if slices is None or shape is None or math.prod(shape) != math.prod(volumes[:2]):
@@ -139,7 +148,6 @@ def _mean(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _concat(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Concatenate the channels of depth slices, if any of the volumes are views of slices."""
     found, shape = inputs_of(call, rewrite.definition), static_shape(call)
     if found is None or shape is None or len(shape) != 5:
         return None
@@ -201,13 +209,11 @@ def _rectangle(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _is_plain(call: Call) -> bool:
-    """Whether an operator's volumes are float32 tensors of static shape."""
     shapes = static_shape(call), static_shape(call.args[0])
     return None not in shapes and dtype_of(call) == dtype_of(call.args[0]) == "float32"
 
 
 def _slices_of(volumes: Expr, rewrite: Rewrite) -> Expr:
-    """Return the depth slices ``(V * D, C, H, W)`` of ``(V, C, D, H, W)``."""
     if (shown := _shown(volumes, rewrite)) is not None:
         return shown
     v, c, d, h, w = static_shape(volumes) or ()
@@ -216,14 +222,13 @@ def _slices_of(volumes: Expr, rewrite: Rewrite) -> Expr:
 
 
 def _restored(slices: Expr, shape: tuple[int, ...], rewrite: Rewrite) -> Expr:
-    """Return depth slices as volumes with a shape."""
     v, c, d, h, w = shape
     return relax.op.permute_dims(rewrite.emit(relax.op.reshape(slices, (v, d, c, h, w))), _SWAPPED)
 
 
 def _shown(volumes: Expr, rewrite: Rewrite) -> Expr | None:
     """Return the depth slices that `_restored` has turned into volumes; else None."""
-    made: Any = rewrite.definition(volumes) if isinstance(volumes, Var) else None
+    made = rewrite.definition(volumes) if isinstance(volumes, Var) else None
     shape = static_shape(volumes)
     if made is None or shape is None or len(shape) != 5:
         return None
@@ -241,7 +246,6 @@ def _shown(volumes: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _image(volumes: Expr, result: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return the depth slices of an operand: as many as the result has, or one for all."""
     own, shape = static_shape(volumes) or (), static_shape(result) or ()
     same = own[0:3:2] == shape[0:3:2] or (shape[:1] == own[:1] == own[2:3] == (1,))
     return _shown(volumes, rewrite) if same else None
@@ -253,10 +257,3 @@ def _constant(shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 _VOLUMES: Final = View(image=_image, rank=5, constant=_constant, restore=_restored)
-
-KEEP_FRAMES: Final = LocalRule(
-    "keep-frames",
-    Kind.REORDERING,
-    "Networks over volumes compute on frames, which have the layouts of images.",
-    apply=_keep,
-)

@@ -1,17 +1,4 @@
-"""Move quantisations and their inverses before operators that keep values, until they meet.
-
-Quantisers leave a pooling or a concatenation between integers, or in float32 before a quantisation.
-Either hides that the operators before it compute values on a grid::
-
-    dequantize(max_pool(quantize(conv)))     -> max_pool(dequantize(quantize(conv)))
-    dequantize(quantize(concat(conv, conv))) -> concat(dequantize(quantize(conv)), …)
-    quantize(split(x)[i])                    -> strided_slice(quantize(x), …)
-    quantize(dequantize(x))                  -> x, on the same grid
-
-Rounding to a grid is monotone and works element by element, so that maxima and moves may come after
-it. Values that are on the grid already are unchanged, because the quotient of a rounded product is
-nearer to its integer than half a step.
-"""
+"""Move quantisations and their inverses before operators that keep values, until they meet."""
 
 from __future__ import annotations
 
@@ -22,7 +9,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from neocpu.graph.redundancy.axis_parts import part_of
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import constant_value, make_const
 from neocpu.ir.expressions import SHAPING, Expr, is_nearest, is_op
 from neocpu.ir.rewriting import Rewrite
@@ -31,7 +18,22 @@ _KEEPING: Final = (*SHAPING, "relax.nn.max_pool2d", "relax.strided_slice")
 """Operators whose results are values of their first operand."""
 
 
-def _move(expr: Expr, rewrite: Rewrite) -> Expr | None:
+@local_rule(Kind.REORDERING, "relax.quantize", "relax.dequantize")
+def move_quantisation(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Rounding to a grid moves to the operator that computes the values, and happens once.
+
+    Quantisers leave a pooling or a concatenation between integers, or in float32 before a
+    quantisation. Either hides that the operators before it compute values on a grid::
+
+        dequantize(max_pool(quantize(conv)))     -> max_pool(dequantize(quantize(conv)))
+        dequantize(quantize(concat(conv, conv))) -> concat(dequantize(quantize(conv)), …)
+        quantize(split(x)[i])                    -> strided_slice(quantize(x), …)
+        quantize(dequantize(x))                  -> x, on the same grid
+
+    Rounding to a grid is monotone and works element by element, so that maxima and moves may come
+    after it. Values that are on the grid already are unchanged, because the quotient of a rounded
+    product is nearer to its integer than half a step.
+    """
     if not is_op(expr, "relax.quantize", "relax.dequantize"):
         return None
     assert isinstance(expr, Call)
@@ -57,7 +59,6 @@ def _move(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _split_of(part: Expr | None, rewrite: Rewrite) -> Call | None:
-    """Return the split that ``part`` is an element of, else None."""
     if not isinstance(part, relax.TupleGetItem):
         return None
     whole = rewrite.definition(part.tuple_value)
@@ -65,7 +66,6 @@ def _split_of(part: Expr | None, rewrite: Rewrite) -> Call | None:
 
 
 def _as_slice(part: relax.TupleGetItem, rewrite: Rewrite) -> Call | None:
-    """Return one part of a split as a slice, before which rounding can move."""
     found = part_of(part, rewrite.definition)
     if found is None:
         return None
@@ -73,12 +73,10 @@ def _as_slice(part: relax.TupleGetItem, rewrite: Rewrite) -> Call | None:
 
 
 def _keeps(call: Expr) -> bool:
-    """Whether a call's results are values of its first operand."""
     return is_op(call, *_KEEPING) or is_nearest(call)
 
 
 def _kept(expr: Call, rewrite: Rewrite) -> Expr | None:
-    """Return the operand of ``expr`` whose values are on the grid already, if there is one."""
     inner = rewrite.definition(expr.args[0])
     if not isinstance(inner, Call):
         return None
@@ -135,17 +133,7 @@ def _undoes(quantise: Call, dequantise: Expr | None) -> bool:
 
 
 def _of(change: Call, data: Expr) -> Call:
-    """Return a quantisation or its inverse on other data, with one scale for all elements."""
     numbers = [constant_value(arg) for arg in change.args[1:]]
     scale, zero = (make_const(number.reshape(())) for number in numbers if number is not None)
     make = relax.op.quantize if is_op(change, "relax.quantize") else relax.op.dequantize
     return make(data, scale, zero, 0, str(change.attrs.out_dtype))
-
-
-MOVE_QUANTISATION: Final = LocalRule(
-    "move-quantisation",
-    Kind.REORDERING,
-    "Rounding to a grid moves to the operator that computes the values, and happens once.",
-    operators=("relax.quantize", "relax.dequantize"),
-    apply=_move,
-)

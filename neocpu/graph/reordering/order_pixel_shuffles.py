@@ -1,28 +1,15 @@
-"""Keep the channels that become one part of a pixel next to each other.
-
-::
-
-    depth_to_space(conv2d(x, w), "CRD")  ->  depth_to_space(conv2d(x, w[order]), "DCR")
-    conv2d(space_to_depth(x, "CRD"), w)  ->  conv2d(space_to_depth(x, "DCR"), w[:, order])
-
-PyTorch's ``PixelShuffle`` (ONNX's DepthToSpace in mode ``CRD``) makes the parts of a pixel from
-neighbouring channels, so that each block of a layout is spread over several parts. The convolution
-before it can write its channels in the other order (``DCR``), and the convolution after its inverse
-can read that order: weights are permuted, and nothing else changes. A concatenation of slices that
-take every second row and column (the stem of YOLOv5) is such an inverse, too, with its own order.
-"""
+"""Keep the channels that become one part of a pixel next to each other."""
 
 from __future__ import annotations
 
 from itertools import product
-from typing import Final
 
 import numpy as np
 from tvm.ir import Call, Var
 
-from neocpu.graph.channel_order import is_channelwise, is_dense_conv, reordered
+from neocpu.graph.convolution import is_channelwise, is_dense_conv, reordered
 from neocpu.graph.redundancy.axis_parts import inputs_of
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.expressions import Expr, feature_map_shape, is_op
 from neocpu.ir.rewriting import Rewrite
 from neocpu.ir.shuffle_calls import (
@@ -36,7 +23,22 @@ from neocpu.schedules.operators.pixel_shuffle import ShuffleWorkload
 from neocpu.schedules.vocabulary.strided_view import StridedView
 
 
-def _order(expr: Expr, rewrite: Rewrite) -> Expr | None:
+@local_rule(Kind.REORDERING, "relax.reshape", "relax.nn.conv2d")
+def order_pixel_shuffles(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Convolutions write and read the channels of one part of a pixel next to each other.
+
+    ::
+
+        depth_to_space(conv2d(x, w), "CRD")  ->  depth_to_space(conv2d(x, w[order]), "DCR")
+        conv2d(space_to_depth(x, "CRD"), w)  ->  conv2d(space_to_depth(x, "DCR"), w[:, order])
+
+    PyTorch's ``PixelShuffle`` (ONNX's DepthToSpace in mode ``CRD``) makes the parts of a pixel from
+    neighbouring channels, so that each block of a layout is spread over several parts. The
+    convolution before it can write its channels in the other order (``DCR``), and the convolution
+    after its inverse can read that order: weights are permuted, and nothing else changes. A
+    concatenation of slices that take every second row and column (the stem of YOLOv5) is such an
+    inverse, too, with its own order.
+    """
     if is_op(expr, "relax.nn.conv2d"):
         return _reading(expr, rewrite)
     found = _found(expr, rewrite)
@@ -56,13 +58,11 @@ def _found(value: Expr | None, rewrite: Rewrite) -> FoundShuffle | None:
 
 
 def _by_part(workload: ShuffleWorkload) -> list[int]:
-    """Return the old channel of the coarser feature map at each new position."""
     channels = np.arange(workload.coarse[1]).reshape(workload.channels, -1)
     return [int(channel) for channel in channels.T.ravel()]
 
 
 def _written(source: Var, rewrite: Rewrite, order: list[int]) -> Expr | None:
-    """Return a map with its channels in another order; None if no convolution can write that."""
     chain: list[Call] = []
     value, known = rewrite.sole_definition(source), rewrite.definitions
     while value is not None and not is_dense_conv(value, known):
@@ -80,7 +80,6 @@ def _written(source: Var, rewrite: Rewrite, order: list[int]) -> Expr | None:
 
 
 def _reading(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Return a convolution after a shuffle as one that reads the other order."""
     if not is_dense_conv(call, rewrite.definitions):
         return None
     made = rewrite.sole_definition(call.args[0])
@@ -132,12 +131,3 @@ def _sliced(value: Expr | None, rewrite: Rewrite) -> tuple[Var, ShuffleWorkload,
 def _emitted(call: Call, rewrite: Rewrite) -> Expr:
     args = [rewrite.emit(arg) if isinstance(arg, Call) else arg for arg in call.args]
     return rewrite.emit(Call(call.op, args, call.attrs, call.ty_args, ret_ty=call.ty))
-
-
-ORDER_PIXEL_SHUFFLES: Final = LocalRule(
-    "order-pixel-shuffles",
-    Kind.REORDERING,
-    "Convolutions write and read the channels of one part of a pixel next to each other.",
-    operators=("relax.reshape", "relax.nn.conv2d"),
-    apply=_order,
-)

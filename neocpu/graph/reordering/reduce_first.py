@@ -1,27 +1,28 @@
-"""Reduce before applying an operand that is the same for all reduced elements.
-
-::
-
-    mean(x * gate)                   ->  mean(x) * gate
-    max(x + y)                       ->  max(x) + y
-    mean(broadcast_to(x))            ->  mean(x)
-    mean(transpose(x), pixels)       ->  transpose(mean(x, pixels))
-
-The gate of a channel whose pixels are averaged next multiplies one number instead of all pixels, as
-at the end of VoVNet and HGNet. ``y`` and ``gate`` have one element along each reduced axis.
-"""
+"""Means, sums and extrema are taken where there is less to compute."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import math
+from dataclasses import replace
+from typing import Final
 
 from tvm import relax
 from tvm.ir import Call
 
-from neocpu.graph.rule import Kind, LocalRule
-from neocpu.ir.attributes import permutation_of, reduced_axes
-from neocpu.ir.constants import constant_value
-from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
+from neocpu.graph.convolution import biased_convolution, convolution_of
+from neocpu.graph.rule import Kind, local_rule
+from neocpu.ir.constants import Array, constant_value
+from neocpu.ir.expressions import (
+    Expr,
+    dtype_of,
+    four_of,
+    is_op,
+    known_shape,
+    pair_of,
+    permutation_of,
+    reduced_axes,
+    static_shape,
+)
 from neocpu.ir.rewriting import Rewrite
 
 _SUMS: Final = ("relax.mean", "relax.sum")
@@ -36,8 +37,22 @@ _REDUCTIONS: Final = {
 }
 
 
-def _reduce_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    made: Any = rewrite.sole_definition(expr.args[0])
+@local_rule(Kind.REORDERING, *_REDUCTIONS)
+def reduce_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Sums, means and maxima are taken before an operand that all their elements share is applied.
+
+    ::
+
+        mean(x * gate)                   ->  mean(x) * gate
+        max(x + y)                       ->  max(x) + y
+        mean(broadcast_to(x))            ->  mean(x)
+        mean(transpose(x), pixels)       ->  transpose(mean(x, pixels))
+
+    The gate of a channel whose pixels are averaged next multiplies one number instead of all
+    pixels, as at the end of VoVNet and HGNet. ``y`` and ``gate`` have one element along each
+    reduced axis.
+    """
+    made = rewrite.sole_definition(expr.args[0])
     shape, axes = static_shape(expr.args[0]), reduced_axes(expr)
     if made is None or shape is None or axes is None or not dtype_of(expr).startswith("float"):
         return None
@@ -65,7 +80,6 @@ def _reduce_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _of_transposed(expr: Call, made: Call, axes: list[int], rewrite: Rewrite) -> Expr | None:
-    """Reduce the pixels of a map whose channels a transpose puts last, and transpose the rest."""
     order = permutation_of(made)
     if len(order) != 4 or sorted(order[axis] for axis in axes) != [2, 3]:
         return None
@@ -78,7 +92,6 @@ def _of_transposed(expr: Call, made: Call, axes: list[int], rewrite: Rewrite) ->
 
 
 def _of_repeated(expr: Call, made: Call, shape: tuple[int, ...], rewrite: Rewrite) -> Expr | None:
-    """Reduce the data before they are repeated, and repeat the result."""
     source, result = static_shape(made.args[0]), static_shape(expr)
     if source is None or result is None or len(source) != len(shape) or source == shape:
         return None
@@ -86,10 +99,89 @@ def _of_repeated(expr: Call, made: Call, shape: tuple[int, ...], rewrite: Rewrit
     return relax.op.broadcast_to(reduced, result)
 
 
-REDUCE_FIRST: Final = LocalRule(
-    "reduce-first",
-    Kind.REORDERING,
-    "Sums, means and maxima are taken before an operand that all their elements share is applied.",
-    operators=tuple(_REDUCTIONS),
-    apply=_reduce_first,
-)
+_MEANS = ("relax.nn.avg_pool2d", "relax.mean", "relax.nn.adaptive_avg_pool2d")
+
+
+def _saves(pool: Call, filters: Array, *, pooled_first: bool) -> bool:
+    """Whether there is less to multiply, and no more to move, with the mean first, or last."""
+    outputs, inputs = (int(extent) for extent in filters.shape[:2])
+    many, few = _pixels(pool.args[0]), _pixels(pool)
+    window = few * _window(pool)
+    work = {  # multiply-adds and additions of the mean, and elements read and written
+        first: (
+            inputs * outputs * pixels + channels * window,
+            inputs * many + 2 * channels * pixels + outputs * few,
+        )
+        for first, channels, pixels in ((True, inputs, few), (False, outputs, many))
+    }
+    (products, moved), (other_products, other_moved) = work[pooled_first], work[not pooled_first]
+    return products < other_products and moved <= other_moved
+
+
+def _pixels(value: Expr) -> int:
+    images, _, height, width = known_shape(value)
+    return images * height * width
+
+
+def _is_mean(pool: Expr) -> bool:
+    if not is_op(pool, *_MEANS):
+        return False
+    source, shape = static_shape(pool.args[0]), static_shape(pool)
+    if source is None or shape is None or len(source) != 4 or shape[:2] != source[:2]:
+        return False
+    if is_op(pool, "relax.nn.avg_pool2d"):
+        return str(pool.attrs.layout) == "NCHW"
+    if is_op(pool, "relax.mean") and reduced_axes(pool) != [2, 3]:
+        return False  # the one channel of a map may be a mean of channels
+    return shape[2:] == (1, 1)
+
+
+def _window(pool: Call) -> int:
+    if is_op(pool, "relax.nn.avg_pool2d"):
+        return math.prod(pair_of(pool.attrs.pool_size))
+    return _pixels(pool.args[0]) // _pixels(pool)
+
+
+def _pads(pool: Call) -> bool:
+    return is_op(pool, "relax.nn.avg_pool2d") and any(four_of(pool.attrs.padding))
+
+
+@local_rule(Kind.REORDERING, *_MEANS)
+def pool_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Means are taken before a 1x1 convolution, where they leave it fewer pixels.
+
+    ::
+
+        mean(conv2d(x, w) + b)  ->  conv2d(mean(x), w) + b
+
+    The two commute: both are linear, one along pixels, the other along channels. DenseNet's
+    transitions convolve four times as many pixels as they keep.
+    """
+    made = biased_convolution(expr.args[0], rewrite) if _is_mean(expr) else None
+    if made is None or not made.convolution.mixes_pixels or (made.bias is not None and _pads(expr)):
+        return None
+    if not _saves(expr, made.convolution.weights, pooled_first=True):
+        return None
+    args = [made.convolution.data, *expr.args[1:]]
+    pooled = rewrite.emit(Call(expr.op, args, expr.attrs, expr.ty_args))
+    return replace(made, convolution=replace(made.convolution, data=pooled)).emit(rewrite)
+
+
+@local_rule(Kind.REORDERING, "relax.nn.conv2d")
+def pool_last(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Means are taken after a 1x1 convolution, where that leaves them fewer channels.
+
+    ::
+
+        conv2d(mean(x), w)  ->  mean(conv2d(x, w))
+
+    Inception's branches take means of six times as many channels as they keep.
+    """
+    found = convolution_of(expr)
+    pool = None if found is None else rewrite.sole_definition(found.data)
+    if found is None or pool is None or not _is_mean(pool) or not found.mixes_pixels:
+        return None
+    if not _saves(pool, found.weights, pooled_first=False):
+        return None
+    mixed = rewrite.emit(replace(found, data=pool.args[0]).call())
+    return Call(pool.op, [mixed, *pool.args[1:]], pool.attrs, pool.ty_args)

@@ -1,29 +1,18 @@
-"""Keep networks over one dimension to images of one row between their convolutions.
-
-::
-
-    relu(squeeze(conv2d(x)))                             ->  squeeze(relu(conv2d(x)))
-    conv2d(unsqueeze(relu(squeeze(conv2d(unsqueeze(x)))))) ->  conv2d(relu(conv2d(unsqueeze(x))))
-
-A convolution over one dimension is imported as one of images, followed by a squeeze. Elementwise
-operators and normalisations move before the squeeze, where convolutions can take them, and the
-squeeze meets the next convolution's expansion, with which it vanishes.
-"""
+"""Networks over one dimension compute on images of one row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import constant_value, make_const, with_rank
 from neocpu.ir.elementwise import FINITE_ELEMENTWISE
-from neocpu.ir.expressions import Expr, is_op, is_tensor, op_name, static_shape
+from neocpu.ir.expressions import Expr, is_op, is_tensor, known_shape, op_name, static_shape
 from neocpu.ir.rewriting import Rewrite
 
 _MOVED = FINITE_ELEMENTWISE | {"relax.divide", "relax.nn.prelu"}
@@ -34,18 +23,11 @@ _ROUNDING = ("relax.quantize", "relax.dequantize")
 class View:
     """A view of images, before which elementwise operators may move.
 
-    Attributes
-    ----------
-    image : callable
-        ``image(value, result, rewrite)`` returns the images that an operand of ``result`` views, if
-        they broadcast with the images of ``result`` as the operand broadcasts with it; else None.
-    rank : int
-        The rank of the views.
-    constant : callable
-        ``constant(shape)`` returns the shape in which a constant broadcasts with images as
-        ``shape`` broadcasts with their view; None if there is none.
-    restore : callable
-        ``restore(images, shape, rewrite)`` returns the view of images that has ``shape``.
+    - ``image(value, result, rewrite)`` returns the images that an operand of ``result`` views, if
+      they broadcast with the images of ``result`` as the operand broadcasts with it; else None.
+    - ``constant(shape)`` returns the shape in which a constant broadcasts with images as ``shape``
+      broadcasts with their view; None if there is none.
+    - ``restore(images, shape, rewrite)`` returns the view of images that has ``shape``.
     """
 
     image: Callable[[Expr, Expr, Rewrite], Expr | None]
@@ -80,13 +62,11 @@ def sink(expr: Expr, rewrite: Rewrite, view: View) -> Expr | None:
 
 
 def _restored(moved: Expr, expr: Expr, rewrite: Rewrite, view: View) -> Expr:
-    shape = static_shape(expr)
-    assert shape is not None
+    shape = known_shape(expr)
     return view.restore(moved, shape, rewrite)
 
 
 def _rounded(call: Call, rewrite: Rewrite, view: View) -> Expr | None:
-    """Move a step from or to a grid of one scale."""
     image, scale = view.image(call.args[0], call, rewrite), constant_value(call.args[1])
     if image is None or scale is None or scale.size != 1:
         return None
@@ -106,7 +86,6 @@ def _normalised(expr: relax.TupleGetItem, rewrite: Rewrite, view: View) -> Expr 
 
 
 def _operand(arg: Expr, view: View) -> Expr | None:
-    """Return a constant in a shape that broadcasts with images; None for anything else."""
     if not is_tensor(arg):
         return arg
     value = constant_value(arg)
@@ -119,9 +98,8 @@ def _operand(arg: Expr, view: View) -> Expr | None:
 
 
 def _row_image(arg: Expr, _: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return the image with one row that a value views; None if there is none."""
-    made: Any = rewrite.definition(arg) if isinstance(arg, Var) else None
-    if made is None or not is_op(made, "relax.reshape", "relax.squeeze"):
+    made: Expr = rewrite.definition(arg) if isinstance(arg, Var) else None
+    if not is_op(made, "relax.reshape", "relax.squeeze"):
         return None
     image, row = static_shape(made.args[0]), static_shape(made)
     if image is None or row is None or len(image) != 4:
@@ -136,9 +114,18 @@ _ROWS: Final = View(
     restore=lambda images, shape, rewrite: relax.op.reshape(images, shape),
 )
 
-SINK_SQUEEZES: Final = LocalRule(
-    "sink-squeezes",
-    Kind.REORDERING,
-    "Networks over one dimension compute on images of one row between their convolutions.",
-    apply=partial(sink, view=_ROWS),
-)
+
+@local_rule(Kind.REORDERING)
+def sink_squeezes(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Networks over one dimension compute on images of one row between their convolutions.
+
+    ::
+
+        relu(squeeze(conv2d(x)))                     ->  squeeze(relu(conv2d(x)))
+        conv2d(unsqueeze(relu(squeeze(conv2d(x)))))  ->  conv2d(relu(conv2d(x)))
+
+    A convolution over one dimension is imported as one of images, followed by a squeeze.
+    Elementwise operators and normalisations move before the squeeze, where convolutions can take
+    them, and the squeeze meets the next convolution's expansion, with which it vanishes.
+    """
+    return sink(expr, rewrite, _ROWS)

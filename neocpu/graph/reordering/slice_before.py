@@ -1,29 +1,28 @@
-"""Take a part before computing instead of after.
-
-::
-
-    slice(op(x))         ->  op(slice(x))
-    slice(matmul(x, w))  ->  matmul(slice(x), w)
-
-A transformer classifies by its first token: the network slices it from all tokens that its last
-block has computed. Each result of the operators here depends on few elements of their operands.
-"""
+"""Take a part before computing instead of after."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.graph.redundancy.axis_parts import cut_to, ranges_of
-from neocpu.graph.rule import Kind, LocalRule
-from neocpu.ir.attributes import permutation_of, reduced_axes
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import constant_value, make_const
 from neocpu.ir.elementwise import ELEMENTWISE
-from neocpu.ir.expressions import Expr, is_op, is_tensor, op_name, static_shape
+from neocpu.ir.expressions import (
+    Expr,
+    is_op,
+    is_tensor,
+    known_shape,
+    op_name,
+    permutation_of,
+    reduced_axes,
+    static_shape,
+)
 from neocpu.ir.norm_calls import DIVISION, normalised_axes
 from neocpu.ir.rewriting import Rewrite
 
@@ -34,8 +33,18 @@ _WEIGHTED = ("relax.nn.conv2d", "relax.matmul")
 _MAX_CHAIN = 8  # as many steps as an epilogue has
 
 
-def _slice_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return ``op(slice(x))`` if ``expr`` is ``slice(op(x))`` and the only reader of ``op``."""
+@local_rule(Kind.REORDERING, "relax.strided_slice")
+def slice_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """A Slice moves before the operator whose result it cuts.
+
+    ::
+
+        slice(op(x))         ->  op(slice(x))
+        slice(matmul(x, w))  ->  matmul(slice(x), w)
+
+    A transformer classifies by its first token: the network slices it from all tokens that its last
+    block has computed. Each result of the operators here depends on few elements of their operands.
+    """
     part = _kept_by(expr)
     made = None if part is None else rewrite.sole_definition(expr.args[0])
     if part is None or not isinstance(made, Call) or _cuts_epilogue(made, part, rewrite):
@@ -53,9 +62,8 @@ def _slice_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _kept_by(call: Call) -> Part | None:
-    """Return the part that a slice takes of its data; None if it takes everything.
-
-    None also if the slice runs backwards along any axis.
+    """Return the part that a slice takes of its data; None if it takes everything. None also if the
+    slice runs backwards along any axis.
     """
     part = ranges_of(call)
     if part is None or not all(part):
@@ -64,9 +72,7 @@ def _kept_by(call: Call) -> Part | None:
 
 
 def _sliced(value: Expr, part: Part, rewrite: Rewrite) -> Expr:
-    """Return a part of ``value``: a bound slice, a constant, or ``value`` if the part is all."""
-    shape = static_shape(value)
-    assert shape is not None
+    shape = known_shape(value)
     if _is_whole(part, shape):
         return value
     constant = constant_value(value)
@@ -89,9 +95,8 @@ def _cuts_epilogue(made: Call, part: Part, rewrite: Rewrite, steps: int = _MAX_C
 
 
 def _needed(call: Call, part: Part) -> list[Part | None] | None:
-    """Return the part of each argument that a part of the result of ``call`` needs.
-
-    None if the operator has no rule, or needs more than a part of its operands.
+    """Return the part of each argument that a part of the result of ``call`` needs. None if the
+    operator has no rule, or needs more than a part of its operands.
     """
     name = op_name(call)
     rule = _elementwise if name in ELEMENTWISE else _RULES.get(str(name))
@@ -99,7 +104,6 @@ def _needed(call: Call, part: Part) -> list[Part | None] | None:
 
 
 def _broadcast(shape: Sequence[int], part: Sequence[range]) -> Part:
-    """Return the part of a broadcast operand of ``shape`` that a part of a result needs."""
     aligned = part[len(part) - len(shape) :]
     return tuple(range(1) if e == 1 else kept for e, kept in zip(shape, aligned, strict=True))
 
@@ -134,7 +138,6 @@ def _permute_dims(call: Call, part: Part) -> list[Part | None]:
 
 
 def _reshape(call: Call, part: Part) -> list[Part | None] | None:
-    """Find the axis of the data for each axis that is cut."""
     source, shape = static_shape(call.args[0]), static_shape(call)
     if source is None or shape is None:
         return None
@@ -219,11 +222,3 @@ _RULES: Mapping[str, Callable[[Any, Part], list[Part | None] | None]] = {
     "relax.reshape": _reshape,
     "relax.sum": _reduction,
 }
-
-SLICE_BEFORE: Final = LocalRule(
-    "slice-before",
-    Kind.REORDERING,
-    "A Slice moves before the operator whose result it cuts.",
-    operators=("relax.strided_slice",),
-    apply=_slice_before,
-)

@@ -1,19 +1,4 @@
-"""Give each activation, and arithmetic with constants, one spelling.
-
-::
-
-    x - c                                    ->  x + -c
-    x / c                                    ->  x * (1 / c)
-    x ** 2                                   ->  x * x
-    maximum(x, 0), clip(clip(x, 0, 9), -1, 6) ->  relu(x), clip(x, 0, 6)
-    x * sigmoid(x)                           ->  silu(x)
-    0.5 * x * (1 + erf(x / sqrt(2)))         ->  gelu(x)
-    x * clip(x + 3, 0, 6) / 6                ->  hard_swish(x)
-    x * tanh(log(1 + exp(x)))                ->  mish(x)
-
-Exporters write SiLU and GELU as the expressions that define them, clip in four ways, and subtract
-or divide by a constant where an add or a multiply can be folded into the weights.
-"""
+"""Give each activation, and arithmetic with constants, one spelling."""
 
 from __future__ import annotations
 
@@ -24,9 +9,9 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.graph.rule import Kind, LocalRule
-from neocpu.ir.activations import HARD_SWISH, MISH, activation
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import constant_value, make_const, number_of
+from neocpu.ir.elementwise import HARD_SWISH, MISH, activation
 from neocpu.ir.expressions import SHAPING, Expr, dtype_of, is_op, op_name, static_shape
 from neocpu.ir.rewriting import Rewrite
 
@@ -62,7 +47,24 @@ _KEEPING: Final = (
 )
 
 
-def _canonicalize(expr: Expr, rewrite: Rewrite) -> Expr | None:
+@local_rule(Kind.REPLACEMENT)
+def canonicalize_activations(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """One spelling for each activation, for subtracting and for dividing by a constant.
+
+    ::
+
+        x - c                                    ->  x + -c
+        x / c                                    ->  x * (1 / c)
+        x ** 2                                   ->  x * x
+        maximum(x, 0), clip(clip(x, 0, 9), -1, 6) ->  relu(x), clip(x, 0, 6)
+        x * sigmoid(x)                           ->  silu(x)
+        0.5 * x * (1 + erf(x / sqrt(2)))         ->  gelu(x)
+        x * clip(x + 3, 0, 6) / 6                ->  hard_swish(x)
+        x * tanh(log(1 + exp(x)))                ->  mish(x)
+
+    Exporters write SiLU and GELU as the expressions that define them, clip in four ways, and
+    subtract or divide by a constant where an add or a multiply can be folded into the weights.
+    """
     name = op_name(expr)
     if name in ("relax.subtract", "relax.divide", "relax.power"):
         return _without_inverse(expr, rewrite)
@@ -73,20 +75,17 @@ def _canonicalize(expr: Expr, rewrite: Rewrite) -> Expr | None:
         if constant_value(expr.args[1]) is None:
             return Call(expr.op, [expr.args[1], expr.args[0]], ret_ty=expr.ty)
     elif name == "relax.multiply":
-        found = (named(expr, rewrite) for named in (_silu, _gelu, _hard_swish, _mish))
-        return next((call for call in found if call is not None and _keeps_rank(call, expr)), None)
+        for named in (_silu, _gelu, _hard_swish, _mish):
+            call = named(expr, rewrite)
+            # A constant in pieces may have more dimensions than the data.
+            if call is not None and static_shape(call.args[0]) == static_shape(expr):
+                return call
     return None
 
 
-def _keeps_rank(activation: Call, expr: Call) -> bool:
-    """Whether no constant of an activation in pieces has more dimensions than its data."""
-    return static_shape(activation.args[0]) == static_shape(expr)
-
-
 def _without_inverse(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Write ``x - c`` as ``x + -c``, ``x / c`` as ``x * (1 / c)`` and ``x ** 2`` as ``x * x``.
-
-    A quotient that is rounded stays: ``41 * (1 / 41)`` is less than 1.
+    """Write ``x - c`` as ``x + -c``, ``x / c`` as ``x * (1 / c)`` and ``x ** 2`` as ``x * x``. A
+    quotient that is rounded stays: ``41 * (1 / 41)`` is less than 1.
     """
     data, constant = call.args[0], constant_value(call.args[1])
     if constant is None or not np.issubdtype(constant.dtype, np.floating):
@@ -122,7 +121,6 @@ def _keeps_shape(call: Call) -> bool:
 
 
 def _bounds(call: Expr | None) -> tuple[Expr, float, float] | None:
-    """Return ``(x, low, high)`` if ``call`` clamps ``x``, in any spelling."""
     if call is None or not isinstance(call, Call) or not _keeps_shape(call):
         return None
     if not dtype_of(call).startswith("float"):
@@ -143,7 +141,6 @@ def _bounds(call: Expr | None) -> tuple[Expr, float, float] | None:
 
 
 def _clamp(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Merge nested clamps into one and spell it ``relu`` or ``clip``."""
     outer = _bounds(call)
     if outer is None:
         return None
@@ -160,7 +157,6 @@ def _clamp(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _silu(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Match ``x * sigmoid(x)``."""
     for data, gate in (call.args, reversed(call.args)):
         sigmoid = rewrite.definition(gate)
         if is_op(sigmoid, "relax.sigmoid") and sigmoid.args[0].same_as(data):
@@ -169,10 +165,8 @@ def _silu(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _gelu(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Match GELU, with its factors in any order and grouping.
-
-    Exact: ``0.5 * x * (1 + erf(x / sqrt(2)))``; approximate:
-    ``0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``.
+    """Match GELU, with its factors in any order and grouping. Exact: ``0.5 * x * (1 + erf(x /
+    sqrt(2)))``; approximate: ``0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``.
     """
     scale, factors = _scale_and_factors(call, rewrite)
     if len(factors) != 2 or not math.isclose(scale, 0.5, rel_tol=COEFFICIENT_RTOL):
@@ -217,7 +211,8 @@ def _mish(call: Call, rewrite: Rewrite) -> Expr | None:
         if not isinstance(data, Var) or not is_op(tanh, "relax.tanh"):
             continue
         softplus = rewrite.definition(tanh.args[0])
-        if _is_log_of_one_plus_exp(softplus, data, rewrite):
+        exponent = _exponent(softplus, rewrite)
+        if exponent is not None and exponent.same_as(data):
             return activation(MISH, data)
         if not is_op(softplus, "relax.add"):
             continue
@@ -230,13 +225,7 @@ def _mish(call: Call, rewrite: Rewrite) -> Expr | None:
     return None
 
 
-def _is_log_of_one_plus_exp(value: Expr, data: Var, rewrite: Rewrite) -> bool:
-    exponent = _exponent(value, rewrite)
-    return exponent is not None and bool(exponent.same_as(data))
-
-
 def _exponent(value: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return x of ``log(1 + exp(x))``."""
     if not is_op(value, "relax.log"):
         return None
     total = rewrite.definition(value.args[0])
@@ -255,7 +244,6 @@ def _is_minus_magnitude(value: Expr, data: Var, rewrite: Rewrite) -> bool:
 
 
 def _scale_and_factors(call: Call, rewrite: Rewrite) -> tuple[float, list[Expr]]:
-    """Return the numbers of a product, multiplied, and its other factors."""
     scale = 1.0
     factors: list[Expr] = []
     for factor in _factors(call, rewrite):
@@ -268,7 +256,6 @@ def _scale_and_factors(call: Call, rewrite: Rewrite) -> tuple[float, list[Expr]]
 
 
 def _factors(call: Call, rewrite: Rewrite) -> list[Expr]:
-    """Return the factors of a product whose partial products nothing else reads."""
     factors: list[Expr] = []
     for arg in call.args:
         inner = rewrite.sole_definition(arg)
@@ -279,9 +266,8 @@ def _factors(call: Call, rewrite: Rewrite) -> list[Expr]:
 def _polynomial(
     expr: Expr, x: Var, rewrite: Rewrite, depth: int = _DEPTH
 ) -> tuple[float, ...] | None:
-    """Return the coefficients, by rising degree, of ``expr`` as a cubic polynomial in ``x``.
-
-    None for other expressions, and for those with more than ``depth`` steps.
+    """Return the coefficients, by rising degree, of ``expr`` as a cubic polynomial in ``x``. None
+    for other expressions, and for those with more than ``depth`` steps.
     """
     if expr.same_as(x):
         return (0.0, 1.0, 0.0, 0.0)
@@ -311,11 +297,3 @@ def _close(polynomial: tuple[float, ...] | None, expected: tuple[float, ...]) ->
     return polynomial is not None and np.allclose(
         polynomial, expected, rtol=COEFFICIENT_RTOL, atol=1e-9
     )
-
-
-CANONICALIZE_ACTIVATIONS: Final = LocalRule(
-    "canonicalize-activations",
-    Kind.REPLACEMENT,
-    "One spelling for each activation, for subtracting and for dividing by a constant.",
-    apply=_canonicalize,
-)

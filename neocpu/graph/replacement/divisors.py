@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from tvm.ir import Call
 
-from neocpu.ir.attributes import reduced_axes
 from neocpu.ir.constants import number_of
-from neocpu.ir.expressions import Expr, is_op, static_shape
+from neocpu.ir.expressions import Expr, is_op, reduced_axes, static_shape
 from neocpu.ir.rewriting import Rewrite
 from neocpu.schedules.operators.statistics.normalization import Root
 
@@ -27,17 +26,10 @@ _STEPS: Final = 6
 class Divisor:
     """The root of a sum of squares.
 
-    Attributes
-    ----------
-    data : Expr
-        The tensor that is squared, before its mean is subtracted.
-    centred : bool
-        Whether the mean along the axes is subtracted first.
-    axes : list of int
-        The axes of the sum, rising and none below zero.
-    kept : bool
-        Whether the divisor has these axes, with one element each.
-    root : Root
+    - `data`: the tensor that is squared, before its mean is subtracted.
+    - `centred`: whether the mean along the axes is subtracted first.
+    - `axes`: the axes of the sum, rising and none below zero.
+    - `kept`: whether the divisor has these axes, with one element each.
     """
 
     data: Expr
@@ -47,7 +39,6 @@ class Divisor:
     root: Root
 
     def with_root(self, **changes: float) -> Divisor:
-        """Return it with another root."""
         return replace(self, root=replace(self.root, **changes))
 
     def reshaped(self, shape: tuple[int, ...] | None) -> Divisor | None:
@@ -57,9 +48,8 @@ class Divisor:
 
 
 def divisor_of(tensor: Expr, rewrite: Rewrite, steps: int = _STEPS) -> Divisor | None:
-    """Return ``tensor`` as a root of squares that nothing else reads; None if it is none.
-
-    None also if there are more than ``steps`` steps to the root.
+    """Return ``tensor`` as a root of squares that nothing else reads; None if it is none. None also
+    if there are more than ``steps`` steps to the root.
     """
     return _divisor(rewrite.sole_definition(tensor), rewrite, steps) if steps else None
 
@@ -106,7 +96,7 @@ def _divisor(value: Any, rewrite: Rewrite, steps: int) -> Divisor | None:
 def _one_for_zero(where: Call, rewrite: Rewrite, steps: int) -> Divisor | None:
     """Match ``where(norm == 0, 1, norm)``: where it is 1, only zeros are divided by it."""
     condition, one, norm = where.args
-    test: Any = rewrite.sole_definition(condition)
+    test = rewrite.sole_definition(condition)
     if not is_op(test, "relax.equal") or not test.args[0].same_as(norm) or number_of(one) is None:
         return None
     if len(rewrite.readers(norm)) > 2 or number_of(test.args[1]) != 0 or not _keeps(where, 2):
@@ -129,7 +119,7 @@ def lower_bound(value: Any) -> float | None:
 
 def _sum_of_squares(tensor: Expr, rewrite: Rewrite, steps: int = _STEPS) -> Divisor | None:
     """Return the root of a tensor that is a sum or mean of squares, scaled, plus epsilon."""
-    value: Any = rewrite.sole_definition(tensor)
+    value = rewrite.sole_definition(tensor)
     if value is None or steps == 0:
         return None
     if is_op(value, "relax.add") and _keeps(value, 0):
@@ -156,7 +146,6 @@ def _sum_of_squares(tensor: Expr, rewrite: Rewrite, steps: int = _STEPS) -> Divi
 
 
 def _reduced(value: Any, rewrite: Rewrite) -> Divisor | None:
-    """Match a mean or sum of squares, or a variance."""
     if not is_op(value, "relax.mean", "relax.sum", "relax.variance"):
         return None
     data, axes = static_shape(value.args[0]), reduced_axes(value)
@@ -171,7 +160,6 @@ def _reduced(value: Any, rewrite: Rewrite) -> Divisor | None:
 
 
 def _difference(value: Expr, rewrite: Rewrite) -> Divisor | None:
-    """Match a variance written as the mean of squares less the square of the mean."""
     if not is_op(value, "relax.subtract") or not _keeps(value, 0):
         return None
     squares = _reduced(rewrite.sole_definition(value.args[0]), rewrite)
@@ -185,7 +173,7 @@ def _difference(value: Expr, rewrite: Rewrite) -> Divisor | None:
 
 def is_mean_of(tensor: Expr, data: Expr, axes: list[int], rewrite: Rewrite) -> bool:
     """Whether a tensor is the mean of another along these axes, and keeps them."""
-    value: Any = rewrite.definition(tensor)
+    value = rewrite.definition(tensor)
     if is_op(value, "relax.reshape"):
         value = rewrite.definition(value.args[0])
     if (
@@ -199,12 +187,10 @@ def is_mean_of(tensor: Expr, data: Expr, axes: list[int], rewrite: Rewrite) -> b
 
 
 def _kept(shape: tuple[int, ...], axes: Collection[int]) -> tuple[int, ...]:
-    """Return a shape with one element along some axes."""
     return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
 
 
 def _square_of(tensor: Expr, definition: Callable[[Expr], Expr | None]) -> Expr | None:
-    """Return the tensor that another one is the square of."""
     value: Any = definition(tensor)
     if is_op(value, "relax.square"):
         return value.args[0]
@@ -214,12 +200,10 @@ def _square_of(tensor: Expr, definition: Callable[[Expr], Expr | None]) -> Expr 
 
 
 def _distance(expr: Expr) -> float | None:
-    """Return the value of a constant with one element that is finite and not below zero."""
     number = number_of(expr)
     return None if number is None or not 0 <= number < math.inf else number
 
 
 def _keeps(call: Expr, place: int) -> bool:
-    """Whether a call's result has the shape of one of its operands."""
     shape = static_shape(call)
     return shape is not None and shape == static_shape(call.args[place])

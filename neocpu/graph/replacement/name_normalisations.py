@@ -8,8 +8,8 @@
     reshape(layer_norm(reshape(x, groups)), x.shape)    ->  group_norm(x, groups)
     layer_norm(x) * gamma + beta                        ->  layer_norm(x, gamma, beta)
 
-These are, in order, `NAME_NORMALISATIONS`, `NAME_NORMS` (twice), `NAME_GROUP_NORMS` and
-`SCALE_NORMALISATIONS`.
+These are, in order, `name_normalisations`, `name_norms` (twice), `name_group_norms` and
+`scale_normalisations`.
 
 Before opset 17 PyTorch wrote the first form, then a product and a sum. In other forms a number
 corrects the variance, or the variance is ``mean(x ** 2) - mean(x) ** 2``, or there is no mean. A
@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -33,9 +32,9 @@ from neocpu.graph.replacement.divisors import (
     divisor_of_inverse,
     is_mean_of,
 )
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import Array, constant_value, make_const, with_rank
-from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
+from neocpu.ir.expressions import Expr, dtype_of, is_op, known_shape, static_shape
 from neocpu.ir.norm_calls import DIVISION, division, normalised_axes
 from neocpu.ir.rewriting import Rewrite
 
@@ -58,9 +57,8 @@ def _name(expr: Expr, rewrite: Rewrite, *, centred: bool) -> Expr | None:
 
 
 def _divisions(expr: Expr, rewrite: Rewrite) -> Iterator[tuple[Expr, Divisor, Expr | None]]:
-    """Yield data, their divisor, and the constant by which the quotient is multiplied.
-
-    The result has the shape of the data.
+    """Yield data, their divisor, and the constant by which the quotient is multiplied. The result
+    has the shape of the data.
     """
     if is_op(expr, "relax.divide"):
         divisor = divisor_of(expr.args[1], rewrite)
@@ -78,7 +76,6 @@ def _divisions(expr: Expr, rewrite: Rewrite) -> Iterator[tuple[Expr, Divisor, Ex
 
 
 def _inverse(factor: Any, rewrite: Rewrite) -> tuple[Divisor | None, Expr | None]:
-    """Return the divisor of a factor, and the constant that is part of the factor."""
     if is_op(factor, "relax.multiply") and constant_value(factor.args[1]) is not None:
         inverse = rewrite.sole_definition(factor.args[0])
         return divisor_of_inverse(inverse, rewrite), factor.args[1]
@@ -86,10 +83,9 @@ def _inverse(factor: Any, rewrite: Rewrite) -> tuple[Divisor | None, Expr | None
 
 
 def _spread_of(divisor: Divisor, rewrite: Rewrite) -> Expr | None:
-    """Return the tensor whose deviation from its mean is the divisor; None if there is none."""
     if divisor.centred:
         return divisor.data
-    difference: Any = rewrite.definition(divisor.data)
+    difference = rewrite.definition(divisor.data)
     if not is_op(difference, "relax.subtract"):
         return None
     whole, mean = difference.args
@@ -97,7 +93,7 @@ def _spread_of(divisor: Divisor, rewrite: Rewrite) -> Expr | None:
 
 
 def _is_centred(data: Expr, whole: Expr, divisor: Divisor, rewrite: Rewrite) -> bool:
-    difference: Any = rewrite.definition(data)
+    difference = rewrite.definition(data)
     if not is_op(difference, "relax.subtract") or not difference.args[0].same_as(whole):
         return False
     return is_mean_of(difference.args[1], whole, divisor.axes, rewrite)
@@ -105,19 +101,17 @@ def _is_centred(data: Expr, whole: Expr, divisor: Divisor, rewrite: Rewrite) -> 
 
 def _sum_of_products(expr: Call, rewrite: Rewrite) -> Expr | None:
     """Find ``x * f + (beta - mean(x) * f)``, with f one over a deviation, and a constant in it.
-
     Keras writes normalisations in this way, where nothing else reads f.
     """
     for one, other in (expr.args, reversed(expr.args)):
-        product: Any = rewrite.sole_definition(one)
-        rest: Any = rewrite.sole_definition(other)
+        product = rewrite.sole_definition(one)
+        rest = rewrite.sole_definition(other)
         if not is_op(product, "relax.multiply") or not is_op(rest, "relax.subtract"):
             continue
         shift, subtracted = constant_value(rest.args[0]), rewrite.sole_definition(rest.args[1])
         if shift is None or not is_op(subtracted, "relax.multiply"):
             continue
         for data, factor in (product.args, reversed(product.args)):
-            assert subtracted is not None
             means = [arg for arg in subtracted.args if not arg.same_as(factor)]
             if len(means) != 1 or len(rewrite.readers(factor)) != 2:
                 continue
@@ -138,9 +132,7 @@ def _times(normal: Call, scale: Expr | None, rewrite: Rewrite) -> Call:
 
 
 def _normalised(data: Expr, divisor: Divisor) -> Call:
-    """Return data less their mean, divided by their deviation."""
-    shape, axes, root = static_shape(data), divisor.axes, divisor.root
-    assert shape is not None
+    shape, axes, root = known_shape(data), divisor.axes, divisor.root
     if root.least or root.added:
         return division(data, axes, root, centred=True)
     extents = [shape[axis] for axis in axes]
@@ -157,12 +149,13 @@ def _normalised(data: Expr, divisor: Divisor) -> Call:
     return relax.op.nn.layer_norm(data, gamma, beta, axes, epsilon)
 
 
-def _of_groups(expr: Call, rewrite: Rewrite) -> Expr | None:
-    """Write a normalisation of groups of channels between reshapes as one operator.
+@local_rule(Kind.REPLACEMENT, "relax.reshape")
+def name_group_norms(expr: Call, rewrite: Rewrite) -> Expr | None:
+    """Normalisations of groups of channels that are written by reshapes are one operator.
 
     A product and a sum after it can then become its own scale and shift.
     """
-    normal: Any = rewrite.sole_definition(expr.args[0])
+    normal = rewrite.sole_definition(expr.args[0])
     shape = static_shape(expr)
     if not is_op(normal, *_NAMED[:2]) or shape is None or len(shape) < 3:
         return None
@@ -182,10 +175,11 @@ def _of_groups(expr: Call, rewrite: Rewrite) -> Expr | None:
     return relax.op.nn.group_norm(data, *own, inner[1], 1, axes, float(normal.attrs.epsilon))
 
 
-def _absorb(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Fold a product or sum after a normalisation into its scale or shift."""
+@local_rule(Kind.REPLACEMENT, "relax.multiply", "relax.add")
+def scale_normalisations(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """A product or sum after a normalisation becomes its own scale or shift."""
     constant, made = constant_value(expr.args[1]), rewrite.sole_definition(expr.args[0])
-    if constant is None or made is None or not is_op(made, *_NAMED):
+    if constant is None or not is_op(made, *_NAMED):
         return None
     data, *affine = made.args
     gamma, beta = map(constant_value, affine)
@@ -203,7 +197,6 @@ def _absorb(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _along(call: Call, constant: Array, extents: tuple[int, ...]) -> Array | None:
-    """Return a constant in the shape of a normalisation's own; None if it varies otherwise."""
     shape = static_shape(call) or ()
     if is_op(call, "relax.nn.group_norm"):
         axes = [1]
@@ -215,31 +208,13 @@ def _along(call: Call, constant: Array, extents: tuple[int, ...]) -> Array | Non
     return np.broadcast_to(constant.reshape([whole[axis] for axis in axes]), extents)
 
 
-NAME_NORMALISATIONS: Final = LocalRule(
-    "name-normalisations",
-    Kind.REPLACEMENT,
-    "Layer and instance normalisations that are written in pieces are one operator.",
-    operators=("relax.add", "relax.divide", "relax.multiply"),
-    apply=partial(_name, centred=True),
-)
-NAME_NORMS: Final = LocalRule(
-    "name-norms",
-    Kind.REPLACEMENT,
-    "RMS and L2 normalisations that are written in pieces are one operator.",
-    operators=("relax.divide", "relax.multiply"),
-    apply=partial(_name, centred=False),
-)
-NAME_GROUP_NORMS: Final = LocalRule(
-    "name-group-norms",
-    Kind.REPLACEMENT,
-    "Normalisations of groups of channels that are written by reshapes are one operator.",
-    operators=("relax.reshape",),
-    apply=_of_groups,
-)
-SCALE_NORMALISATIONS: Final = LocalRule(
-    "scale-normalisations",
-    Kind.REPLACEMENT,
-    "A product or sum after a normalisation becomes its own scale or shift.",
-    operators=("relax.multiply", "relax.add"),
-    apply=_absorb,
-)
+@local_rule(Kind.REPLACEMENT, "relax.add", "relax.divide", "relax.multiply")
+def name_normalisations(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Layer and instance normalisations that are written in pieces are one operator."""
+    return _name(expr, rewrite, centred=True)
+
+
+@local_rule(Kind.REPLACEMENT, "relax.divide", "relax.multiply")
+def name_norms(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """RMS and L2 normalisations that are written in pieces are one operator."""
+    return _name(expr, rewrite, centred=False)

@@ -1,14 +1,4 @@
-"""Sum the filters of parallel convolutions instead of their results.
-
-::
-
-    conv2d(x, v) + conv2d(x, w)  ->  conv2d(x, v + pad(w))
-    conv2d(x, w) + x * s         ->  conv2d(x, w + diag(s))
-
-RepVGG (Ding et al., CVPR 2021) trains ``3x3(x) + 1x1(x) + batch_norm(x)``: all three are linear
-and read the same pixels, so one 3x3 convolution computes their sum. MobileOne, FastViT, RepViT and
-others have such branches too, and exporters keep them.
-"""
+"""Sum the filters of parallel convolutions instead of their results."""
 
 from __future__ import annotations
 
@@ -20,7 +10,7 @@ import numpy as np
 from tvm.ir import Var
 
 from neocpu.graph.convolution import Convolution, channel_vector, convolution_of
-from neocpu.graph.rule import Kind, LocalRule
+from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import Array, constant_value
 from neocpu.ir.expressions import Expr, is_op, static_shape
 from neocpu.ir.rewriting import Rewrite, summed
@@ -31,15 +21,8 @@ _MAX_TERMS: Final = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Term:
-    """One term of a sum: a convolution, a map scaled by channel, or anything else.
-
-    Attributes
-    ----------
-    value : Expr
-        The term itself.
-    convolution : Convolution or None
-    data : Expr
-        The map that the term is computed from, by the convolution or by ``scale``.
+    """One term of a sum: a convolution, a map scaled by channel, or anything else. `data` is the
+    map that the term is computed from, by the convolution or by ``scale``.
     """
 
     value: Expr
@@ -48,8 +31,19 @@ class _Term:
     scale: Array | None
 
 
-def _sum_convolutions(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return a sum with one convolution in place of two terms, where that is less work."""
+@local_rule(Kind.REPLACEMENT, "relax.add")
+def sum_convolutions(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Parallel convolutions of one map, and the map itself, become one with summed filters.
+
+    ::
+
+        conv2d(x, v) + conv2d(x, w)  ->  conv2d(x, v + pad(w))
+        conv2d(x, w) + x * s         ->  conv2d(x, w + diag(s))
+
+    RepVGG (Ding et al., CVPR 2021) trains ``3x3(x) + 1x1(x) + batch_norm(x)``: all three are linear
+    and read the same pixels, so one 3x3 convolution computes their sum. MobileOne, FastViT, RepViT
+    and others have such branches too, and exporters keep them.
+    """
     shape = static_shape(expr)
     if shape is None or len(shape) != 4:
         return None
@@ -64,7 +58,6 @@ def _sum_convolutions(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _terms(expr: Expr, shape: tuple[int, ...], rewrite: Rewrite) -> list[Expr]:
-    """Return the terms of a sum whose partial sums nothing else reads."""
     found: list[Expr] = []
     pending = [*expr.args]
     while pending:
@@ -72,7 +65,6 @@ def _terms(expr: Expr, shape: tuple[int, ...], rewrite: Rewrite) -> list[Expr]:
         inner = rewrite.sole_definition(value)
         opened = len(found) + len(pending) < _MAX_TERMS
         if opened and is_op(inner, "relax.add") and static_shape(inner) == shape:
-            assert inner is not None
             pending.extend(inner.args)
         else:
             found.append(value)
@@ -84,7 +76,7 @@ def _term(value: Expr, channels: int, rewrite: Rewrite) -> _Term:
     convolution = convolution_of(made)
     if convolution is not None:
         return _Term(value, convolution, convolution.data, None)
-    if made is not None and is_op(made, "relax.multiply"):
+    if is_op(made, "relax.multiply"):
         constant = constant_value(made.args[1])
         scale = None if constant is None else channel_vector(constant, channels)
         if scale is not None:
@@ -93,7 +85,6 @@ def _term(value: Expr, channels: int, rewrite: Rewrite) -> _Term:
 
 
 def _merged(first: _Term, second: _Term) -> Convolution | None:
-    """Return the convolution that two terms sum up to, if it multiplies no more than they do."""
     if not isinstance(first.data, Var) or not first.data.same_as(second.data):
         return None
     if first.convolution is None:
@@ -144,15 +135,5 @@ def _of_both(first: Convolution, second: Convolution) -> Convolution | None:
 
 
 def _sum(merged: Convolution, rest: list[Expr], rewrite: Rewrite) -> Expr:
-    """Add up the constants, which may be folded, before everything else."""
     ordered = sorted(rest, key=lambda value: constant_value(value) is None)
     return summed([rewrite.emit(merged.call()), *ordered], rewrite)
-
-
-SUM_CONVOLUTIONS: Final = LocalRule(
-    "sum-convolutions",
-    Kind.REPLACEMENT,
-    "Parallel convolutions of one map, and the map itself, become one with summed filters.",
-    operators=("relax.add",),
-    apply=_sum_convolutions,
-)

@@ -48,15 +48,8 @@ def output_types(
 ) -> list[TensorType]:
     """Return the types of the outputs that the operator makes from inputs of these types.
 
-    Parameters
-    ----------
-    node : str
-        The node's name, for messages.
-
-    Raises
-    ------
-    UnsupportedError
-        The operator fails, or makes something other than tensors with static shapes.
+    Raises UnsupportedError if the operator fails, or makes something other than tensors with static
+    shapes.
     """
     with foreign_code(partial(operator.failure, node)):
         return _types(_built(operator, inputs, attributes), inputs)
@@ -69,12 +62,8 @@ def call_operator(
     inputs: Sequence[relax.Expr | None],
     attributes: Mapping[str, Any],
 ) -> relax.Expr:
-    """Return the call that computes an operator's outputs; several are a tuple.
-
-    Raises
-    ------
-    UnsupportedError
-        The operator fails.
+    """Return the call that computes an operator's outputs; several are a tuple. Raises
+    UnsupportedError if the operator fails.
     """
     types = [None if each is None else _type(each.ty.dtype.dtype, each.ty.shape) for each in inputs]
     present = [each for each in inputs if each is not None]
@@ -107,7 +96,6 @@ def _built(
 def _placed(
     types: Sequence[TensorType | None], tensors: Sequence[te.Tensor]
 ) -> list[te.Tensor | None]:
-    """Return the tensors, and None in the places of inputs that are left out."""
     rest = iter(tensors)
     return [None if each is None else next(rest) for each in types]
 

@@ -75,16 +75,10 @@ def register_operator(operator: CustomOperator) -> None:
 def register_named(names: Iterable[str]) -> None:
     """Import and register operators.
 
-    Parameters
-    ----------
-    names : iterable of str
-        Names such as ``package.module:NAME``, each of an operator or several. Without ``:NAME``,
-        the module's ``OPERATORS`` is meant. Modules in the current folder are found, too.
+    Each of `names`, such as ``package.module:NAME``, is that of an operator or several. Without
+    ``:NAME``, the module's ``OPERATORS`` is meant. Modules in the current folder are found, too.
 
-    Raises
-    ------
-    UsageError
-        A name cannot be imported, or is that of something else.
+    Raises UsageError if a name cannot be imported, or is that of something else.
     """
     for name in names:
         module, _, attribute = name.partition(":")
@@ -95,12 +89,8 @@ def register_named(names: Iterable[str]) -> None:
 
 
 def find_operator(domain: str, name: str) -> CustomOperator | None:
-    """Return a custom operator; None if there is none with that name.
-
-    Raises
-    ------
-    UsageError
-        An installed package's operators cannot be loaded, or two packages have the same operator.
+    """Return a custom operator; None if there is none with that name. Raises UsageError if an
+    installed package's operators cannot be loaded, or two packages have the same operator.
     """
     if domain in ("", "ai.onnx"):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -28,13 +29,9 @@ class DependentRowsError(Exception):
 class Way:
     """Axes of a call's inputs and results that run alongside each other.
 
-    Attributes
-    ----------
-    inputs : sequence of int or None
-        The axis of each input; None for an input that all indices share, as are inputs beyond the
-        last.
-    results : sequence of int
-        The axis of each result, or one axis that is the same in all results.
+    `inputs` has the axis of each input; None for an input that all indices share, as are inputs
+    beyond the last. `results` has the axis of each result, or one axis that is the same in all
+    results.
     """
 
     inputs: Sequence[int | None]
@@ -45,14 +42,9 @@ class Way:
 class Independence:
     """The axes along which a call computes index by index.
 
-    Attributes
-    ----------
-    ways : sequence of Way
-        The alternatives; indices along each of them are independent.
-    why : str
-        The message of a `DependentRowsError` where the rows lie along another axis.
-    broadcasts : bool
-        Whether an input of extent 1 along an axis is shared by all indices.
+    `ways` are the alternatives; indices along each of them are independent. `why` is the message of
+    a `DependentRowsError` where the rows lie along another axis. `broadcasts` says whether an input
+    of extent 1 along an axis is shared by all indices.
     """
 
     ways: Sequence[Way]
@@ -64,20 +56,15 @@ class Independence:
 class CarriedRows:
     """The axes that carry rows in one call.
 
-    Attributes
-    ----------
-    required : mapping of int to int
-        The axis of each input, by position, that has to carry rows but is the same for all rows
-        so far.
-    results : sequence of int
-        The axis of each result, or one axis that is the same in all results.
+    `required` has the axis of each input, by position, that has to carry rows but is the same for
+    all rows so far. `results` has the axis of each result, or one axis that is the same in all
+    results.
     """
 
     required: Mapping[int, int]
     results: Sequence[int]
 
     def of_results(self, number: int) -> list[int]:
-        """Return the axis of each of so many results."""
         return [*self.results] if len(self.results) > 1 else [*self.results] * number
 
 
@@ -86,19 +73,10 @@ def carry(
 ) -> CarriedRows:
     """Return the axes of a call's results that carry rows.
 
-    Parameters
-    ----------
-    inputs : sequence of (shape or None)
-        The shapes of the inputs; None for an omitted one.
-    carried : mapping of int to int
-        The axis of each input, by position, that carries rows; there is at least one.
-    independence : Independence
-        The call's axes.
+    `inputs` has the shapes, None for an omitted input. `carried` has the axis of each input, by
+    position, that carries rows; there is at least one.
 
-    Raises
-    ------
-    DependentRowsError
-        The call may compute a row from other rows.
+    Raises DependentRowsError if the call may compute a row from other rows.
     """
     for way in independence.ways:
         axes = dict(enumerate(way.inputs))
@@ -126,3 +104,41 @@ def _reason(carried: Mapping[int, int], independence: Independence) -> str:
     if all(axis in possible.get(index, ()) for index, axis in carried.items()):
         return DIFFERENT_AXES
     return independence.why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorCall(ABC):
+    """A call of an operator. `inputs` are the shapes of the tensors that it reads; None for an
+    omitted one. `result_rank` is the rank of the first result; None if it is not known yet.
+    """
+
+    inputs: tuple[Shape | None, ...]
+    result_rank: int | None = None
+
+    @abstractmethod
+    def integers(self, name: str) -> list[int] | None:
+        """Return the integers of a parameter, or None without one.
+
+        `name` is ONNX's name for it, ``sliced_axes`` for the axes that a slice does not take
+        completely and in order, or ``padded_axes`` for the axes to which a pad adds indices.
+        """
+
+    @abstractmethod
+    def strings(self, name: str) -> list[str]:
+        """Return the strings of an attribute."""
+
+    @property
+    @abstractmethod
+    def images_first(self) -> bool:
+        """Whether the layout of a convolution or a pool begins with the axis of the images."""
+
+    def flag(self, name: str) -> bool:
+        return any(self.integers(name) or ())
+
+    def shape(self, index: int = 0) -> Shape:
+        """Return the shape of an input; an empty one for an omitted input."""
+        shape = self.inputs[index] if index < len(self.inputs) else None
+        return () if shape is None else shape
+
+    def rank(self, index: int = 0) -> int:
+        return len(self.shape(index))

@@ -24,19 +24,14 @@ are the same for any number of rows."""
 class KernelRows:
     """The axes along which a kernel computes each index independently of the others.
 
-    Attributes
-    ----------
-    computes : str
-        A description of the computation for one index, as far as it does not follow from shapes.
-    ways : sequence of Way
-        The axes that run alongside each other, one alternative after the other.
-    indexed : sequence of int, optional
-        The extents that indices point into, if the kernel turns rows of indices into offsets.
-    selects : sequence of int, optional
-        The numbers of classes and boxes of an image, if the kernel is a NonMaxSuppression, whose
-        rows are image, class and box.
-    packed : sequence of Packed, optional
-        The constants whose order depends on the number of rows.
+    - `computes`: a description of the computation for one index, as far as it does not follow from
+      shapes.
+    - `ways`: the axes that run alongside each other, one alternative after the other.
+    - `indexed`: the extents that indices point into, if the kernel turns rows of indices into
+      offsets.
+    - `selects`: the numbers of classes and boxes of an image, if the kernel is a NonMaxSuppression,
+      whose rows are image, class and box.
+    - `packed`: the constants whose order depends on the number of rows.
     """
 
     computes: str

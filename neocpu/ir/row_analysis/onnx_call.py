@@ -9,8 +9,7 @@ from typing import Any, Final
 import numpy.typing as npt
 import onnx
 
-from neocpu.ir.row_analysis.independence import DependentRowsError
-from neocpu.ir.row_analysis.operator_call import OperatorCall
+from neocpu.ir.row_analysis.independence import DependentRowsError, OperatorCall
 
 _TO_THE_END: Final = 2**31 - 1
 """The least end of a Slice that takes everything, as exporters write it."""
@@ -18,16 +17,8 @@ _TO_THE_END: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnnxCall(OperatorCall):
-    """A node of a standard operator, opset 18 or newer.
-
-    Attributes
-    ----------
-    op_type : str
-        The operator.
-    attributes : mapping
-        The attributes that the node has.
-    constant : callable
-        A function that returns a constant input by its position; None for any other input.
+    """A node of a standard operator, opset 18 or newer. `constant` returns a constant input by its
+    position; None for any other input.
     """
 
     op_type: str

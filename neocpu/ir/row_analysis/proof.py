@@ -21,23 +21,29 @@ from tvm import relax
 from tvm.ir import Call, GenericConst, GlobalVar, Var
 
 from neocpu.ir.array_digests import ArrayDigests
-from neocpu.ir.attributes import permutation_of
 from neocpu.ir.constants import Array, constant_value
-from neocpu.ir.expressions import Expr, is_op, op_name, shape_values
+from neocpu.ir.expressions import Expr, is_op, op_name, permutation_of, shape_values
 from neocpu.ir.recurrent_calls import LAYER, layer_workload
 from neocpu.ir.row_analysis.kernel_rows import KernelRows, Packed
-from neocpu.ir.row_analysis.operators import follow_rows
-from neocpu.ir.row_analysis.part import MixedError, Part, Shape, find_part
 from neocpu.ir.row_analysis.relax_call import sliced_ranges
 from neocpu.ir.row_analysis.selected import (
+    Found,
     RowCount,
     SelectedRows,
+    follow_selected,
     offsets,
     reshaped,
     selected_boxes,
 )
-from neocpu.ir.row_analysis.selected_rules import Found, follow_selected
-from neocpu.ir.row_analysis.site import Site, of_one_row
+from neocpu.ir.row_analysis.site import (
+    MixedError,
+    Part,
+    Shape,
+    Site,
+    find_part,
+    follow_rows,
+    of_one_row,
+)
 from neocpu.ir.row_analysis.table import is_elementwise
 from neocpu.ir.uses import bindings
 
@@ -49,16 +55,11 @@ VIEWS: Final = ("relax.expand_dims", "relax.flatten", "relax.reshape", "relax.sq
 class Rows:
     """The verdict on the rows of a batch.
 
-    Attributes
-    ----------
-    function : str or None
-        A digest of the computation of one row, which does not depend on the other rows.
-    mixed : str or None
-        The reason why there is none: the operator that may mix rows.
-    numbered : tuple
-        The elements of each output's rows, in C order, that contain the number of the batch's row,
-        each with its factor. An example is the image in the rows of a NonMaxSuppression. Empty if
-        no output has any.
+    `function` is a digest of the computation of one row, which does not depend on the other rows.
+    `mixed` is the reason why there is none: the operator that may mix rows. `numbered` are the
+    elements of each output's rows, in C order, that contain the number of the batch's row, each
+    with its factor. An example is the image in the rows of a NonMaxSuppression. Empty if no output
+    has any.
     """
 
     function: str | None = None
@@ -70,15 +71,9 @@ class Rows:
 class _Tensor:
     """A tensor, and a digest of its computation.
 
-    Attributes
-    ----------
-    digest : str
-        The digest of the computation of one of its rows, in C order.
-    found : Found
-        The place of the rows, or the rows that a run selects; None for a tensor that is the same
-        for all rows.
-    shape, of_one : tuple of int
-        The shape for all rows, and for one row.
+    `digest` is that of the computation of one of its rows, in C order. `found` is the place of the
+    rows, or the rows that a run selects; None for a tensor that is the same for all rows. `shape`
+    and `of_one` are the shape for all rows, and for one row.
     """
 
     digest: str
@@ -99,16 +94,11 @@ def prove_independent_rows(
 ) -> Rows:
     """Return the verdict on the rows that a model's inputs have along their first axis.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        A simplified module: static shapes, weights as constants.
-    row_counts : sequence of int or None
-        The row counts of the `LoadedModel`.
-    other_batches : bool
-        Whether other batches are compiled too. If not, a batch of one row needs no proof.
-    digests : ArrayDigests, optional
-        The digests of constants, which the caller may ask for again.
+    - `mod`: a simplified module: static shapes, weights as constants.
+    - `row_counts`: the row counts of the `LoadedModel`.
+    - `other_batches`: whether other batches are compiled too. If not, a batch of one row needs no
+      proof.
+    - `digests`: the digests of constants, which the caller may ask for again.
     """
     if not other_batches and all(_shape(param.ty)[:1] == (1,) for param in mod["main"].params):
         return Rows()
@@ -135,12 +125,8 @@ class _Proof:
             self._known[param] = self._tensor(digest, part, _shape(param.ty))
 
     def rows(self, row_counts: Sequence[int | None]) -> Rows:
-        """Return the verdict if rows are independent.
-
-        Raises
-        ------
-        MixedError
-            An operator may mix rows.
+        """Return the verdict if rows are independent. Raises MixedError if an operator may mix
+        rows.
         """
         main = self._mod["main"]
         for binding in bindings(main):
@@ -160,7 +146,6 @@ class _Proof:
     def _numbered(
         self, number: int, results: Sequence[_Tensor], count: int | None
     ) -> tuple[tuple[int, int], ...]:
-        """Return the elements of an output's rows that contain the number of the batch's row."""
         found = results[number].found
         if self._rows == 1 or isinstance(found, RowCount):
             return ()
@@ -173,7 +158,6 @@ class _Proof:
         return ()
 
     def _of(self, expr: Expr) -> _Value:
-        """Return the tensor, or the tuple of tensors, that an expression computes."""
         if isinstance(expr, Var):
             return self._known[expr]
         if isinstance(expr, relax.Tuple):
@@ -239,7 +223,6 @@ class _Proof:
         )
 
     def _follow(self, site: Site, read: Sequence[Found]) -> Sequence[Found]:
-        """Return the place of the rows in each result of a call."""
         if not any(read):
             return [None] * len(site.results)
         if any(isinstance(found, SelectedRows | RowCount) for found in read):
@@ -259,7 +242,6 @@ class _Proof:
         return selected
 
     def _view(self, tensor: _Tensor, shape: Shape) -> _Tensor:
-        """Return a tensor in another shape."""
         found = tensor.found
         if isinstance(found, Part):
             found = find_part(found.stride(tensor.shape), shape, self._rows)
@@ -283,7 +265,6 @@ class _Proof:
 
 
 def _moved(call: Call, tensor: _Tensor) -> str:
-    """Return the digest of a row with permuted axes, which is unchanged if no element moves."""
     extents = tensor.of_one
     axes = [axis for axis in permutation_of(call) if extents[axis] != 1]
     if axes == sorted(axes):
@@ -305,7 +286,6 @@ def _without_ones(shapes: Sequence[Shape]) -> list[Shape]:
 
 
 def _attributes_text(call: Call) -> str:
-    """Return a call's attributes, and its arguments that are no tensors, as text."""
     if is_op(call, LAYER):
         attrs = {str(key): str(value) for key, value in call.attrs.items() if key != "batch"}
         return str(sorted(attrs.items()))
@@ -320,14 +300,12 @@ def _attributes_text(call: Call) -> str:
 
 
 def _packed(call: Call, reported: KernelRows | None) -> Sequence[Packed]:
-    """Return the constants that a call reads in an order that depends on the number of rows."""
     if is_op(call, LAYER):
         return layer_workload(call).unpacked
     return () if reported is None else reported.packed
 
 
 def _kernel_text(kernel: tvm.tirx.PrimFunc, site: Site) -> str:
-    """Return the computation of a row by a kernel, as text."""
     reported = site.kernel
     if reported is None:
         return str(tvm_ffi.structural_hash(kernel))
@@ -335,7 +313,6 @@ def _kernel_text(kernel: tvm.tirx.PrimFunc, site: Site) -> str:
 
 
 def _called(value: Expr) -> str:
-    """Return the name of what a binding calls, for messages."""
     if is_op(value, "relax.call_tir"):
         return str(value.args[0].name_hint)
     return (op_name(value) or "what computes").rpartition(".")[2]

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from tvm.ir import Call, DictAttrs
 
-from neocpu.ir.attributes import integers_of
-from neocpu.ir.row_analysis.operator_call import OperatorCall
+from neocpu.ir.expressions import integers_of
+from neocpu.ir.row_analysis.independence import OperatorCall
 
 _NAMES: Final[Mapping[str, str]] = {"axes": "axis", "perm": "axes"}
 """Relax's names of parameters, by ONNX's, where they differ."""
@@ -17,12 +17,8 @@ _NAMES: Final[Mapping[str, str]] = {"axes": "axis", "perm": "axes"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelaxCall(OperatorCall):
-    """A call of an operator of Relax, or of the planner.
-
-    Attributes
-    ----------
-    call : Call
-        The call. Its `inputs` are the tensors that it reads, those of tuples one by one.
+    """A call of an operator of Relax, or of the planner. Its `inputs` are the tensors that it
+    reads, those of tuples one by one.
     """
 
     call: Call

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from neocpu.ir.row_analysis.independence import DependentRowsError, Independence, Way
-from neocpu.ir.row_analysis.operator_call import OperatorCall
+from neocpu.ir.row_analysis.independence import DependentRowsError, Independence, OperatorCall, Way
 
 Rule: TypeAlias = Callable[[OperatorCall], Independence]
 """A function that returns the axes of a call, or raises a `DependentRowsError`."""
@@ -38,20 +37,13 @@ def broadcast(call: OperatorCall) -> Independence:
 class AxisMap:
     """A rule for operators on their first input; the other inputs are parameters.
 
-    Attributes
-    ----------
-    along : str
-        The names of the parameters, separated by spaces, that hold the axes along which it works.
-        If one of them is missing, it works along all axes.
-    dropped : str
-        The parameter with those of these axes that its results lack.
-    added : str
-        The parameter with the axes of its results that the input lacks.
-    order : str
-        The parameter that holds the order of the axes in its results; without it, they are
-        reversed.
-    why : str
-        The message where the rows lie along an axis that it works along.
+    - `along`: the names of the parameters, separated by spaces, that hold the axes along which it
+      works. If one of them is missing, it works along all axes.
+    - `dropped`: the parameter with those of these axes that its results lack.
+    - `added`: the parameter with the axes of its results that the input lacks.
+    - `order`: the parameter that holds the order of the axes in its results; without it, they are
+      reversed.
+    - `why`: the message where the rows lie along an axis that it works along.
     """
 
     along: str = ""

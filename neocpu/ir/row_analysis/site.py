@@ -1,44 +1,98 @@
-"""One call of a graph, and the places of a batch's rows in the tensors that it reads."""
+"""The places of a batch's rows in the tensors that one call reads and makes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from tvm.ir import Call
 
 from neocpu.ir.constants import Array, constant_value
+from neocpu.ir.expressions import op_name
+from neocpu.ir.frame_calls import (
+    CONVOLUTION,
+    POOLING,
+    frame_workload,
+    pool_workload,
+)
+from neocpu.ir.row_analysis.independence import DependentRowsError, Independence, Way, carry
 from neocpu.ir.row_analysis.kernel_rows import KernelRows
-from neocpu.ir.row_analysis.part import MixedError, Part, Shape
+from neocpu.ir.row_analysis.relax_call import RelaxCall
+from neocpu.ir.row_analysis.table import RELAX_RULES
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+class MixedError(Exception):
+    """Rows of a batch may depend on each other; the message continues "mean 'pooled' …"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The axis that has the rows, with the extent ``outer * rows * inner``.
+
+    Sequences of words, one after the other, are an axis of ``rows * inner``. Steps of time, each
+    with all sequences, are an axis of ``outer * rows``.
+
+    `outer` is the number of blocks; every block has all rows. `inner` is the number of consecutive
+    indices that belong to one row.
+    """
+
+    axis: int
+    outer: int = 1
+    inner: int = 1
+
+    def moved(self, axis: int) -> Part:
+        return Part(axis, self.outer, self.inner)
+
+    def extent(self, rows: int) -> int:
+        """Return the axis' extent, for so many rows of a batch."""
+        return self.outer * rows * self.inner
+
+    def stride(self, shape: Shape) -> int:
+        """Return the number of elements, in C order, from the start of one row to that of the next.
+        It stays the same when a tensor is reshaped.
+        """
+        return self.inner * math.prod(shape[self.axis + 1 :])
+
+    def of_one(self, shape: Shape) -> Shape:
+        extents = list(shape)
+        extents[self.axis] = self.outer * self.inner
+        return tuple(extents)
+
+
+def find_part(stride: int, shape: Shape, rows: int) -> Part:
+    """Return the axis of a shape that has the rows: the inverse of `Part.stride`.
+
+    `stride` is the number of elements from one row to the next one. There is more than one of the
+    `rows` of the batch.
+
+    Raises MixedError if the rows lie along several axes.
+    """
+    inside = 1  # elements for each index of the axis
+    for axis in reversed(range(len(shape))):
+        whole = inside * shape[axis]
+        if stride * rows <= whole:
+            if stride % inside or whole % (stride * rows):
+                break
+            return Part(axis, whole // (stride * rows), stride // inside)
+        inside = whole
+    raise MixedError("spreads the rows of a batch over several axes")
 
 
 @dataclass(slots=True, kw_only=True)
 class Site:
     """A call that reads tensors with different elements for each row.
 
-    Attributes
-    ----------
-    call : Call
-        The call.
-    tensors : tuple of Expr
-        The tensors that it reads, in order, those of tuples one by one.
-    shapes : tuple of tuple of int
-        The shapes of these tensors.
-    parts : tuple of Part or None
-        The places of the rows in these; None for a tensor that is the same for all rows.
-    results : tuple of tuple of int
-        The shapes of the results.
-    rows : int
-        The number of rows of the batch.
-    kernel : KernelRows or None
-        The independent axes that the called kernel reports.
-    indexed : sequence of int
-        The extents that the call makes offsets into; those for one row of the batch, once they are
-        known.
-    repeated : dict of int to Part
-        The places of the rows in constants that have the same elements for every row. `follow`
-        fills it.
+    - `tensors`: the tensors that it reads, in order, those of tuples one by one.
+    - `parts`: the places of the rows in these; None for a tensor that is the same for all rows.
+    - `kernel`: the independent axes that the called kernel reports.
+    - `indexed`: the extents that the call makes offsets into; those for one row of the batch, once
+      they are known.
+    - `repeated`: the places of the rows in constants that have the same elements for every row.
+      `follow` fills it.
     """
 
     call: Call
@@ -53,16 +107,11 @@ class Site:
 
     @property
     def result(self) -> Shape:
-        """The shape of the first result."""
         return self.results[0]
 
     def follow(self, index: int, part: Part) -> None:
-        """Check that a tensor has the rows at ``part``, or is the same for all of them.
-
-        Raises
-        ------
-        MixedError
-            It is neither.
+        """Check that a tensor has the rows at ``part``, or is the same for all of them. Raises
+        MixedError if it is neither.
         """
         found, shape = self.parts[index], self.shapes[index]
         if found is not None:
@@ -85,6 +134,67 @@ def of_one_row(value: Array, part: Part, rows: int) -> Array:
 
 
 def _with_rows(value: Array, part: Part, rows: int) -> Array:
-    """Return a constant with the rows along an axis of their own, the one after ``part``'s."""
     shape, axis = value.shape, part.axis
     return value.reshape(*shape[:axis], part.outer, rows, part.inner, *shape[axis + 1 :])
+
+
+def follow_rows(site: Site) -> list[Part]:
+    """Return the place of the rows in each result of a call. Raises MixedError if the call may
+    compute a row from other rows.
+    """
+    carried = {index: part.axis for index, part in enumerate(site.parts) if part is not None}
+    part = next(part for part in site.parts if part is not None)
+    name = op_name(site.call) or ""
+    try:
+        found = carry(site.shapes, carried, _independence(site, name))
+    except DependentRowsError as error:
+        raise MixedError(
+            error.described(
+                rows="rows of a batch", row="row of a batch", axis="axis of the rows of a batch"
+            )
+        ) from None
+    for index, axis in sorted({**carried, **found.required}.items()):
+        site.follow(index, part.moved(axis))
+    if name in _VOLUMES:
+        part = _with_other_depth(site.call, name, part)
+    return [part.moved(axis) for axis in found.of_results(len(site.results))]
+
+
+def _independence(site: Site, name: str) -> Independence:
+    if name == "relax.call_tir" and site.kernel is not None:
+        return Independence(ways=[Way(*way) for way in site.kernel.ways])
+    if name in _VOLUMES:
+        return Independence(ways=[Way([0], [0])])
+    rule = RELAX_RULES.get(name)
+    if rule is None:
+        raise DependentRowsError("may mix the {rows}")
+    call = RelaxCall(inputs=site.shapes, result_rank=len(site.results[0]), call=site.call)
+    return rule(call)
+
+
+def _with_other_depth(call: Call, name: str, part: Part) -> Part:
+    """Return the place of the rows in the result of an operator on volumes. The depth slices of a
+    volume lie one after the other along the first axis.
+    """
+    read, made = _VOLUMES[name](call)
+    if part.inner % read:
+        raise MixedError("reaches across the rows of a batch")
+    return Part(0, part.outer, part.inner // read * made)
+
+
+def _convolved(call: Call) -> tuple[int, int]:
+    frames = frame_workload(call).frames
+    assert frames is not None
+    return int(call.attrs["depth"]), frames.out_depth
+
+
+def _pooled(call: Call) -> tuple[int, int]:
+    frames = pool_workload(call).frames
+    return frames.depth, frames.out_depth
+
+
+_VOLUMES: Final[Mapping[str, Callable[[Call], tuple[int, int]]]] = {
+    CONVOLUTION: _convolved,
+    POOLING: _pooled,
+}
+"""Operators on volumes: functions that return the depth of a volume that they read and make."""

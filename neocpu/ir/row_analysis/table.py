@@ -12,17 +12,8 @@ from neocpu.ir.row_analysis.rules import AxisMap, Rule
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Operators with the same rule.
-
-    Attributes
-    ----------
-    rule : Rule
-        The axes along which they compute index by index.
-    onnx : str
-        The ONNX operators, separated by spaces.
-    relax : str
-        The Relax operators, separated by spaces; those without the project's prefix begin with
-        ``relax.``.
+    """Operators with the same rule. `onnx` and `relax` name operators, separated by spaces; Relax's
+    without the project's prefix begin with ``relax.``.
     """
 
     rule: Rule

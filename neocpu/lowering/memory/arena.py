@@ -22,14 +22,8 @@ ALIGN: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes that are busy for a while.
-
-    Attributes
-    ----------
-    offset, size : int
-        Bytes, from the start of the group.
-    first, last : int
-        The first and the last step at which they are busy.
+    """Bytes that are busy for a while. `offset` is from the start of the group. They are busy from
+    step `first` to step `last`.
     """
 
     offset: int
@@ -44,15 +38,7 @@ Group = tuple[Span, ...]
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """The places of groups.
-
-    Attributes
-    ----------
-    size : int
-        The bytes of the whole arena.
-    starts : tuple of int
-        The first byte of each group, in the groups' order.
-    """
+    """The places of groups. `size` is in bytes, and `starts` has the first byte of each group."""
 
     size: int
     starts: tuple[int, ...]
@@ -80,13 +66,11 @@ class _Taken:
         self._count = 0
 
     def add(self, span: Span) -> None:
-        """Add a span whose offset is from the start of the arena."""
         ends = span.offset + span.size
         self._columns[:, self._count] = (span.first, span.last, span.offset, ends)
         self._count += 1
 
     def meeting(self, span: Span) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the begins and ends of all spans that are busy at the same time as ``span``."""
         first, last, begins, ends = self._columns[:, : self._count]
         busy = (first <= span.last) & (last >= span.first)
         return begins[busy], ends[busy]

@@ -1,9 +1,10 @@
-"""Concatenations, slices, and selections of conditional results that need no kernel."""
+"""Calls that need no kernel: concatenations, slices, and selections of conditional results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import tvm
 from tvm import relax
@@ -12,7 +13,6 @@ from tvm.ir import Call, Var
 from neocpu.ir.expressions import Expr
 from neocpu.ir.uses import bindings, used_vars
 from neocpu.lowering.memory.arena import Span
-from neocpu.lowering.memory.guards import Guard, Step, guards_of
 from neocpu.lowering.memory.tensor_uses import (
     Uses,
     bytes_in,
@@ -24,16 +24,69 @@ from neocpu.schedules.operators.concat import END_TO_END, VIEW
 from neocpu.schedules.operators.select import SELECT
 
 
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition, and the value that it must have for a call to be made. `condition` is a tensor
+    with one bool.
+    """
+
+    condition: Hashable
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A call: the tensors that it reads and writes. No tensor is written twice. `selects` says
+    whether it is ``select(condition, then, other)``, which reads only one of the two.
+    """
+
+    reads: tuple[Hashable, ...]
+    writes: tuple[Hashable, ...]
+    selects: bool = False
+
+
+_Guards: TypeAlias = frozenset[Guard]
+
+
+def guards_of(steps: Sequence[Step], kept: Iterable[Hashable]) -> list[tuple[Guard, ...]]:
+    """Return the conditions under which each call has to be made.
+
+    A call is skipped if its results are only needed for sides of selections that are not chosen.
+    The conditions of these selections must be known before the call.
+
+    `kept` are the tensors that are read after all calls.
+
+    The result is the guards of each call. If a call makes the condition of a guard, its own guards
+    are in the same tuple before that guard, so that no run reads a condition that was not computed.
+    """
+    made = {tensor: number for number, step in enumerate(steps) for tensor in step.writes}
+    places: dict[Hashable, int] = {}
+    for step in steps:
+        for tensor in step.reads:
+            places.setdefault(tensor, len(places))
+    needed: dict[Hashable, _Guards] = {tensor: frozenset() for tensor in kept}
+    result: list[tuple[Guard, ...]] = []
+    for number in range(len(steps) - 1, -1, -1):
+        step = steps[number]
+        read = [needed[tensor] for tensor in step.writes if tensor in needed]
+        wanted: _Guards = frozenset.intersection(*read) if read else frozenset()
+        known = [guard for guard in wanted if made.get(guard.condition, -1) < number]
+        known.sort(key=lambda g: (made.get(g.condition, -1), places[g.condition], g.value))
+        result.append(tuple(known))
+        for place, tensor in enumerate(step.reads):
+            own = frozenset(known)
+            if step.selects and place > 0:
+                own |= {Guard(step.reads[0], place == 1)}
+            needed[tensor] = needed[tensor] & own if tensor in needed else own
+    return result[::-1]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Guards:
     """The conditions under which the call of each binding is made.
 
-    Attributes
-    ----------
-    of_steps : list of tuple of Guard
-        The guards of each binding; their conditions are allocations or parameters.
-    makers : dict of Var to int
-        The binding whose call writes an allocation.
+    `of_steps` are the guards of each binding; their conditions are allocations or parameters.
+    `makers` has the binding whose call writes an allocation.
     """
 
     of_steps: list[tuple[Guard, ...]]
@@ -77,16 +130,9 @@ def _has(mod: tvm.IRModule, call: Call, attribute: str) -> bool:
 class Part:
     """A part of a tensor.
 
-    Attributes
-    ----------
-    var : Var
-        The tensor that is the part.
-    offset : int
-        The byte at which it begins.
-    guards : tuple of Guard
-        The conditions under which the part is needed.
-    side : Guard, optional
-        The condition among these under which a selection chooses this part over the other.
+    - `offset`: the byte at which it begins.
+    - `guards`: the conditions under which the part is needed.
+    - `side`: the condition among these under which a selection chooses this part over the other.
     """
 
     var: Var
@@ -97,13 +143,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Join:
-    """A concatenation or a selection without a kernel.
-
-    Attributes
-    ----------
-    output : Var
-    copied : tuple of Part
-        The parts that are copied to their places, because no kernel can write them there.
+    """A concatenation or a selection without a kernel. `copied` are the parts that are copied to
+    their places, because no kernel can write them there.
     """
 
     output: Var
@@ -114,14 +155,8 @@ class Join:
 class Joins:
     """Joins and slices without a kernel.
 
-    Attributes
-    ----------
-    at : dict of int to Join
-        The joins that copy some of their parts, by binding.
-    inside : dict of Var to (Var, int)
-        The tensor that each tensor lies in, and the first byte there.
-    slices : set of int
-        The bindings that are slices.
+    `at` has the joins that copy some of their parts, by binding. `inside` has the tensor that each
+    tensor lies in, and the first byte there. `slices` are the bindings that are slices.
     """
 
     at: dict[int, Join]
@@ -187,14 +222,12 @@ def find_joins(main: relax.Function, mod: tvm.IRModule, uses: Uses, guards: Guar
 
 
 def _end_to_end(call: Call, guards: tuple[Guard, ...]) -> tuple[Part, ...]:
-    """Return the parts of a concatenation."""
     parts = call.args[:-1]
     sizes = [bytes_in(part) for part in parts]
     return tuple(Part(part, sum(sizes[:i]), guards) for i, part in enumerate(parts))
 
 
 def _sides(call: Call, guards: tuple[Guard, ...], uses: Uses) -> tuple[Part, ...]:
-    """Return the two parts that a selection chooses from."""
     condition, *pair, _ = call.args
     sides = [Guard(uses.roots.get(condition, condition), value) for value in (True, False)]
     return tuple(
@@ -218,7 +251,6 @@ def busy_spans(uses: Uses, joins: Joins) -> Iterator[tuple[Var, Span]]:
 
 
 def _last_use(root: Var, uses: Uses, joins: Joins) -> int:
-    """Return the last step that reads a tensor which ``root`` is a part of."""
     last = uses.last[root]
     while root in joins.inside:
         root, _ = joins.inside[root]

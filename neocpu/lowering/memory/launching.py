@@ -32,7 +32,7 @@ from neocpu.lowering.memory.tensor_uses import (
     read_uses,
 )
 from neocpu.runtime.header import MAX_LAUNCH
-from neocpu.schedules.estimates.shared_launch import Piece, launch_seconds
+from neocpu.schedules.estimates.parallel_run import Piece, launch_seconds
 from neocpu.schedules.operators.concat import END_TO_END, VIEW
 from neocpu.schedules.operators.select import SELECT
 from neocpu.schedules.recurrent.counted_loop import LOOP_BEGIN, LOOP_END
@@ -54,13 +54,8 @@ PieceOf: TypeAlias = Callable[[str], Piece | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launched:
-    """A module whose calls are in another order.
-
-    Attributes
-    ----------
-    mod : tvm.IRModule
-    launches : tuple of Steps
-        The bindings of ``main`` that each launch has, in order.
+    """A module whose calls are in another order. `launches` are the bindings of ``main`` that each
+    launch has, in order.
     """
 
     mod: tvm.IRModule
@@ -77,18 +72,12 @@ def launch_jointly(
 ) -> Launched | None:
     """Return a module in which calls are launched jointly; None if no launch pays.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        The module that `plan_memory` takes.
-    written : mapping of str to int
-        The number of tensors that a kernel writes, if it is not one.
-    piece : callable
-        A function that returns the piece of a kernel by its name; None if it is launched alone.
-    machine : Machine
-        The machine's costs of starting and ending a launch.
-    arena_bytes : int
-        The size of the arena with the calls as they are.
+    - `mod`: the module that `plan_memory` takes.
+    - `written`: the number of tensors that a kernel writes, if it is not one.
+    - `piece`: a function that returns the piece of a kernel by its name; None if it is launched
+      alone.
+    - `machine`: the machine's costs of starting and ending a launch.
+    - `arena_bytes`: the size of the arena with the calls as they are.
     """
     calls = _Calls(mod, written, piece)
     # The time of each call by itself, and the part of it that could be saved: no thread computes.
@@ -147,16 +136,9 @@ def _fitting(
 class _Calls:
     """The calls of ``main`` and the calls that each depends on.
 
-    Parameters
-    ----------
-    mod, written, piece
-        The arguments of `launch_jointly`.
+    The arguments are those of `launch_jointly`.
 
-    Attributes
-    ----------
-    nodes : list of CallNode
-    pieces : list of Piece or None
-        The piece of each call; None if it is never launched with others.
+    `pieces` has the piece of each call; None if it is never launched with others.
     """
 
     def __init__(self, mod: tvm.IRModule, written: Mapping[str, int], piece: PieceOf) -> None:
@@ -207,14 +189,12 @@ class _Calls:
             self.pieces.append(piece)
 
     def _tensors(self, binding: Any, value: Expr) -> tuple[list[Any], list[Any]]:
-        """Return the tensors that a call reads, and those that it writes."""
         if not is_kernel_call(value, self._mod):
             return [], [*_roots(self._uses, [value]), binding.var]
         count = len(value.args) - self._written.get(value.op.name_hint, 1)
         return _roots(self._uses, value.args[:count]), _roots(self._uses, value.args[count:])
 
     def _is_fixed(self, place: int, value: Expr) -> bool:
-        """Whether a call stays between the calls before it and those after it."""
         if not is_kernel_call(value, self._mod) or self._guards.of_steps[place]:
             return True
         if any(mark_of(self._mod[value.op], mark) is not None for mark in _FIXED):
@@ -222,7 +202,6 @@ class _Calls:
         return any(place in loop for loop in self._uses.loops)
 
     def in_order(self, steps: Sequence[Sequence[int]]) -> Launched:
-        """Return the module with its calls in this order, and a launch for each step."""
         kept: list[Any] = []
         done: set[int] = set()
 
@@ -259,7 +238,6 @@ class _Calls:
 
 
 def _stands_for_tensor(binding: Any, value: Expr) -> bool:
-    """Whether a binding calls nothing: it allocates a tensor, or gives one another name."""
     named = isinstance(binding, relax.VarBinding) and isinstance(value, Var | relax.Tuple)
     return named or is_placeable(value) or is_reshape(value)
 

@@ -17,17 +17,23 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir import Call, GlobalVar, Var
 
-from neocpu.ir.expressions import Expr, dtype_of, static_shape
+from neocpu.ir.expressions import Expr, dtype_of, known_shape, static_shape
 from neocpu.ir.uses import bindings, used_vars
 from neocpu.lowering.memory.arena import Span, place
-from neocpu.lowering.memory.guards import Guard
-from neocpu.lowering.memory.joins import Guards, Join, Joins, busy_spans, find_guards, find_joins
+from neocpu.lowering.memory.joins import (
+    Guard,
+    Guards,
+    Join,
+    Joins,
+    busy_spans,
+    find_guards,
+    find_joins,
+)
 from neocpu.lowering.memory.tensor_uses import Loop, Uses, read_uses, rebound, replace_vars
-from neocpu.lowering.values.stored_values import StoredPlace
+from neocpu.lowering.values import StoredPlace
 from neocpu.runtime.header_parts import Launch, Placement
 from neocpu.schedules.operators.concat import lower_concat
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW
+from neocpu.schedules.vocabulary.layout import NCHW, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 Steps: TypeAlias = tuple[int, int]
@@ -38,16 +44,11 @@ Steps: TypeAlias = tuple[int, int]
 class LoopCalls:
     """Calls that are repeated.
 
-    Attributes
-    ----------
-    first, end : int
-        Numbers of the first call and of the one after the last.
-    limit : int
-        The largest number of steps.
-    number : Var
-        The parameter of ``main`` that holds the number of the step.
-    count, condition : Var, optional
-        The parameters that hold the number of steps, and whether there is another step.
+    - `first`, `end`: numbers of the first call and of the one after the last.
+    - `limit`: the largest number of steps.
+    - `number`: the parameter of ``main`` that holds the number of the step.
+    - `count`, `condition`: the parameters that hold the number of steps, and whether there is
+      another step.
     """
 
     first: int
@@ -62,21 +63,14 @@ class LoopCalls:
 class PlannedModule:
     """A module whose ``main`` takes, after its other parameters, the tensors between its kernels.
 
-    Attributes
-    ----------
-    activations : tuple of Placement
-        The place in the arena of each of these parameters, in order. Tensors that are never in use
-        at the same time overlap, as do two shapes of one tensor, and a concatenation and its parts.
-    arena_bytes : int
-        Size of the arena.
-    guards : tuple of tuple of Guard
-        The guards of each call of ``main``, in order; their conditions are parameters.
-    loops : tuple of LoopCalls
-        The loops, each within another one or after it.
-    launches : tuple of Launch
-        The calls that are launched jointly, in order.
-    places : mapping of str to StoredPlace
-        The places of the variables in ``names``.
+    - `activations`: the place in the arena of each of these parameters, in order. Tensors that are
+      never in use at the same time overlap, as do two shapes of one tensor, and a concatenation and
+      its parts.
+    - `arena_bytes`: the size of the arena.
+    - `guards`: the guards of each call of ``main``, in order; their conditions are parameters.
+    - `loops`: the loops, each within another one or after it.
+    - `launches`: the calls that are launched jointly, in order.
+    - `places`: the places of the variables in ``names``.
     """
 
     mod: tvm.IRModule
@@ -97,20 +91,13 @@ def plan_memory(
 ) -> PlannedModule:
     """Replace the allocations of ``main`` by parameters, and concatenations by places.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        The result of ``relax.transform.CallTIRRewrite``: kernels take their results as arguments.
-        An allocation stays as it is if its size is not static, or if something other than a kernel
-        reads it.
-    target : CpuTarget
-        The CPU that copies parts of concatenations which cannot be made in their places.
-    written : mapping of str to int
-        The number of tensors that a kernel writes, if it is not one.
-    names : collection of str
-        The variables whose places are returned.
-    launches : sequence of Steps
-        The bindings that call the kernels of each joint launch, in order.
+    - `mod`: the result of ``relax.transform.CallTIRRewrite``: kernels take their results as
+      arguments. An allocation stays as it is if its size is not static, or if something other than
+      a kernel reads it.
+    - `target`: the CPU that copies parts of concatenations which cannot be made in their places.
+    - `written`: the number of tensors that a kernel writes, if it is not one.
+    - `names`: the variables whose places are returned.
+    - `launches`: the bindings that call the kernels of each joint launch, in order.
     """
     layout = lay_out(mod, written, launches)
     emitter = _Emitter(mod, layout, target)
@@ -128,17 +115,8 @@ def plan_memory(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryLayout:
-    """The places of a module's tensors.
-
-    Attributes
-    ----------
-    uses : Uses
-    guards : Guards
-    joins : Joins
-    size : int
-        Bytes of the arena.
-    starts : dict of Var to int
-        The first byte of each tensor that lies in no other tensor.
+    """The places of a module's tensors. `size` is that of the arena in bytes. `starts` has the
+    first byte of each tensor that lies in no other tensor.
     """
 
     uses: Uses
@@ -151,9 +129,8 @@ class MemoryLayout:
 def lay_out(
     mod: tvm.IRModule, written: Mapping[str, int], launches: Sequence[Steps] = ()
 ) -> MemoryLayout:
-    """Return the places of a module's tensors; see `plan_memory`.
-
-    A tensor that is in use at one call of a launch is in use at all of its calls.
+    """Return the places of a module's tensors; see `plan_memory`. A tensor that is in use at one
+    call of a launch is in use at all of its calls.
     """
     main = mod["main"]
     uses = read_uses(main, mod)
@@ -193,11 +170,9 @@ class _Emitter:
 
     @property
     def placements(self) -> tuple[Placement, ...]:
-        """The places of the tensors that the new parameters stand for."""
         return tuple(placement for placement, _ in self._params)
 
     def run(self) -> tvm.IRModule:
-        """Return the new module."""
         main = self._mod["main"]
         kept: list[Any] = []
         begun: dict[int, int] = {}  # the first call of each loop, by the binding that ends it
@@ -241,7 +216,6 @@ class _Emitter:
         return found
 
     def calls_of(self, steps: Steps) -> Launch:
-        """Return the calls that bindings have become, after `run`."""
         first, last = steps
         count = last - first + 1
         return self._made[last] - count, count
@@ -262,7 +236,6 @@ class _Emitter:
         self.loops.append(calls)
 
     def _module(self, main: relax.Function, kept: list[Any]) -> tvm.IRModule:
-        """Return the module with the new ``main``, without kernels that nothing calls."""
         called = {binding.value.op for binding in kept if isinstance(binding.value, Call)}
         functions = {
             variable: function
@@ -276,25 +249,21 @@ class _Emitter:
         return replace_vars(self._uses.resolve(expr), self._param)
 
     def _param(self, var: Var) -> Var:
-        """Return the parameter that holds the tensor ``var``, or ``var`` if it is not placed."""
         root = self._uses.root(var)
         if root is None:
             return var
         return self._view(var, self._start(root), self._outermost(var) in self._returned)
 
     def _start(self, root: Var) -> int:
-        """Return the byte of the arena at which a placed tensor begins."""
         outermost, offset = self._joins.outermost(root)
         return self._starts[outermost] + offset
 
     def _outermost(self, var: Var) -> Var | None:
-        """Return the tensor in which a placed tensor lies; None if it is not placed."""
         root = self._uses.root(var)
         return None if root is None else self._joins.outermost(root)[0]
 
     def _view(self, var: Var, offset: int, returned: bool) -> Var:
-        shape, dtype = static_shape(var), dtype_of(var)
-        assert shape is not None
+        shape, dtype = known_shape(var), dtype_of(var)
         key = Placement(offset, dtype, shape), returned
         if key not in self._params:
             name = f"activation_{len(self._params)}"
@@ -302,7 +271,6 @@ class _Emitter:
         return self._params[key]
 
     def _copy_parts(self, join: Join) -> Iterator[Any]:
-        """Yield the calls that copy parts which are not made in their places."""
         start, returned = self._start(join.output), self._outermost(join.output) in self._returned
         for part in join.copied:
             if self._is_made(part.guards):
@@ -320,8 +288,7 @@ class _Emitter:
         return True
 
     def _copy_kernel(self, part: Var) -> GlobalVar:
-        shape, dtype = static_shape(part), dtype_of(part)
-        assert shape is not None
+        shape, dtype = known_shape(part), dtype_of(part)
         if (shape, dtype) not in self._copies:
             kernel = lower_concat([shape or (1,)], 0, self._target, Format(NCHW, dtype))
             self._copies[shape, dtype] = self._builder.add_func(kernel, "copy")

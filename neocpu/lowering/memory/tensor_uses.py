@@ -12,7 +12,7 @@ from tvm import relax, tirx
 from tvm.ir import Call, GlobalVar, Var
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
-from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
+from neocpu.ir.expressions import Expr, dtype_of, is_op, known_shape, static_shape
 from neocpu.ir.uses import bindings, used_vars
 from neocpu.schedules.recurrent.counted_loop import (
     LOOP_BEGIN,
@@ -27,18 +27,11 @@ from neocpu.schedules.recurrent.counted_loop import (
 class Loop:
     """Bindings that are repeated: those after ``begin``, up to ``end``.
 
-    Attributes
-    ----------
-    begin, end : int
-        Numbers of the bindings that call the kernels before the body and at its end.
-    limit : int
-        The largest number of steps.
-    number : Var
-        The allocation that holds the number of the step.
-    count : Expr, optional
-        The tensor with the number of steps.
-    condition : Expr, optional
-        The tensor that says after each step whether there is another one.
+    - `begin`, `end`: numbers of the bindings that call the kernels before the body and at its end.
+    - `limit`: the largest number of steps.
+    - `number`: the allocation that holds the number of the step.
+    - `count`: the tensor with the number of steps.
+    - `condition`: the tensor that says after each step whether there is another one.
     """
 
     begin: int
@@ -56,21 +49,13 @@ class Loop:
 class Uses:
     """The variables that are one tensor, and the time that each tensor is in use.
 
-    Attributes
-    ----------
-    names : dict of Var to Expr
-        The values of variables that are bound to a variable or a tuple of variables.
-    roots : dict of Var to Var
-        The allocation that a variable is a view of; an allocation is a view of itself.
-    first, last : dict of Var to int
-        The numbers of the first and last binding that use an allocation; the result counts as one
-        after the last.
-    shared : set of Var
-        Allocations that something other than a kernel uses.
-    loops : list of Loop
-        The loops, inner ones before those around them.
-    carried : set of Var
-        Allocations whose contents last from one step of a loop to the next.
+    - `names`: the values of variables that are bound to a variable or a tuple of variables.
+    - `roots`: the allocation that a variable is a view of; an allocation is a view of itself.
+    - `first`, `last`: the numbers of the first and last binding that use an allocation; the result
+      counts as one after the last.
+    - `shared`: allocations that something other than a kernel uses.
+    - `loops`: the loops, inner ones before those around them.
+    - `carried`: allocations whose contents last from one step of a loop to the next.
     """
 
     names: dict[Var, Expr] = field(default_factory=dict)
@@ -143,14 +128,12 @@ def _end_loop(uses: Uses, begin: int, first: Call, end: int, last: Call, mod: tv
 
 
 def _keep_in_loop(uses: Uses, loop: Loop) -> None:
-    """Keep tensors that are made before a loop and read in it for all steps."""
     for root, last in uses.last.items():
         if uses.first[root] <= loop.begin and last in loop:
             uses.last[root] = loop.end
 
 
 def mark_of(function: Any, name: str) -> Any:
-    """Return an attribute of a kernel, or None."""
     attributes = function.attrs if isinstance(function, tirx.PrimFunc) else None
     return attributes[name] if attributes is not None and name in attributes else None
 
@@ -177,8 +160,7 @@ def is_kernel_call(value: Expr, mod: tvm.IRModule) -> bool:
 
 
 def bytes_in(var: Var) -> int:
-    shape = static_shape(var)
-    assert shape is not None
+    shape = known_shape(var)
     return math.prod(shape) * bytes_of(dtype_of(var))
 
 

@@ -14,7 +14,7 @@ from neocpu.plan.pages.program_graph import ProgramGraph, program_graph
 from neocpu.plan.pages.run_trace import RunTrace
 from neocpu.plan.plan import Plan
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.schedules.vocabulary.scheme_table import SCHEMES
+from neocpu.schedules.vocabulary.scheme import SCHEMES
 
 WORDS: Final[Mapping[str, str]] = {
     "ic_bn": "Channels of the input that lie side by side in memory; 1 is plain NCHW.",

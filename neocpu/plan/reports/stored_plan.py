@@ -233,8 +233,6 @@ def _kernel(kernel: KernelReport, total: float) -> PlannedKernel:
         cost_us=kernel.seconds * MICRO,
         cost_source=kernel.source,
         share=kernel.seconds / total,
-        images=kernel.images,
-        largest=tuple(round(each, 4) for each in kernel.largest),
         lacks=tuple(
             KernelShortcoming(
                 kind=lack.shortcoming.kind,

@@ -13,8 +13,7 @@ from typing import ClassVar
 from tvm import relax
 from tvm.ir import Var
 
-from neocpu.ir.attributes import channel_slice
-from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
+from neocpu.ir.expressions import Expr, channel_slice, dtype_of, feature_map_shape, is_op
 from neocpu.ir.uses import used_vars
 from neocpu.planning.choice import IN_PLACE, Choice, Cost
 from neocpu.planning.memory_costs import MemoryClass, MemoryCosts
@@ -35,8 +34,7 @@ from neocpu.schedules.operators.concat import (
     lower_gather,
     slice_offset,
 )
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 
 #: Channels that are whole blocks on every CPU.
 WHOLE_BLOCKS = 16

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from tvm.ir import Var
 
 from neocpu.foundation.dtypes import DTYPES
-from neocpu.ir.attributes import four_of, pair_of
 from neocpu.ir.constants import Array
-from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
+from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, four_of, is_op, pair_of
 from neocpu.ir.frame_calls import CONVOLUTION, frame_workload
 from neocpu.planning.choice import Choice
 from neocpu.planning.operators.layout_op import Emitter, LayoutOp

@@ -16,8 +16,8 @@ from tvm import relax
 from tvm.ir import Var
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
+from neocpu.ir.constants import StoredWeights
 from neocpu.ir.expressions import dtype_of
-from neocpu.ir.stored_weights import StoredWeights
 from neocpu.planning.operators.dense_op import FEW_ROWS, DenseOp
 from neocpu.planning.operators.layout_op import Emitter
 from neocpu.planning.precision import Precision

@@ -12,9 +12,8 @@ from tvm.ir import Var
 
 from neocpu.foundation.bfloat16 import NAME
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.ir.constants import Array
+from neocpu.ir.constants import Array, StoredWeights
 from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
-from neocpu.ir.stored_weights import StoredWeights
 from neocpu.planning.operators.layout_op import Emitter
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision

@@ -15,8 +15,7 @@ from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, op_name
 from neocpu.planning.choice import Choice
 from neocpu.planning.memory_costs import MemoryClass
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 

@@ -27,7 +27,7 @@ from neocpu.schedules.operators.statistics.gate import (
     lower_gate,
     pack_layer,
 )
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import Format
 from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget

@@ -28,8 +28,7 @@ from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.grids import Grid, grids_of
 from neocpu.planning.weight_origin import Unpacked
 from neocpu.schedules.vocabulary.accuracy import SumBound
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
 

@@ -21,7 +21,7 @@ from neocpu.schedules.operators.statistics.group_norm import (
     estimate,
     lower_group_norm,
 )
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import Format
 from neocpu.schedules.vocabulary.steps import NO_OPERAND
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import EpilogueOp

@@ -17,7 +17,7 @@ from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.accuracy import SumBound
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import Format
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import Scheme
 

@@ -7,8 +7,15 @@ from typing import Any, ClassVar, Final
 
 from tvm.ir import Var
 
-from neocpu.ir.attributes import four_of, pair_of, reduced_axes
-from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
+from neocpu.ir.expressions import (
+    Expr,
+    dtype_of,
+    feature_map_shape,
+    four_of,
+    is_op,
+    pair_of,
+    reduced_axes,
+)
 from neocpu.ir.frame_calls import POOLING, pool_workload
 from neocpu.planning.choice import Choice
 from neocpu.planning.operators.layout_op import (
@@ -24,7 +31,7 @@ from neocpu.planning.quantised.grids import Grid, either, means_of, stored_data
 from neocpu.schedules.operators.frame_pool import FramePoolWorkload, lower_frame_pool
 from neocpu.schedules.operators.pool import estimate, lower_global_pool, lower_pool
 from neocpu.schedules.operators.pool_workload import PoolWorkload
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from tvm.ir import Var
 
-from neocpu.ir.attributes import four_of, pair_of
 from neocpu.ir.constants import Array, constant_value, vector_along
-from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
+from neocpu.ir.expressions import Expr, dtype_of, four_of, is_op, pair_of, static_shape
 from neocpu.planning.operators.layout_op import Emitter, Function, sole_definition
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision

@@ -15,10 +15,8 @@ from typing import Any
 
 from tvm.ir import Call, Var
 
-from neocpu.ir.attributes import permutation_of
-from neocpu.ir.constants import constant_value, make_const
-from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
-from neocpu.ir.stored_weights import weight_values
+from neocpu.ir.constants import constant_value, make_const, weight_values
+from neocpu.ir.expressions import Expr, dtype_of, is_op, permutation_of, static_shape
 from neocpu.ir.views import Seen, seen, stored
 from neocpu.planning.operators.layout_op import Function, read_within, sole_definition, sole_reader
 from neocpu.planning.operators.product_op import HeadMix, ProductOp, head_mix

@@ -22,7 +22,7 @@ from neocpu.schedules.operators.resize import (
     estimate,
     lower_resize,
 )
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 

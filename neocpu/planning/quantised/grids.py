@@ -18,7 +18,7 @@ from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.ir.constants import constant_value, make_const
 from neocpu.ir.expressions import SHAPING, Expr, feature_map_shape, is_nearest, is_op
 from neocpu.schedules.operators.pool_workload import StoredData, StoredHalves
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import Format
 
 STORED: Final = "uint8"
 """The element type of stored feature maps on a grid, whatever integers the model has."""

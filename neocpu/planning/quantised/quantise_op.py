@@ -21,8 +21,7 @@ from neocpu.planning.operators.layout_op import (
 )
 from neocpu.planning.quantised.grids import STORED, Grid, grid_of, quantised_by
 from neocpu.schedules.operators.quantised.quantise import DESTINATION, SOURCE, lower_quantised_pack
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from tvm.ir import Var
 
 from neocpu.foundation.bfloat16 import NAME
-from neocpu.ir.constants import Array
-from neocpu.ir.stored_weights import StoredWeights
+from neocpu.ir.constants import Array, StoredWeights
 from neocpu.planning.quantised.grids import STORED, Grid
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.dot_products.int16_sums import SUM_BOUND, largest_sums

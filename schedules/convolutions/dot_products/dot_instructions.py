@@ -18,7 +18,7 @@ Two products of bfloat16 take one instruction, or two multiply-adds after conver
 
     sum += first data * first weights + second data * second weights
 
-Two products of 16-bit integers are added modulo 2^32 (`tir/wrapping`).
+Two products of 16-bit integers are added modulo 2^32 (`tir/llvm_text`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.tir.bfloat16 import BITS, add_dot, halves
-from neocpu.schedules.tir.wrapping import Wrapping
+from neocpu.schedules.tir.llvm_text import Wrapping
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 
 Operand: TypeAlias = tuple[Any, ...]

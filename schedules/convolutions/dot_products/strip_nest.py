@@ -19,7 +19,7 @@ from neocpu.schedules.convolutions.vector_store import VectorStore
 from neocpu.schedules.operators.epilogue import buffer_readers, prologue_operands
 from neocpu.schedules.tir.bfloat16 import bits_of, rounds_vectors
 from neocpu.schedules.tir.builder import part_start, span
-from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
+from neocpu.schedules.tir.llvm_text import opaque_number, opaque_numbers
 from neocpu.schedules.vocabulary.frame_reads import place_of
 from neocpu.schedules.vocabulary.layout import ceil_div
 

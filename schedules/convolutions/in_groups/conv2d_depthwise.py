@@ -28,8 +28,8 @@ from neocpu.schedules.estimates.register_tile import steps_cycles
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.tir.live_taps import mean_taps
-from neocpu.schedules.vocabulary.group_schemes import DepthwiseScheme, GroupScheme
 from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_div
+from neocpu.schedules.vocabulary.scheme import DepthwiseScheme, GroupScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload

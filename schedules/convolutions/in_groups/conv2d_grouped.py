@@ -21,7 +21,7 @@ from neocpu.schedules.convolutions.in_groups.conv2d_depthwise import (
     weight_layout,
 )
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
-from neocpu.schedules.vocabulary.group_schemes import GroupedScheme
+from neocpu.schedules.vocabulary.scheme import GroupedScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload

@@ -19,11 +19,11 @@ from neocpu.schedules.operators.epilogue import apply_steps, buffer_readers, in_
 from neocpu.schedules.tir import neon
 from neocpu.schedules.tir.bfloat16 import bits_of, rounds_vectors
 from neocpu.schedules.tir.builder import span, splat, task_loop
-from neocpu.schedules.tir.frame_window import taps_inside
+from neocpu.schedules.tir.input_pixels import taps_inside
 from neocpu.schedules.vocabulary.frame_reads import frame_of
-from neocpu.schedules.vocabulary.group_schemes import GroupScheme
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS
+from neocpu.schedules.vocabulary.scheme import GroupScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 

@@ -27,7 +27,7 @@ from neocpu.schedules.convolutions.matrix_products.tile_kernel import TileNest
 from neocpu.schedules.convolutions.matrix_products.tile_space import pixels_of_row, register_tiles
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
 from neocpu.schedules.estimates.register_tile import TILE_CYCLES, step_cycles
-from neocpu.schedules.isa.amx import ROW_BYTES
+from neocpu.schedules.isa.catalogue import ROW_BYTES
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.dot_unit import DotUnit

@@ -28,7 +28,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.dot_products.strip_nest import Source, StripNest
 from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling
-from neocpu.schedules.isa.amx import ROW_BYTES, TILE_ROWS
+from neocpu.schedules.isa.catalogue import ROW_BYTES, TILE_ROWS
 from neocpu.schedules.tir.builder import llvm_definition
 from neocpu.schedules.vocabulary.dot_unit import TILES
 from neocpu.schedules.vocabulary.layout import ceil_div

@@ -36,8 +36,7 @@ from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.layout import StrassenLayout, ceil_div
 from neocpu.schedules.vocabulary.scheme import StrassenScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
-from neocpu.schedules.vocabulary.vector_fold import fold
+from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate, fold
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # The same as for 1x1 convolutions, which have the same loads and stores.

@@ -38,8 +38,7 @@ from neocpu.schedules.vocabulary.frame_reads import turned
 from neocpu.schedules.vocabulary.layout import WinogradLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
-from neocpu.schedules.vocabulary.vector_fold import fold
+from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate, fold
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # In the records, by the median of a Zen 3 and a Zen 4, the best scheme takes 6 % longer with other

@@ -30,7 +30,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.winograd.exactness import LOST_BITS, bound_of_weights
 from neocpu.schedules.convolutions.winograd.filters import Filter, Keep, Vectors, constant
-from neocpu.schedules.tir.wrapping import Wrapping
+from neocpu.schedules.tir.llvm_text import Wrapping
 
 TILE: Final = 4
 """The number of outputs of a tile along a dimension."""

@@ -29,8 +29,12 @@ from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.operators.epilogue import buffer_readers
 from neocpu.schedules.tir.bfloat16 import bits_of, rounds_vectors
 from neocpu.schedules.tir.builder import prefetch_to_l2, span, splat
-from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
-from neocpu.schedules.tir.wrapping import Wrapping, wrapping_arithmetic
+from neocpu.schedules.tir.llvm_text import (
+    Wrapping,
+    opaque_number,
+    opaque_numbers,
+    wrapping_arithmetic,
+)
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 

@@ -20,8 +20,8 @@ from neocpu.schedules.tir.builder import (
     span,
     splat,
     task_loop,
+    transpose,
 )
-from neocpu.schedules.tir.transposition import transpose
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 Extents = tuple[int, int]

@@ -22,8 +22,8 @@ from neocpu.schedules.tir.builder import (
     span,
     strides_of,
     task_loop,
+    transpose,
 )
-from neocpu.schedules.tir.transposition import transpose
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 

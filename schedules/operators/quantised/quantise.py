@@ -28,8 +28,7 @@ from neocpu.schedules.tir.builder import (
     task_loop,
 )
 from neocpu.schedules.tir.vector_terms import to_even
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, ceil_div
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, Format, ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 LANES: Final = 16

@@ -18,8 +18,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.layout import Format, ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 # The vectors of pixels in a task in NCHW, and the tasks of an image in NCHW[x]c.

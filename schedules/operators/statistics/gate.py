@@ -32,8 +32,7 @@ from neocpu.schedules.tir.builder import (
     task_loop,
 )
 from neocpu.schedules.tir.vector_math import vectorize_calls
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.layout import Format, ceil_div
 from neocpu.schedules.vocabulary.steps import PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import EpilogueOp

@@ -24,8 +24,7 @@ from neocpu.schedules.operators.epilogue import apply_steps
 from neocpu.schedules.operators.statistics.channel_norm import emit_sum
 from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
 from neocpu.schedules.tir.vector_math import vectorize_calls
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.layout import Format, ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 

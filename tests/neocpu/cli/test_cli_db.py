@@ -14,8 +14,7 @@ from conv_workloads import conv_workload
 
 from neocpu.cli import db
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.group_schemes import DepthwiseScheme
-from neocpu.schedules.vocabulary.scheme import DirectScheme
+from neocpu.schedules.vocabulary.scheme import DepthwiseScheme, DirectScheme
 from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 from neocpu.tuning_db import store as store_module

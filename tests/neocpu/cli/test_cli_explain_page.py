@@ -19,7 +19,7 @@ from neocpu.plan.pages.page import ASSETS, SCRIPTS, WORDS, page_data, page_text
 from neocpu.plan.pages.program_graph import Edge, program_graph
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header_parts import Placement, Repeat
-from neocpu.schedules.vocabulary.scheme_table import SCHEMES
+from neocpu.schedules.vocabulary.scheme import SCHEMES
 from wheels.vendored import FOLDER, LIBRARIES
 
 VIEWS = (

@@ -7,8 +7,8 @@ from relax_modules import assert_unchanged, const, module, names
 from tvm import relax
 
 from neocpu.graph.redundancy.eliminate_common_subexpressions import (
-    ELIMINATE_COMMON_SUBEXPRESSIONS,
     MAX_COMPARED_BYTES,
+    eliminate_common_subexpressions,
 )
 
 R = relax.op
@@ -37,7 +37,7 @@ def twice(first, second=None):
     ],
 )
 def test_equal_calls_become_one(call):
-    after = ELIMINATE_COMMON_SUBEXPRESSIONS(module(twice(call), SHAPE))
+    after = eliminate_common_subexpressions(module(twice(call), SHAPE))
 
     def expected(bb, x):
         y = bb.emit(call(x))
@@ -51,11 +51,11 @@ def test_a_large_constant_equals_only_itself():
     assert np.from_dlpack(weight.value).nbytes > MAX_COMPARED_BYTES
     copy = relax.const(weight.value.numpy())
     shared = module(twice(lambda x: R.nn.conv2d(x, weight)), SHAPE)
-    assert names(ELIMINATE_COMMON_SUBEXPRESSIONS(shared)) == ["nn.conv2d", "add"]
+    assert names(eliminate_common_subexpressions(shared)) == ["nn.conv2d", "add"]
     separate = module(
         twice(lambda x: R.nn.conv2d(x, weight), lambda x: R.nn.conv2d(x, copy)), SHAPE
     )
-    assert ELIMINATE_COMMON_SUBEXPRESSIONS(separate)["main"].same_as(separate["main"])
+    assert eliminate_common_subexpressions(separate)["main"].same_as(separate["main"])
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_large_constant_equals_only_itself():
     ],
 )
 def test_different_calls_stay(first, second):
-    assert_unchanged(ELIMINATE_COMMON_SUBEXPRESSIONS, module(twice(first, second), SHAPE))
+    assert_unchanged(eliminate_common_subexpressions, module(twice(first, second), SHAPE))
 
 
 def test_whole_branches_collapse():
@@ -82,11 +82,11 @@ def test_whole_branches_collapse():
         return bb.emit(R.nn.relu(bb.emit(relax.TupleGetItem(parts, 1))))
 
     before = module(lambda bb, x: bb.emit(R.add(branch(bb, x), branch(bb, x))), SHAPE)
-    assert names(ELIMINATE_COMMON_SUBEXPRESSIONS(before)) == ["split", "nn.relu", "add"]
+    assert names(eliminate_common_subexpressions(before)) == ["split", "nn.relu", "add"]
 
 
 def test_equal_outputs_stay_outputs():
     before = module(lambda bb, x: (bb.emit(R.exp(x)), bb.emit(R.exp(x))), SHAPE)
-    after = ELIMINATE_COMMON_SUBEXPRESSIONS(before)
+    after = eliminate_common_subexpressions(before)
     assert names(after) == ["exp"]
     tvm.ir.assert_structural_equal(before["main"].ret_ty, after["main"].ret_ty)

@@ -9,8 +9,8 @@ from tvm import relax
 import neocpu
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
-from neocpu.graph.folding.fold_constants import FOLD_CONSTANTS
-from neocpu.graph.reordering.sink_squeezes import SINK_SQUEEZES
+from neocpu.graph.folding.fold_constants import fold_constants
+from neocpu.graph.reordering.sink_squeezes import sink_squeezes
 from neocpu.graph.simplify import simplify
 from neocpu.verification.reference.runner import run_reference
 from tests.neocpu.frontend.differential import make_model, random
@@ -38,7 +38,7 @@ MOVED = {
 @pytest.mark.parametrize("name", MOVED)
 def test_squeezes_sink(name):
     before = module(lambda bb, x: bb.emit(MOVED[name](bb.emit(R.reshape(x, ROW)))), IMAGE)
-    after = SINK_SQUEEZES(before)
+    after = sink_squeezes(before)
     assert names(after)[-1] == "reshape"
     assert len(names(after)) == 2
     assert_same_results(before, after)
@@ -53,7 +53,7 @@ def test_steps_to_a_grid_sink_too():
         return bb.emit(R.dequantize(stored, scale, zero, axis=1, out_dtype="float32"))
 
     before = module(rounded, IMAGE)
-    after = SINK_SQUEEZES(before)
+    after = sink_squeezes(before)
     assert names(after) == ["quantize", "dequantize", "reshape"]
     assert_same_results(before, after)
 
@@ -68,7 +68,7 @@ def test_quantised_weights_with_a_new_axis_stay_quantised():
         return bb.emit(R.add(x, bb.emit(R.expand_dims(real, 2))))
 
     before = module(expanded, (3, 2, 1, 5))
-    after = FOLD_CONSTANTS(before)
+    after = fold_constants(before)
     assert names(after) == ["dequantize", "add"]
     assert_same_results(before, after)
 
@@ -81,12 +81,12 @@ def test_operators_with_other_operands_stay():
         ),
         IMAGE,
     )
-    assert_unchanged(SINK_SQUEEZES, before)
+    assert_unchanged(sink_squeezes, before)
 
 
 def test_other_reshapes_stay():
     assert_unchanged(
-        SINK_SQUEEZES,
+        sink_squeezes,
         module(lambda bb, x: bb.emit(R.nn.relu(bb.emit(R.reshape(x, (2, 15))))), IMAGE),
     )
 

@@ -4,7 +4,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from neocpu.graph.folding.numpy_ops import NUMPY_OPS
+from neocpu.graph.folding.fold_constants import NUMPY_OPS
 from neocpu.ir.constants import constant_value, make_const
 from neocpu.ir.expressions import dtype_of, op_name
 from neocpu.ir.uses import bindings
@@ -61,6 +61,14 @@ def assert_same_results(before, after, *, seed=0, rtol=1e-5, atol=1e-5):
     ]
     for expected, actual in zip(run(before, *inputs), run(after, *inputs), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
+
+
+def applied(rule, body, *shapes, **tolerances):
+    """Return a module after a rule; it computes the same as before."""
+    before = module(body, *shapes)
+    after = rule(before)
+    assert_same_results(before, after, **tolerances)
+    return after
 
 
 def assert_unchanged(rule, before):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from neocpu.lowering.memory.guards import Guard, Step, guards_of
+from neocpu.lowering.memory.joins import Guard, Step, guards_of
 
 
 def random_program(seed):

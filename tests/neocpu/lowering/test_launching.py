@@ -14,7 +14,7 @@ from neocpu.foundation.machine.machines import MACHINES
 from neocpu.lowering.memory import launching
 from neocpu.lowering.memory.launching import launch_jointly
 from neocpu.lowering.memory.plan_memory import plan_memory
-from neocpu.schedules.estimates.shared_launch import Piece
+from neocpu.schedules.estimates.parallel_run import Piece
 
 MACHINE = MACHINES["znver4"]
 

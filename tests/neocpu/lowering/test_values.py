@@ -13,12 +13,11 @@ from neocpu.building.pipeline import Dump, begin_build, lower
 from neocpu.graph.reordering.absorb_channel_shuffles import ABSORB_CHANNEL_SHUFFLES
 from neocpu.ir.model_names import RENAMED, channel_orders
 from neocpu.ir.uses import bindings
-from neocpu.lowering.values.stored_values import StoredPlace, StoredValue, of_the_model
+from neocpu.lowering.values import StoredPlace, StoredValue, of_the_model
 from neocpu.plan.model_values import ModelValue, values_in_order
 from neocpu.planning.quantised.grids import Grid
 from neocpu.runtime.header_parts import Placement
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 
 R = relax.op
 RNG = np.random.default_rng(0)

@@ -73,7 +73,6 @@ WHOLE = small_plan(
     kernels=(
         small_kernel(
             "conv2d_0",
-            largest=(1.5,),
             lacks=(KernelShortcoming(kind="scalar", detail="x", reason="", cost_us=1.0),),
         ),
     ),

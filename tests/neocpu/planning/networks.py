@@ -24,8 +24,7 @@ from neocpu.planning.extract import extract
 from neocpu.planning.network import Network
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 from neocpu.schedules.vocabulary.target_parsing import host_target
 from tests.guarded_machine import legalized_machine
 

@@ -9,7 +9,7 @@ import pytest
 from conv_workloads import conv_workload
 from tvm import relax
 
-from neocpu.ir.stored_weights import StoredWeights
+from neocpu.ir.constants import StoredWeights
 from neocpu.planning.quantised.grids import Grid
 from neocpu.planning.quantised.quantised_steps import ConvForm, float_steps, split, stored_form
 from neocpu.schedules.convolutions.conv2d_reference import Operands, conv2d

@@ -11,8 +11,8 @@ from kernel_harness import FOREIGN, HOST, compile_for
 
 from neocpu.schedules.convolutions.conv2d_reference import convolve
 from neocpu.schedules.convolutions.in_groups import conv2d_depthwise as template
-from neocpu.schedules.vocabulary.group_schemes import DepthwiseScheme
 from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.scheme import DepthwiseScheme
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 HASWELL = FOREIGN[0]  # vectors of eight

@@ -9,9 +9,9 @@ from kernel_harness import FOREIGN, HOST, compile_for
 
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.in_groups import conv2d_grouped as template
-from neocpu.schedules.vocabulary.group_schemes import GroupedScheme
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
+from neocpu.schedules.vocabulary.scheme import GroupedScheme
 from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 

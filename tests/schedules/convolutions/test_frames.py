@@ -19,9 +19,8 @@ from neocpu.schedules.convolutions.conv2d_reference import (
     wrong_answer,
 )
 from neocpu.schedules.operators.frame_pool import FramePoolWorkload, lower_frame_pool
-from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.frames import Frames
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
 from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp

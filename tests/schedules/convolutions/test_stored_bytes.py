@@ -18,9 +18,9 @@ from neocpu.schedules.convolutions.conv2d_reference import (
     wrong_answer,
 )
 from neocpu.schedules.convolutions.in_groups import conv2d_depthwise, conv2d_grouped
-from neocpu.schedules.vocabulary.group_schemes import DepthwiseScheme, GroupedScheme
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
+from neocpu.schedules.vocabulary.scheme import DepthwiseScheme, GroupedScheme
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 BYTES = Numerics(data="uint8", weights="float32", sum="float32", output="uint8")

@@ -1,9 +1,12 @@
-"""The predicted time of a run on several threads, from its loops' times on one."""
+"""The predicted time of a run, and of joint launches, on several threads."""
 
+import heapq
 import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from neocpu.foundation.machine.machines import MACHINES
 from neocpu.schedules.estimates.memory_traffic import EXPOSED
@@ -11,9 +14,13 @@ from neocpu.schedules.estimates.parallel_run import (
     LIMITS,
     CallTime,
     LoopTime,
+    Piece,
     RunTime,
     busiest_part,
+    busiest_seconds,
+    launch_seconds,
     predict_run,
+    task_count,
 )
 
 MACHINE = replace(MACHINES["znver4"], fork=0.0, fork_core=1e-6)
@@ -147,30 +154,6 @@ def test_feature_maps_come_from_the_cores_that_had_them_last():
     assert spread == {"other cores": pytest.approx(EXPOSED * (2 << 20) * (near + far))}
 
 
-def test_images_of_a_batch_stay_with_the_threads_that_had_them():
-    def fetched(*images):
-        """Return the seconds in which the last of two calls fetches 16 MiB from other cores."""
-        run = _run(*(_call(640, 1e-6, others=16 << 20, images=each) for each in images))
-        return predict_run(run, MACHINE, 64).calls[-2].lost["other cores"]
-
-    # Four threads of one L3 share an image, and one of them had it before.
-    assert fetched(16, 16) == pytest.approx((16 << 20) * 0.75 / (64 * MACHINE.peer_core))
-    assert fetched(64, 64) == 0.0
-    # Maps come from any core if one of the two calls cuts its tasks differently.
-    assert fetched(16, 1) == fetched(1, 16) == fetched(1, 1) > 7 * fetched(16, 16)
-
-
-def test_every_cache_has_its_copy_of_weights_that_all_images_need():
-    def moved(images, weights):
-        call = _call(640, 1e-2, weights=weights, images=images)
-        return sum(_only(_run(call), 64).values())
-
-    # Eight caches together keep what one does not.
-    assert moved(1, 96 << 20) == 0.0
-    rate = MACHINE.memory_rate(64)
-    assert moved(16, 96 << 20) == pytest.approx(8 * (96 << 20) / rate - 1e-2 / 64, rel=0.02)
-
-
 def test_bytes_take_no_longer_than_all_did_on_one_thread():
     run = _run(_call(640, 1e-6, weights=200 << 20))
     assert predict_run(run, MACHINE, 1).seconds == pytest.approx(1e-6)
@@ -182,3 +165,55 @@ def test_a_slower_core_takes_longer_for_everything():
     assert run.seconds == pytest.approx(3.03e-3)
     assert run.calls[0].loops[0].seconds == pytest.approx(3e-3)
     assert run.calls[0].weights == 1000
+
+
+PIECES = st.lists(
+    st.builds(Piece, st.integers(1, 40), st.floats(1e-6, 1e-3)), min_size=1, max_size=6
+)
+
+
+@given(PIECES, st.sampled_from([2, 3, 16, 64]))
+def test_each_thread_takes_the_next_task(pieces, threads):
+    free = [0.0] * threads
+    for piece in pieces:
+        for _ in range(piece.tasks):
+            heapq.heappush(free, heapq.heappop(free) + piece.seconds / piece.tasks)
+    assert busiest_seconds(pieces, threads) == pytest.approx(max(free))
+
+
+def test_joint_calls_take_as_long_as_the_longest():
+    pieces = [Piece(4, 4e-6), Piece(6, 12e-6), Piece(1, 1e-6)]
+    assert launch_seconds(pieces, MACHINE, 16) == pytest.approx(2e-6 + 10e-6)
+    assert launch_seconds(pieces[1:2], MACHINE, 16) == pytest.approx(2e-6 + 6e-6)
+    # Serial work before a loop adds up over calls; and all bytes share one bandwidth.
+    slow = [replace(piece, before=1e-6, moving=3e-6) for piece in pieces]
+    assert launch_seconds(slow, MACHINE, 16) == pytest.approx(3e-6 + 9e-6 + 10e-6)
+
+
+@pytest.mark.parametrize(
+    ("iterations", "threads", "count"), [(7, 16, 7), (0, 16, 16), (50, 1, 1), (160, 2, 16)]
+)
+def test_tasks_of_a_loop(iterations, threads, count):
+    assert task_count(iterations, threads) == count
+
+
+def test_a_run_with_a_launch():
+    def call(iterations, seconds):
+        return CallTime(
+            name="c", kernel="k", seconds=seconds, loops=(LoopTime(iterations, seconds),)
+        )
+
+    run = RunTime((call(64, 1e-3), call(4, 4e-4), call(8, 8e-4), call(64, 1e-3)))
+    together = replace(run, launches=((1, 2),))
+    for threads in (2, 16):
+        apart = predict_run(run, MACHINE, threads)
+        found = predict_run(together, MACHINE, threads)
+        assert found.seconds == pytest.approx(run.seconds / threads + sum(found.lost.values()))
+        assert [each.seconds for each in found.calls[::3]] == pytest.approx(
+            [each.seconds for each in apart.calls[::3]]
+        )
+    # On 16 threads, twelve equal tasks run at once; the longer loop has two thirds of them.
+    assert [each.seconds for each in found.calls[1:3]] == pytest.approx([110e-6 / 3, 220e-6 / 3])
+    assert found.calls[1].lost["few tasks"] == pytest.approx(100e-6 / 3 - 25e-6)
+    assert predict_run(together, MACHINE, 1).seconds == pytest.approx(run.seconds)
+    assert together.slower(2.0).launches == together.launches

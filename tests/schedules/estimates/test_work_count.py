@@ -1,14 +1,10 @@
 """The work of scheduled functions is counted: computing, waiting, and bytes."""
 
-from dataclasses import replace
-
 import pytest
 from conv_workloads import conv_workload
 from tvm import te, topi
 
 from neocpu.schedules import registry
-from neocpu.schedules.convolutions import conv2d_pointwise
-from neocpu.schedules.convolutions.winograd import conv2d_winograd
 from neocpu.schedules.estimates.kernel_work import (
     CHAIN,
     DIVIDE,
@@ -21,12 +17,8 @@ from neocpu.schedules.estimates.kernel_work import (
     work_seconds,
 )
 from neocpu.schedules.estimates.work_count import count_work
-from neocpu.schedules.operators.concat import lower_concat
 from neocpu.schedules.operators.elementwise import schedule_function
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics
-from neocpu.schedules.vocabulary.scheme import PointwiseScheme, Scheme, WinogradScheme
 from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 TARGET = parse_target("llvm -mcpu=znver5")
@@ -125,38 +117,3 @@ def test_twice_the_work_takes_about_twice_as_long_and_two_threads_half():
     assert one / 2 < two < 0.52 * one
     assert LoopWork.of_json(nest.to_json()) == nest
     assert (share(1, 2), share(3, 2), share(64, 2)) == (1, 2 / 3, 1 / 2)
-
-
-def test_loops_whose_tasks_go_through_images_in_order():
-    x = te.placeholder((16, 8, 14, 14), name="x")
-    assert [nest.images for nest in counted(x, topi.nn.relu(x))] == [16]
-    one = te.placeholder((1, 128, 14, 14), name="x")
-    assert [nest.images for nest in counted(one, topi.nn.relu(one))] == [1]
-    # Tasks that go through channels, or whose number of images changes.
-    turned = te.compute((8, 16, 14, 14), lambda c, n, h, w: x[n, c, h, w], name="y")
-    assert {nest.images for nest in counted(x, turned)} == {1}
-
-
-@pytest.mark.parametrize("template", [conv2d_pointwise, conv2d_winograd])
-@pytest.mark.parametrize("split", [False, True])
-def test_convolutions_go_through_images_unless_each_thread_has_its_channels(template, split):
-    workload = conv_workload(4, 64, 14, 14, 8 * LANES, (1, 1))
-    scheme: Scheme = PointwiseScheme(
-        LANES, LANES, reg_n=6, reg_oc=2 * LANES, ic_block=64, strip=16, oc_split=split
-    )
-    if template is conv2d_winograd:
-        workload = replace(workload, kernel=(3, 3), padding=(1, 1, 1, 1))
-        scheme = WinogradScheme(
-            LANES, LANES, reg_n=4, tile=4, reg_oc=2 * LANES, strip=4, oc_split=split
-        )
-    nests = count_work(template.lower(workload, scheme, TARGET, 8), TARGET)
-    assert min(nest.images for nest in nests if nest.forks) == (1 if split else 4)
-
-
-def test_shares_of_runs_that_no_task_has_both_of_are_counted():
-    """There are 16 tasks; those that end one run share nothing with the next run."""
-    form = Format(DataLayout(1), "float32")
-    shapes = [(4, count, 7, 6) for count in (20, 16, 16)]
-    (nest,) = count_work(lower_concat(shapes, 1, TARGET, form), TARGET)
-    assert nest.tasks == 16
-    assert nest.largest >= 1

@@ -5,8 +5,7 @@ import pytest
 from kernel_harness import HOST, float32, normal, run
 
 from neocpu.schedules.operators.concat import lower_concat, lower_gather
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, Format
 
 
 def check(shapes, axis, layout):

@@ -10,8 +10,7 @@ from neocpu.schedules.operators.concat import lower_concat, lower_gather
 from neocpu.schedules.operators.pool import lower_global_pool, lower_pool
 from neocpu.schedules.operators.pool_workload import StoredHalves
 from neocpu.schedules.operators.resize import ResizeWorkload, lower_resize
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 
 HALF = ml_dtypes.bfloat16
 BLOCKS = pytest.mark.parametrize("block", [1, 8, 32])

@@ -6,8 +6,7 @@ from kernel_harness import FOREIGN, HOST, float32, normal, run
 
 from neocpu.schedules import registry
 from neocpu.schedules.operators.layout_transform import lower_transform
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, Format
 from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 
 SHAPES = [(1, 1, 1, 1), (2, 3, 1, 2), (1, 17, 5, 7), (3, 31, 4, 4), (1, 64, 23, 29), (2, 33, 3, 5)]

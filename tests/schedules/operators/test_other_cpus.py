@@ -32,8 +32,7 @@ from neocpu.schedules.operators.statistics.gate import (
 from neocpu.schedules.operators.statistics.group_norm import GroupNormWorkload, lower_group_norm
 from neocpu.schedules.products.attention import lower_attention
 from neocpu.schedules.products.mixed_attention import lower_mixed_attention
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 from neocpu.schedules.vocabulary.scheme import JoinScheme
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 from tests.schedules.operators.pictures.test_prepare_picture import CASES, prepared

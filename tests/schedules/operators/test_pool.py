@@ -11,8 +11,7 @@ from kernel_harness import HOST, normal, run
 
 from neocpu.schedules.operators.pool import estimate, lower_global_pool, lower_pool
 from neocpu.schedules.operators.pool_workload import PoolAxis, PoolWorkload, StoredData
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, Format
 
 
 def naive_axis(size, kernel, stride, before, after, dilation, ceil_mode):

@@ -7,8 +7,7 @@ from onnx.reference import ReferenceEvaluator
 from text_models import text_model
 
 from neocpu.schedules.operators.resize import ResizeWorkload, estimate, lower_resize
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 
 MODES = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}
 

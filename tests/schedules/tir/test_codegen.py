@@ -15,7 +15,7 @@ from neocpu.schedules.convolutions import conv2d_direct
 from neocpu.schedules.convolutions.winograd import conv2d_winograd
 from neocpu.schedules.operators.elementwise import schedule_function
 from neocpu.schedules.tir.builder import build_kernel, flat
-from neocpu.schedules.tir.codegen import PIPELINE, Lower, PropagateNaN
+from neocpu.schedules.tir.codegen import PIPELINE, Lower, each_function, propagate_nan
 from neocpu.schedules.vocabulary.frames import Frames
 from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme
 from neocpu.schedules.vocabulary.target_parsing import parse_target
@@ -123,7 +123,7 @@ def test_nested_maxima_propagate_nan_and_are_written_once():
     output = te.compute(shape, largest, name="output")
     func = schedule_function(te.create_prim_func([*inputs, output]), HOST)
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    rewritten = PropagateNaN()(module)["main"].script()
+    rewritten = each_function(propagate_nan)(module)["main"].script()
     assert len(rewritten) < 10 * len(module["main"].script())
     arrays = np.random.default_rng(0).standard_normal((count, *shape)).astype(np.float32)
     arrays[np.arange(count), np.arange(count), 3] = np.nan

@@ -7,7 +7,7 @@ import tvm_ffi
 from tvm import te, tirx
 from tvm.s_tir import Schedule, transform
 
-from neocpu.schedules.tir.halving import FEWEST, MOST, JoinByHalves
+from neocpu.schedules.tir.reductions import FEWEST, MOST, JoinByHalves
 from tests.schedules.kernel_harness import build, call, normal, unwritten
 
 

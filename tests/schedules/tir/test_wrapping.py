@@ -6,7 +6,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.tir.builder import build_kernel, span
-from neocpu.schedules.tir.wrapping import Wrapping, wrapping_arithmetic
+from neocpu.schedules.tir.llvm_text import Wrapping, wrapping_arithmetic
 
 LANES = 8
 

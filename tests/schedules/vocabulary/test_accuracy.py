@@ -26,8 +26,7 @@ from neocpu.schedules.vocabulary.accuracy import (
     STRICT,
     parse_accuracy,
 )
-from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme
-from neocpu.schedules.vocabulary.scheme_table import scheme_from_json
+from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme, scheme_from_json
 
 LANES = HOST.lanes("float32")
 ONE = (1, 1, 1, 1)

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
+from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, Format, KernelLayout
 
 small = st.integers(1, 5)
 formats = st.builds(

@@ -14,8 +14,7 @@ from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.schedules import registry
 from neocpu.schedules.operators.dense import DenseWorkload
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, Format
 from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, Quantisation
 from neocpu.schedules.vocabulary.target_parsing import parse_target

@@ -115,7 +115,7 @@ rule and without it; medians of interleaved runs, in the calling thread's time.
 | xcit_nano_12_p16_224 | `name-norms` | as many | 1.01 |
 
 Rules without a figure of a network above or in this table are needed by blocks of networks
-(`tests/neocpu/graph/rules/test_network_blocks.py` has most of them): `drop-pool` by the ends of
+(`tests/neocpu/graph/rules/test_from_onnx.py` has most of them): `drop-pool` by the ends of
 AlexNet and VGG, `drop-slice` and `merge-slices` by Swin Transformers (padding that is cut off,
 patches that are merged), `concat-of-slices` and `split-channels` by YOLOv8, `slice-of-pad` by the
 onnx package's AlexNet and Inception, `slice-of-concat` and `eliminate-common-subexpressions` by
@@ -293,8 +293,7 @@ def file_of(rule: GraphRule) -> str:
     """Return the file that a rule's function is in."""
     assert isinstance(rule, LocalRule | FunctionRule)
     function = rule.apply if isinstance(rule, LocalRule) else rule.rewrite
-    plain = function.func if isinstance(function, partial) else function
-    path = Path(inspect.getfile(plain)).resolve().relative_to(ROOT)
+    path = Path(inspect.getfile(function)).resolve().relative_to(ROOT)
     return str(path).removeprefix("neocpu/graph/")
 
 

@@ -6,12 +6,12 @@ import tvm
 from relax_modules import assert_same_results, calls, module
 from tvm import relax
 
-from neocpu.graph.redundancy.crop_kernels import CROP_KERNELS
+from neocpu.graph.redundancy.crop_kernels import crop_kernels
 from neocpu.ir.expressions import is_op, static_shape
 
 
 def kernel_of(mod: tvm.IRModule) -> tuple[int, ...]:
-    (call,) = (call for call in calls(mod) if is_op(call, *CROP_KERNELS.operators))
+    (call,) = (call for call in calls(mod) if is_op(call, *crop_kernels.operators))
     weights = static_shape(call.args[1])
     assert weights is not None
     return weights[2:]
@@ -44,10 +44,10 @@ def test_kernels_lose_the_taps_that_read_padding_alone(shape, kernel, left, attr
         return bb.emit(convolution(x, relax.const(weights), groups=groups, **attributes))
 
     before = module(body, shape)
-    after = CROP_KERNELS(before)
+    after = crop_kernels(before)
     assert kernel_of(after) == left
     assert_same_results(before, after)
-    (call,) = (call for call in calls(after) if is_op(call, *CROP_KERNELS.operators))
+    (call,) = (call for call in calls(after) if is_op(call, *crop_kernels.operators))
     assert all(n > 1 or int(d) == 1 for n, d in zip(left, call.attrs.dilation, strict=True))
     if left == kernel and len(set(left)) == 1 and left[0] > 1:
         tvm.ir.assert_structural_equal(after, before)

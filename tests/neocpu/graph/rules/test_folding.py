@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from onnx import helper
-from relax_modules import assert_same_results, assert_unchanged, const, module, names
+from relax_modules import applied, assert_same_results, assert_unchanged, const, module, names
 from tvm import relax
 
 from neocpu.frontend.importer import import_relax
@@ -56,10 +56,12 @@ BEFORE = {
 @pytest.mark.parametrize("name", BEFORE)
 def test_a_scale_before_a_layer_folds_into_its_weights(name):
     apply, shape, channels, shift, expected = BEFORE[name]
-    before = module(lambda bb, x: bb.emit(apply(bb, scaled(bb, x, *channels, shift=shift))), shape)
-    after = RULE["scale-before"](before)
+    after = applied(
+        RULE["scale-before"],
+        lambda bb, x: bb.emit(apply(bb, scaled(bb, x, *channels, shift=shift))),
+        shape,
+    )
     assert names(after) == ["sin", *expected]
-    assert_same_results(before, after)
 
 
 def read_twice(bb, x):
@@ -222,10 +224,8 @@ def mixed(bb, x, *, activation=False, read_twice=False, axis=1):
 
 
 def test_batch_norm_after_convolutions_beside_each_other():
-    before = module(mixed, (2, 3, 6, 5))
-    after = simplify(before)
+    after = applied(simplify, mixed, (2, 3, 6, 5))
     assert sorted(names(after)) == sorted([*("nn.conv2d", "add") * 3, "concat"])
-    assert_same_results(before, after)
 
 
 @pytest.mark.parametrize("how", [{"activation": True}, {"read_twice": True}, {"axis": 0}])

@@ -4,20 +4,20 @@ from functools import partial
 
 import numpy as np
 import pytest
-from relax_modules import assert_same_results, assert_unchanged, const, module, names
+from relax_modules import applied, assert_same_results, assert_unchanged, const, module, names
 from tvm import relax
 
 from neocpu.graph.replacement.name_normalisations import (
-    NAME_GROUP_NORMS,
-    NAME_NORMALISATIONS,
-    NAME_NORMS,
-    SCALE_NORMALISATIONS,
+    name_group_norms,
+    name_normalisations,
+    name_norms,
+    scale_normalisations,
 )
 from neocpu.graph.rule import apply_rules
 from neocpu.ir.norm_calls import DIVISION
 
 R = relax.op
-RULES = (NAME_NORMALISATIONS, NAME_NORMS, NAME_GROUP_NORMS, SCALE_NORMALISATIONS)
+RULES = (name_normalisations, name_norms, name_group_norms, scale_normalisations)
 RNG = np.random.default_rng(0)
 find = partial(apply_rules, rules=RULES)
 
@@ -50,10 +50,7 @@ FOUND = {
 @pytest.mark.parametrize("name", FOUND)
 def test_normalisations_are_found(name):
     body, shape, op = FOUND[name]
-    before = module(body, shape)
-    after = find(before)
-    assert names(after) == [op]
-    assert_same_results(before, after)
+    assert names(applied(find, body, shape)) == [op]
 
 
 def number(value):
@@ -160,10 +157,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_of_exporters_are_found(form):
     body, left = FORMS[form]
-    before = module(body, (2, 5, 6))
-    after = find(before)
-    assert names(after) == left
-    assert_same_results(before, after)
+    assert names(applied(find, body, (2, 5, 6))) == left
 
 
 def test_a_norm_that_something_else_reads_stays():

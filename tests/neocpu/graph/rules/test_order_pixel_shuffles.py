@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from relax_modules import assert_same_results, const, module, names
+from relax_modules import applied, assert_same_results, const, module, names
 from tvm import relax
 
-from neocpu.graph.reordering.order_pixel_shuffles import ORDER_PIXEL_SHUFFLES
+from neocpu.graph.reordering.order_pixel_shuffles import order_pixel_shuffles
 from neocpu.ir.shuffle_calls import find_shuffle, spelling
 from neocpu.ir.uses import definitions
 from neocpu.planning.extract import extract
@@ -41,7 +41,7 @@ def found(mod):
 
 def check(body, shape, *, applies=True):
     before = module(body, shape)
-    after = ORDER_PIXEL_SHUFFLES(before)
+    after = order_pixel_shuffles(before)
     assert (after["main"] is not before["main"] and names(after) == names(before)) or not applies
     assert_same_results(before, after, rtol=1e-4, atol=1e-4)
     assert [each.by_channel for each in found(after)] == [not applies]
@@ -76,9 +76,7 @@ def test_slices_of_every_second_pixel(places):
         ]
         return conv(bb, bb.emit(R.concat(parts, 1)), 5)
 
-    before = module(body, (2, 3, 6, 4))
-    after = ORDER_PIXEL_SHUFFLES(before)
-    assert_same_results(before, after, rtol=1e-4, atol=1e-4)
+    after = applied(order_pixel_shuffles, body, (2, 3, 6, 4), rtol=1e-4, atol=1e-4)
     assert len(found(after)) == (len(places) == 4)
 
 
@@ -87,7 +85,7 @@ def test_a_rectangle_is_taken():
         y = shuffled(bb, conv(bb, x, 20), 2, 2, True)
         return bb.emit(R.strided_slice(y, [2, 3], [1, 0], [6, 7]))
 
-    after = ORDER_PIXEL_SHUFFLES(module(body, (1, 3, 4, 5)))
+    after = order_pixel_shuffles(module(body, (1, 3, 4, 5)))
     (op,) = [op for op in extract(after).ops if isinstance(op, ShuffleOp)]
     assert (op.workload.top, op.workload.left, op.workload.size) == (1, 0, (5, 7))
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import tvm
-from relax_modules import assert_same_results, assert_unchanged, const, module, names
+from relax_modules import applied, assert_same_results, assert_unchanged, const, module, names
 from tvm import relax
 
-from neocpu.graph.reordering.pool_where_less import POOL_FIRST, POOL_LAST
+from neocpu.graph.reordering.reduce_first import pool_first, pool_last
 
 R = relax.op
 IMAGE = (2, 8, 6, 7)
@@ -53,11 +53,11 @@ FIRST = {
 @pytest.mark.parametrize("name", FIRST)
 def test_means_move_before_convolutions(name):
     before = module(FIRST[name], IMAGE)
-    after = POOL_FIRST(before)
+    after = pool_first(before)
     assert names(after)[1] == "nn.conv2d"
     assert len(names(after)) == len(names(before))
     assert_same_results(before, after)
-    tvm.ir.assert_structural_equal(POOL_LAST(after), after)
+    tvm.ir.assert_structural_equal(pool_last(after), after)
 
 
 def read_twice(bb, x):
@@ -88,7 +88,7 @@ STAYING = {
 
 @pytest.mark.parametrize("name", STAYING)
 def test_means_stay_after_convolutions(name):
-    assert_unchanged(POOL_FIRST, module(STAYING[name], IMAGE))
+    assert_unchanged(pool_first, module(STAYING[name], IMAGE))
 
 
 def branch(pool, outputs=3, kernel=1):
@@ -107,11 +107,9 @@ LAST = {
 
 @pytest.mark.parametrize("name", LAST)
 def test_means_move_after_convolutions(name):
-    before = module(LAST[name], IMAGE)
-    after = POOL_LAST(before)
+    after = applied(pool_last, LAST[name], IMAGE)
     assert names(after) == ["nn.conv2d", "nn.avg_pool2d", "add", "nn.relu"]
-    assert_same_results(before, after)
-    tvm.ir.assert_structural_equal(POOL_FIRST(after), after)
+    tvm.ir.assert_structural_equal(pool_first(after), after)
 
 
 def pool_read_twice(bb, x):
@@ -130,4 +128,4 @@ LASTING = {
 
 @pytest.mark.parametrize("name", LASTING)
 def test_means_stay_before_convolutions(name):
-    assert_unchanged(POOL_LAST, module(LASTING[name], IMAGE))
+    assert_unchanged(pool_last, module(LASTING[name], IMAGE))

@@ -1,4 +1,4 @@
-"""Rules have names, can be disabled, and are counted."""
+"""Rules have names, can be disabled, are counted, and are described by a page that is right."""
 
 import re
 from collections import Counter
@@ -11,9 +11,18 @@ from tvm import relax
 
 from neocpu.cli.compile import command
 from neocpu.foundation.errors import UsageError
-from neocpu.graph.choice import parse_disabled
 from neocpu.graph.simplify import simplify
-from neocpu.graph.table import RULES
+from neocpu.graph.table import RULES, parse_disabled
+from tests import needs
+from tests.neocpu.graph.rules.rules_page import (
+    NETWORKS,
+    PAGE,
+    effect,
+    effects_on_page,
+    networks_on_page,
+    row,
+    sizes,
+)
 
 R = relax.op
 
@@ -88,3 +97,33 @@ def test_rules_that_cannot_be_disabled(name, said):
     assert parse_disabled(["fold-scale"]) == {"fold-scale"}
     with pytest.raises(UsageError, match=re.escape(said)):
         parse_disabled([name])
+
+
+AGAIN = "write it again: make docs"
+QUICK = ("mobilenet_v2", "onnx's shufflenet")
+
+
+def test_the_page_lists_every_rule_in_order():
+    found = effects_on_page()
+    assert list(found) == [rule.name for rule in RULES], AGAIN
+    for rule in RULES:
+        assert row(rule, found[rule.name]) in PAGE.read_text(), AGAIN
+
+
+@pytest.mark.parametrize("network", QUICK)
+def test_figures_are_true(network):
+    assert_true(network)
+
+
+@needs.everything()
+def test_all_figures_on_the_page_are_up_to_date():
+    for network in sorted(set(networks_on_page())):
+        assert_true(network)
+
+
+def assert_true(network):
+    whole, without = sizes(network)
+    assert network in NETWORKS
+    for name, text in effects_on_page().items():
+        if text.startswith(f"{network}: "):
+            assert effect(network, without.get(name, whole), whole) == text, AGAIN

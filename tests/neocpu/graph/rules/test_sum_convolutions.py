@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from relax_modules import assert_same_results, assert_unchanged, const, module, names
+from relax_modules import applied, assert_same_results, assert_unchanged, const, module, names
 from tvm import relax
 
-from neocpu.graph.replacement.sum_convolutions import SUM_CONVOLUTIONS
+from neocpu.graph.replacement.sum_convolutions import sum_convolutions
 from neocpu.graph.simplify import simplify
 
 R = relax.op
@@ -51,7 +51,7 @@ def branches(makers, *, bias=False):
 @pytest.mark.parametrize("name", SUMMED)
 def test_branches_become_one(name):
     before = module(branches(SUMMED[name], bias=name in ("four", "strided")), IMAGE)
-    after = simplify(SUM_CONVOLUTIONS(before))
+    after = simplify(sum_convolutions(before))
     expected = ["nn.conv2d", "add", "nn.relu"] if name in ("four", "strided") else None
     assert names(after) == (expected or ["nn.conv2d", "nn.relu"])
     assert_same_results(before, after)
@@ -62,10 +62,7 @@ def test_the_map_itself_and_other_terms():
         made = bb.emit(conv(3, 3, groups=6, padding=1)(x))
         return bb.emit(R.add(bb.emit(R.add(made, other)), x))
 
-    before = module(body, IMAGE, IMAGE)
-    after = SUM_CONVOLUTIONS(before)
-    assert names(after) == ["nn.conv2d", "add"]
-    assert_same_results(before, after)
+    assert names(applied(sum_convolutions, body, IMAGE, IMAGE)) == ["nn.conv2d", "add"]
 
 
 def two_maps(bb, x, y):
@@ -97,4 +94,4 @@ STAYING = {
 @pytest.mark.parametrize("name", STAYING)
 def test_branches_that_are_no_sum_of_convolutions_stay(name):
     shape = (2, 6, 5, 5)
-    assert_unchanged(SUM_CONVOLUTIONS, module(STAYING[name], shape, shape))
+    assert_unchanged(sum_convolutions, module(STAYING[name], shape, shape))

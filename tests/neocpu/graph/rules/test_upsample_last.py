@@ -5,8 +5,7 @@ import pytest
 from relax_modules import assert_same_results, assert_unchanged, calls, const, module, names
 from tvm import relax
 
-from neocpu.graph.reordering.project_before_concat import PROJECT_BEFORE_CONCAT
-from neocpu.graph.reordering.upsample_last import UPSAMPLE_LAST
+from neocpu.graph.reordering.enlarge_last import project_before_concat, upsample_last
 
 R = relax.op
 IMAGE = (2, 4, 3, 5)
@@ -60,7 +59,7 @@ LAST = {
 @pytest.mark.parametrize("name", LAST)
 def test_maps_are_enlarged_last(name):
     before = module(LAST[name], IMAGE)
-    after = UPSAMPLE_LAST(before)
+    after = upsample_last(before)
     assert names(after)[-1] == "image.resize2d"
     assert sorted(names(after)) == sorted(names(before))
     assert_same_results(before, after)
@@ -86,7 +85,7 @@ STAYING = {
 
 @pytest.mark.parametrize("name", STAYING)
 def test_operators_that_need_large_maps_stay(name):
-    assert_unchanged(UPSAMPLE_LAST, module(STAYING[name], IMAGE))
+    assert_unchanged(upsample_last, module(STAYING[name], IMAGE))
 
 
 def head(*, outputs=4, kernel=1, wide=40, size=(6, 10)):
@@ -102,7 +101,7 @@ def head(*, outputs=4, kernel=1, wide=40, size=(6, 10)):
 
 def test_small_maps_are_projected_first():
     before = head()
-    after = PROJECT_BEFORE_CONCAT(before)
+    after = project_before_concat(before)
     assert names(after) == [
         *["nn.conv2d"] * 2,
         "image.resize2d",
@@ -121,7 +120,7 @@ def test_maps_that_are_not_enlarged_have_one_projection():
         return bb.emit(conv(bb.emit(R.concat(parts, 1)), 4))
 
     before = module(body, (1, 8, 6, 10), (1, 40, 3, 5), (1, 3, 6, 10))
-    after = PROJECT_BEFORE_CONCAT(before)
+    after = project_before_concat(before)
     assert names(after) == ["concat", "nn.conv2d", "nn.conv2d", "image.resize2d", "add"]
     assert_same_results(before, after)
 
@@ -133,7 +132,7 @@ def test_maps_of_one_pixel_alone_are_enlarged(count):
         return bb.emit(conv(bb.emit(R.concat(parts, 1)), 4))
 
     before = module(body, *[(1, 40, 1, 1)] * count)
-    after = PROJECT_BEFORE_CONCAT(before)
+    after = project_before_concat(before)
     assert names(after)[:2] == ["nn.conv2d", "image.resize2d"]
     assert_same_results(before, after)
 
@@ -141,4 +140,4 @@ def test_maps_of_one_pixel_alone_are_enlarged(count):
 @pytest.mark.parametrize("given", [{"wide": 8}, {"kernel": 3}])
 def test_projections_that_save_little_stay(given):
     before = head(**given)
-    assert_unchanged(PROJECT_BEFORE_CONCAT, before)
+    assert_unchanged(project_before_concat, before)

@@ -11,8 +11,8 @@ from neocpu.frontend import models
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.graph.simplify import simplify
-from neocpu.ir.row_analysis.part import MixedError, find_part
 from neocpu.ir.row_analysis.proof import Rows, prove_independent_rows
+from neocpu.ir.row_analysis.site import MixedError, find_part
 from tests.neocpu.ir.row_analysis.batch_models import (
     COUNTED,
     INDEPENDENT,
@@ -71,8 +71,12 @@ def test_rows_that_depend_on_each_other_are_not_proven_independent(name: str):
     assert "batch" in str(found.mixed)
 
 
+# VGG has no operator that others lack, and takes 18 seconds.
+NETWORKS = [name for name in sorted(models.MODELS) if not name.startswith("vgg")]
+
+
 @needs.one_in(12)
-@pytest.mark.parametrize("name", ["shufflenet_v2_x1_0", *sorted(models.MODELS)])
+@pytest.mark.parametrize("name", ["shufflenet_v2_x1_0", *NETWORKS])
 def test_images_of_a_built_in_network_are_independent(name: str):
     found = []
     for rows in (1, 2):
