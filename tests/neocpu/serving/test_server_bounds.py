@@ -103,7 +103,7 @@ async def test_a_request_alone_may_be_larger_than_the_bound(modules):
     answer = ask(server)
     await run_pending()
     modules.all[0].finish()
-    assert json.loads(await answer.body)["outputs"][0]["data"] == [2.0, 4.0]
+    assert json.loads((await answer).body)["outputs"][0]["data"] == [2.0, 4.0]
 
 
 @pytest.mark.parametrize("how", ["error", "cancelled", "malformed"])
