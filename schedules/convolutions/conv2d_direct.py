@@ -169,7 +169,6 @@ def split_sums(workload: Conv2dWorkload, scheme: DirectScheme) -> DirectScheme:
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: DirectScheme) -> KernelLayout:
-    """Return the weight layout, ``OIHW[ic_bn]i[oc_bn]o``."""
     return scheme.kernel_layout
 
 
@@ -181,7 +180,6 @@ def pack_weights(
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: DirectScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
     weights = scheme.kernel_layout.shape(workload.kernel_shape)
     return convolution_arguments(workload, scheme, weights)
 

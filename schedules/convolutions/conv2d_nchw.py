@@ -50,7 +50,6 @@ STORE_CYCLES, PAD_CYCLES, PHASE_CYCLES = 3, 3, 1
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Return whether the template computes ``workload``: any in float32 without a prologue."""
     return workload.numerics.reads_float32 and not workload.prologue
 
 
@@ -103,7 +102,6 @@ def _vector(workload: Conv2dWorkload, target: CpuTarget) -> int:
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: NchwScheme) -> KernelLayout:
-    """Return the weight layout, ``OIHW1i[reg_oc]o``."""
     return KernelLayout(1, scheme.reg_oc)
 
 
@@ -116,7 +114,6 @@ def pack_weights(
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: NchwScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
     o, i, kh, kw = workload.kernel_shape
     weights = (ceil_div(o, scheme.reg_oc), i, kh, kw, scheme.reg_oc)
     return convolution_arguments(workload, scheme, weights)
@@ -250,7 +247,6 @@ def _unflatten(sch: Schedule, workload: Conv2dWorkload, row: int) -> None:
 
 
 def _schedule_pad(sch: Schedule) -> None:
-    """Pad rows in parallel; loops over padded columns are split off, and the rest is a copy."""
     pad = sch.get_sblock("pad")
     n, c, h, *row = sch.get_loops(pad)
     sch.annotate(row[-1], "pragma_loop_partition_hint", 1)

@@ -70,7 +70,7 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 def space(
     workload: Conv2dWorkload, target: CpuTarget, threads: int = NOMINAL_THREADS
 ) -> tuple[PointwiseScheme, ...]:
-    """Enumerate schemes for every pair of blocks, best estimate first: see `scheme_space`."""
+    """Return schemes for every pair of blocks; see `scheme_space`."""
     return scheme_space(workload, target, _variants(workload, target), estimate, threads)
 
 
@@ -144,17 +144,13 @@ def _strip(workload: Conv2dWorkload, scheme: PointwiseScheme, target: CpuTarget)
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: PointwiseScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, weights, operands of both kinds and output.
-
-    The weights are ``(O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks.
-    """
+    """The weights are ``(O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks."""
     ins = ceil_div(workload.in_channels, scheme.ic_bn) * scheme.ic_bn
     weights = (output_blocks(workload, scheme), ins, scheme.reg_oc)
     return convolution_arguments(workload, scheme, weights)
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: PointwiseScheme) -> KernelLayout:
-    """Return the weight layout, ``OIHW[ic_bn]i[reg_oc]o`` with a single tap."""
     return KernelLayout(scheme.ic_bn, scheme.reg_oc)
 
 
@@ -232,7 +228,6 @@ def _tile_cycles(tiling: Tiling, target: CpuTarget) -> float:
 
 
 def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:
-    """Return the bytes from beyond its L2 that a thread reads: weights, pixels and kept sums."""
     tasks, half = tiling.tasks_per_thread, target.l2 // 2
     group = tiling.weight_bytes / tiling.groups
     weights = group * (tasks if group > half else ceil_div(tasks, tiling.strips))

@@ -23,20 +23,10 @@ class Tiling:
     moves back so that it ends with the image. If the pixels are packed, the sequence includes all
     images of the batch.
 
-    Attributes
-    ----------
-    lanes : int
-        The number of channels in one vector.
-    threads : int
-        The number of threads that share the tasks.
-    by_place : bool
-        Whether a pixel's bits depend on its place in a register tile. Overlapping last tiles then
-        belong to one strip: of two tasks, either might be the later one.
-    strips : int
-        The number of strips of pixels: as many as ``strip`` asks for, and at least one per thread
-        if a task computes all output channels.
-    groups : int
-        The number of groups of output channels; a task computes one group of a strip.
+    There are as many strips of pixels as ``scheme.strip`` asks for, and at least one per thread if
+    a task computes all output channels; a task computes one of the ``groups`` of output channels of
+    a strip. ``by_place`` says that a pixel's bits depend on its place in a register tile.
+    Overlapping last tiles then belong to one strip: of two tasks, either might be the later one.
     """
 
     workload: Conv2dWorkload
@@ -78,7 +68,6 @@ class Tiling:
 
     @property
     def pixels(self) -> int:
-        """The number of output pixels, over all images."""
         return self.workload.batch * self.workload.out_height * self.workload.out_width
 
     @property
@@ -113,7 +102,6 @@ class Tiling:
 
     @property
     def strip_blocks(self) -> int:
-        """The number of register tiles in the longest strip."""
         return ceil_div(self.blocks, self.strips)
 
     def _channel_groups(self, strips: int) -> int:
@@ -127,12 +115,10 @@ class Tiling:
 
     @property
     def group_blocks(self) -> int:
-        """The number of register tiles along the output channels of the largest group."""
         return ceil_div(self.oc_blocks, self.groups)
 
     @property
     def tasks(self) -> int:
-        """The number of tasks of the loop that multiplies."""
         return self.strips * self.groups
 
     @property
@@ -175,7 +161,6 @@ class Tiling:
 
     @property
     def weight_bytes(self) -> int:
-        """The bytes of packed weights."""
         out_channels = self.oc_blocks * self.scheme.reg_oc
         element = bytes_of(self.workload.numerics.weights)
         return out_channels * self.chunks * self.lanes * element

@@ -22,16 +22,8 @@ WORTH: Final = 0.05
 def finer_cut(parts: int, most: int, threads: int, share: Callable[[int], float]) -> int:
     """Return the smallest multiple of ``parts`` that leaves no thread much more than its share.
 
-    If there is none, return the multiple that leaves the busiest thread the least.
-
-    Parameters
-    ----------
-    parts : int
-        The number of parts into which the axis is cut in any case.
-    most : int
-        The largest number of parts that the axis can be cut into.
-    share : callable
-        A function that returns the busiest thread's share for a number of parts.
+    If there is none, return the multiple that leaves the busiest thread the least. ``share``
+    returns the busiest thread's share for a number of parts, of which there can be ``most``.
     """
     if threads < MANY_THREADS or parts >= most:
         return parts

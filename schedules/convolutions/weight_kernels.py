@@ -35,17 +35,9 @@ OIHW: Final = KernelLayout(1, 1)
 
 @dataclass(frozen=True, slots=True)
 class PackedWeights:
-    """Packed weights of a convolution.
+    """Packed weights of a convolution; ``oihw`` is their shape in the model, ``shape`` in memory.
 
-    Attributes
-    ----------
-    oihw : tuple of int
-        The shape of the weights in the model.
-    dtype : str
-    layout : KernelLayout, WinogradLayout or StrassenLayout
-    shape : tuple of int
-        The shape in memory. If it has more blocks of output channels than the layout, the last ones
-        are zero.
+    If there are more blocks of output channels than in the layout, the last ones are zero.
     """
 
     oihw: tuple[int, int, int, int]
@@ -55,7 +47,6 @@ class PackedWeights:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes."""
         return math.prod(self.shape) * bytes_of(self.dtype)
 
     @property
@@ -75,7 +66,6 @@ class PackedWeights:
 
     @property
     def matrix(self) -> NDArray[np.float64]:
-        """The matrix that transforms the taps, if they are transformed."""
         assert isinstance(self.layout, WinogradLayout)
         return weight_matrix(self.layout.tile, self.oihw[2:], self.layout.stride)
 
@@ -105,11 +95,8 @@ class PackedWeights:
 def lower_packing(source: PackedWeights, made: PackedWeights, target: CpuTarget) -> tirx.PrimFunc:
     """Return ``PrimFunc(source, packed)``, or ``(source, factors, packed)`` for a transform.
 
-    Parameters
-    ----------
-    source, made : PackedWeights
-        Two packings of the same weights; those to read are not transformed. ``factors`` are those
-        of ``made``.
+    Both packings are of the same weights; those to read are not transformed, and ``factors`` are
+    those of ``made``.
     """
     parameters = [("source", source.shape, source.dtype), ("packed", made.shape, made.dtype)]
     emit: Callable[..., None] = _emit_move
@@ -132,7 +119,6 @@ def lower_packing(source: PackedWeights, made: PackedWeights, target: CpuTarget)
 
 
 def _place(source: PackedWeights, o: Any, i: Any, tap: Any) -> Any:
-    """Return the place in memory of the weight of two channels and a tap."""
     layout = source.layout
     assert isinstance(layout, KernelLayout)
     taps, dot = source.oihw[2] * source.oihw[3], layout.dot
@@ -321,16 +307,13 @@ class _Sums:
 
     @property
     def width(self) -> int:
-        """The number of output channels in a tile."""
         return self.made.layout.oc_bn
 
     @property
     def lanes(self) -> int:
-        """The number of output channels in a vector."""
         return math.gcd(self.width, self.most)
 
     def vectors(self) -> Any:
-        """Return the loop over a tile's vectors."""
         return T.serial(self.width // self.lanes)
 
     def take(self, place: int, tile: int, channel: Any) -> None:
@@ -364,7 +347,6 @@ class _Sums:
         return p, unscaled, far + p, far, (r - far - p) * factor, q - p, s
 
     def put(self, row: Any, vector: Any, value: Any) -> None:
-        """Write a vector of a row of the block."""
         place = (self.block * self.made.shape[1] + row) * self.width + vector * self.lanes
         value = value.astype(_lanes("float32", self.lanes))
         T.buffer_store(self.packed, value, [span(place, self.lanes)])

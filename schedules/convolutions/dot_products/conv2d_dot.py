@@ -136,7 +136,6 @@ def _input_blocks(workload: Conv2dWorkload, unit: DotUnit) -> list[int]:
 
 
 def _holds(workload: Conv2dWorkload, ic_bn: int) -> bool:
-    """Return whether no block of ``ic_bn`` channels contains channels of two groups."""
     return workload.groups == 1 or workload.kernel_shape[1] % ic_bn == 0
 
 
@@ -162,10 +161,9 @@ def fold(
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: DotScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
+    """The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / group, reg_oc * group)``.
 
-    The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / group, reg_oc * group)``. Their last
-    axis has a group of input channels, four or two, for each output channel.
+    Their last axis has a group of input channels, four or two, for each output channel.
     """
     return convolution_arguments(workload, scheme, _weight_shape(workload, scheme))
 
@@ -178,7 +176,6 @@ def _weight_shape(workload: Conv2dWorkload, scheme: DotScheme) -> tuple[int, ...
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: DotScheme) -> KernelLayout:
-    """Return the weight layout, ``OIHW[ic_bn / group]i[reg_oc]o[group]i``."""
     return KernelLayout(scheme.ic_bn, scheme.reg_oc, workload.numerics.group)
 
 

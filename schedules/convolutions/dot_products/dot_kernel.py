@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -11,35 +10,27 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.dot_products.dot_instructions import (
+    Operand,
     add_products,
     load_data,
     load_weights,
     missing_products,
 )
-from neocpu.schedules.convolutions.dot_products.strip_nest import Source, StripNest
-from neocpu.schedules.tir.bfloat16 import dot_products
+from neocpu.schedules.convolutions.dot_products.strip_nest import Source, Start, StripNest, Tile
 from neocpu.schedules.tir.builder import span
 
 
 class DotNest(StripNest):
     """Register tiles of vectors of sums, to which an instruction or a sequence adds products."""
 
-    def _instructions(self) -> ExitStack:
-        unit, is_float = self._unit, self._workload.numerics.sum == "float32"
-        frames = ExitStack()
-        if unit.intrinsic and is_float:
-            frames.enter_context(dot_products(unit.intrinsic, unit.lanes))
-        frames.enter_context(self._results.frame())
-        return frames
-
-    def _first_sums(self, block: Any) -> Callable[[int], Any]:
-        kind, lanes = self._workload.numerics.sum, self._unit.lanes
+    def _first_sums(self, block: Any) -> Start:
+        zeros = super()._first_sums(block)
         if not self._unit.offset:
-            return lambda _: T.broadcast(tirx.const(0, kind), lanes)
-        shape = (self._tiling.vectors, lanes)
-        start = T.alloc_buffer(shape, kind, scope="local", layout=None)
-        for v in range(self._tiling.vectors):
-            T.buffer_store(start, T.broadcast(tirx.const(0, kind), lanes), [v, self._every])
+            return zeros
+        shape = (self._vectors, self._lanes)
+        start = T.alloc_buffer(shape, self._workload.numerics.sum, scope="local", layout=None)
+        for v in range(self._vectors):
+            T.buffer_store(start, zeros(v), [v, self._every])
         kernel_h, kernel_w = self._workload.kernel
         with T.serial(self._tiling.chunks) as chunk, T.serial(kernel_h) as kh:
             with T.serial(kernel_w) as kw, T.serial(self._tiling.chunk_groups) as group:
@@ -50,30 +41,19 @@ class DotNest(StripNest):
         return lambda v: start[v, self._every]
 
     def _taps(self, block: Any, chunk: Any, kh: Any, kw: Any, groups: Sequence[Any]) -> list[Any]:
-        """Bind the weights of some groups of input channels for each vector of output channels."""
-        width = self._unit.lanes * self._unit.group
-        return [
-            load_weights(
-                [
-                    self._weights[block, chunk, kh, kw, group, span(v * width, width)]
-                    for group in groups
-                ],
-                self._unit,
-            )
-            for v in range(self._tiling.vectors)
-        ]
+        width = self._lanes * self._unit.group
 
-    def _tile(
-        self,
-        image: Any,
-        block: Any,
-        row: Any,
-        column: Any,
-        source: Source,
-        start: Callable[[int], Any],
-    ) -> None:
-        s, unit = self._scheme, self._unit
-        shape = (s.reg_oh, s.reg_n, self._tiling.vectors, unit.lanes)
+        def taps(v: int) -> Operand:
+            lanes = span(v * width, width)
+            return load_weights(
+                [self._weights[block, chunk, kh, kw, group, lanes] for group in groups], self._unit
+            )
+
+        return [taps(v) for v in range(self._vectors)]
+
+    def _tile(self, at: Tile, source: Source, start: Start) -> None:
+        s = self._scheme
+        shape = (s.reg_oh, s.reg_n, self._vectors, self._lanes)
         sums = T.alloc_buffer(shape, self._workload.numerics.sum, scope="local", layout=None)
         for place in product(*map(range, shape[:-1])):
             T.buffer_store(sums, start(place[-1]), [*place, self._every])
@@ -83,12 +63,11 @@ class DotNest(StripNest):
             for kh, kw in taps:
                 with self._serial(groups // unrolled) as g:
                     for k in range(0, unrolled, s.step_groups):
-                        at = (block, chunk, kh, kw, g * unrolled + k)
-                        self._multiply(sums, at, source)
-        self._store(sums, image, block, row, column)
+                        step = (at[1], chunk, kh, kw, g * unrolled + k)
+                        self._multiply(sums, step, source)
+        self._store(sums, at)
 
     def _multiply(self, sums: Any, at: tuple[Any, ...], source: Source) -> None:
-        """Add the products of a step, which has some groups of input channels at one tap."""
         w, unit = self._workload, self._unit
         block, chunk, kh, kw, first = at
         groups = [first + step for step in range(self._scheme.step_groups)]

@@ -30,16 +30,7 @@ class DotTiling:
     """The register tiles of a workload, in strips and groups of output channels.
 
     A 1x1 convolution whose pixels lie side by side treats the image as one row. The last tiles of a
-    row and of an image move back, so that they end with it.
-
-    Attributes
-    ----------
-    unit : DotUnit
-        The instruction that multiplies.
-    l2 : int
-        The bytes of a core's L2 cache.
-    threads : int
-        The number of threads that share the tasks.
+    row and of an image move back, so that they end with it. ``l2`` is in bytes.
     """
 
     workload: Conv2dWorkload
@@ -66,23 +57,19 @@ class DotTiling:
 
     @property
     def rows(self) -> int:
-        """The number of rows of the output."""
         return 1 if self.is_flat else self.workload.out_height
 
     @property
     def columns(self) -> int:
-        """The number of columns of the output."""
         w = self.workload
         return w.out_height * w.out_width if self.is_flat else w.out_width
 
     @property
     def row_tiles(self) -> int:
-        """The number of register tiles along the rows."""
         return ceil_div(self.rows, self.scheme.reg_oh)
 
     @property
     def column_tiles(self) -> int:
-        """The number of register tiles along the columns."""
         return ceil_div(self.columns, self.scheme.reg_n)
 
     @property
@@ -102,7 +89,6 @@ class DotTiling:
 
     @property
     def image_chunks(self) -> int:
-        """The number of blocks of input channels over all groups."""
         return self.chunks * self.workload.groups
 
     @property
@@ -139,7 +125,6 @@ class DotTiling:
 
     @property
     def oc_blocks(self) -> int:
-        """The number of register tiles along the output channels."""
         return output_blocks(self.workload, self.scheme)
 
     @property
@@ -161,7 +146,6 @@ class DotTiling:
 
     @property
     def strip_tiles(self) -> int:
-        """The number of tiles in the longest strip."""
         return ceil_div(self.tiles, self.strips)
 
     @property
@@ -174,7 +158,6 @@ class DotTiling:
 
     @property
     def tasks(self) -> int:
-        """The number of tasks of the parallel loop."""
         return self.workload.batch * self.strips * self.groups
 
     @property
@@ -186,5 +169,4 @@ class DotTiling:
 
     @property
     def strip_columns(self) -> int:
-        """The number of columns of a padded row."""
         return self.workload.width + self.workload.padding[1] + self.workload.padding[3]

@@ -15,63 +15,45 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
-from neocpu.schedules.convolutions.vector_store import VectorStore
-from neocpu.schedules.operators.epilogue import buffer_readers, prologue_operands
-from neocpu.schedules.tir.bfloat16 import bits_of, rounds_vectors
-from neocpu.schedules.tir.builder import part_start, span
+from neocpu.schedules.convolutions.kernel_nest import KernelNest, moved_back
+from neocpu.schedules.tir.bfloat16 import dot_products
+from neocpu.schedules.tir.builder import part_start
 from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
 from neocpu.schedules.vocabulary.frame_reads import place_of
-from neocpu.schedules.vocabulary.layout import ceil_div
 
 # A function that returns the data of a group of products: by chunk, row and column of the input,
 # and the group's number.
 Source: TypeAlias = Callable[[Any, Any, Any, Any], Any]
+Start: TypeAlias = Callable[[int], Any]  # the initial sums of a vector of channels
+Tile: TypeAlias = tuple[Any, Any, Any, Any]  # image, block of channels, row and column
 
 
-class StripNest(ABC):
+class StripNest(KernelNest, ABC):
     """An emitter of the loop nest, created inside the builder's frame."""
 
     def __init__(self, tiling: DotTiling, data: Any, weights: Any, rest: Sequence[Any]) -> None:
-        self._tiling, self._unit = tiling, tiling.unit
-        self._workload, self._scheme = tiling.workload, tiling.scheme
-        self._data, self._weights = map(bits_of, (data, weights))
-        pads = self._workload.pads_with_zero_point
-        self._border = rest[0] if pads else None
-        before = int(pads) + len(prologue_operands(self._workload, self._scheme.in_layout))
-        self._before = buffer_readers(self._workload.prologue, rest[int(pads) : before])
-        self._results = VectorStore(
-            workload=self._workload,
-            block=self._scheme.oc_bn,
-            lanes=self._unit.lanes,
-            readers=buffer_readers(self._workload.epilogue, rest[before:-1]),
-            output=bits_of(rest[-1]),
-            rounds=rounds_vectors(self._workload.numerics.output, self._unit),
-        )
-        self._every = span(0, self._unit.lanes)
+        super().__init__(tiling.workload, tiling.scheme, tiling.unit, data, weights, rest)
+        self._tiling = tiling
         self._copied_type = "int8" if self._unit.offset else str(self._data.dtype)
         self._each = int(data.shape[1])  # chunks of an image
         moved = self._unit.offset and tiling.copies
         self._read_type = self._copied_type if moved else self._workload.numerics.data
 
     @abstractmethod
-    def _first_sums(self, block: Any) -> Callable[[int], Any]:
-        """Return the function of the initial sums of each vector of channels."""
-
-    @abstractmethod
-    def _tile(
-        self,
-        image: Any,
-        block: Any,
-        row: Any,
-        column: Any,
-        source: Source,
-        start: Callable[[int], Any],
-    ) -> None:
+    def _tile(self, at: Tile, source: Source, start: Start) -> None:
         """Compute and store one register tile."""
 
-    @abstractmethod
+    def _first_sums(self, block: Any) -> Start:
+        """Return the function of the initial sums of each vector of channels."""
+        return lambda _: T.broadcast(tirx.const(0, self._workload.numerics.sum), self._lanes)
+
     def _instructions(self) -> ExitStack:
         """Return the frame that the instruction of the products needs around it."""
+        frames = ExitStack()
+        if self._unit.intrinsic and self._workload.numerics.sum == "float32":
+            frames.enter_context(dot_products(self._unit.intrinsic, self._lanes))
+        frames.enter_context(self._results.frame())
+        return frames
 
     def _products(self) -> AbstractContextManager[None]:
         """Return the frame around the products, after all copies."""
@@ -97,21 +79,20 @@ class StripNest(ABC):
                     self._tiles(image, from_block + block, first + tile, top, source, start)
 
     def _first_row(self, tile: Any) -> Any:
-        """Return the first row of a row of tiles."""
         t = self._tiling
         if t.is_flat:
             return 0
         return T.Bind(moved_back(tile, self._scheme.reg_oh, t.rows))
 
     def _tiles(
-        self, image: Any, block: Any, tile: Any, top: Any, padded: Any, start: Callable[[int], Any]
+        self, image: Any, block: Any, tile: Any, top: Any, padded: Any, start: Start
     ) -> None:
         """Emit the register tiles of a strip's part, for one block of output channels."""
         t, w, reg_n = self._tiling, self._workload, self._scheme.reg_n
         first = self._first_chunk(block)
         if t.is_flat:
             column = T.Bind(moved_back(tile, reg_n, t.columns))
-            self._tile(image, block, 0, column, self._flat(image, first, column, padded), start)
+            self._tile((image, block, 0, column), self._flat(image, first, column, padded), start)
             return
         row = self._first_row(tile)
         with T.serial(t.column_tiles) as number:
@@ -122,7 +103,7 @@ class StripNest(ABC):
             else:
                 y = T.Bind(y - top * w.stride[0])
                 source = self._copied(padded, first, y, T.Bind(x))
-            self._tile(image, block, row, column, source, start)
+            self._tile((image, block, row, column), source, start)
 
     def _copies(self, image: Any, tile: Any, top: Any) -> Any:
         """Copy a strip's input, from its first tile on, if it cannot be read in place."""
@@ -180,18 +161,15 @@ class StripNest(ABC):
         return padded
 
     def _strip(self) -> Any:
-        """Allocate the buffer that `_copied` reads."""
         t = self._tiling
         shape = (t.image_chunks, t.strip_rows, t.strip_columns, self._scheme.ic_bn)
         return T.alloc_buffer(shape, self._copied_type, layout=None)
 
     def _copy(self, padded: Any, at: tuple[Any, ...], value: Callable[[Any], Any]) -> None:
-        """Copy the channels of a block to a chunk, row and column of `_strip`."""
         with T.vectorized(self._scheme.ic_bn) as lane:
             T.buffer_store(padded, self._shifted(value(lane)), [*at, lane])
 
     def _outside(self, lane: Any) -> Any:
-        """Return a value of the border."""
         return tirx.const(0, str(self._data.dtype)) if self._border is None else self._border[lane]
 
     def _shifted(self, value: Any) -> Any:
@@ -229,27 +207,16 @@ class StripNest(ABC):
         opaque = self._tiling.is_short and extent >= least
         return T.serial(opaque_number(extent) if opaque else extent)
 
-    def _store(self, sums: Any, image: Any, block: Any, row: Any, column: Any) -> None:
-        """Store a register tile without the vectors that overhang the output's channels."""
-        s, lanes = self._scheme, self._unit.lanes
-        existing = ceil_div(self._workload.out_channels, s.oc_bn) * s.oc_bn
-        for v in range(self._tiling.vectors):
-            channel = T.Bind(block * s.reg_oc + v * lanes)
-            chunk = T.Bind(tirx.floordiv(channel, s.oc_bn))
-            lane = T.Bind(tirx.floormod(channel, s.oc_bn))
-            if (self._tiling.oc_blocks - 1) * s.reg_oc + (v + 1) * lanes <= existing:
-                self._store_vectors(sums, v, (image, chunk, row, column, lane))
-                continue
-            with T.If(channel < existing), T.Then():
-                self._store_vectors(sums, v, (image, chunk, row, column, lane))
+    def _store(self, sums: Any, at: Tile) -> None:
+        image, block, row, column = at
+        s = self._scheme
+        self._store_existing(
+            self._tiling.oc_blocks,
+            lambda v: T.Bind(block * s.reg_oc + v * self._lanes),
+            lambda v, chunk, lane: self._store_vectors(sums, v, (image, chunk, row, column, lane)),
+        )
 
     def _store_vectors(self, sums: Any, v: int, at: tuple[Any, ...]) -> None:
         s, (image, chunk, row, column, lane) = self._scheme, at
         for r, j in product(range(s.reg_oh), range(s.reg_n)):
             self._results.store(sums, (r, j, v), (image, chunk, row + r, column + j), lane)
-
-
-def moved_back(number: Any, size: int, total: int) -> Any:
-    """Return the first element of a tile; the last tile moves back if it would overhang."""
-    first = number * size
-    return T.min(first, total - size) if total % size else first

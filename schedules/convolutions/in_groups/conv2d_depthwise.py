@@ -158,7 +158,6 @@ def fold(
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: GroupScheme) -> KernelLayout:
-    """Return ``OIHW1i[oc_bn]o``, or ``OIHW1i[oc_bn]o4i`` where products of bytes are added up."""
     group = workload.numerics.group
     return KernelLayout(group, scheme.oc_bn, group)
 
@@ -172,11 +171,7 @@ def pack_weights(
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: GroupScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
-
-    The weights are ``(ceil(C/x), I / group, KH, KW, x * group)`` with the ``group`` of the
-    numerics.
-    """
+    """The weights are ``(ceil(C/x), I / group, KH, KW, x * group)``."""
     chunks, group = ceil_div(workload.image_channels, scheme.oc_bn), workload.numerics.group
     _, width, *kernel = workload.kernel_shape
     weights = (chunks, width // group, *kernel, scheme.oc_bn * group)

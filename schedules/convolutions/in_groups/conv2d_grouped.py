@@ -74,7 +74,6 @@ def _adds_products(workload: Conv2dWorkload, unit: DotUnit) -> bool:
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[GroupedScheme, ...]:
-    """Return blocks and tile widths like those of depthwise convolution."""
     return schemes_of(GroupedScheme, workload, target)
 
 

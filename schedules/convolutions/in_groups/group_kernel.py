@@ -14,7 +14,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.dot_products.dot_instructions import add_products
 from neocpu.schedules.convolutions.in_groups.widened_rows import WidenedRows
-from neocpu.schedules.convolutions.vector_store import VectorStore
+from neocpu.schedules.convolutions.kernel_nest import VectorStore
 from neocpu.schedules.operators.epilogue import apply_steps, buffer_readers, in_type
 from neocpu.schedules.tir import neon
 from neocpu.schedules.tir.bfloat16 import bits_of, rounds_vectors
@@ -35,15 +35,10 @@ _Step = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
 
 @dataclass(frozen=True, slots=True)
 class Bands:
-    """The division of a feature map into tasks: bands of rows of one chunk.
+    """The tasks of a feature map: ``count`` bands of rows of one chunk.
 
-    Attributes
-    ----------
-    count : int
-        The number of bands of a feature map.
-    rows_first : bool
-        Whether tasks process all chunks of a band before the next band, instead of all bands of a
-        chunk.
+    With ``rows_first`` all chunks of a band precede the next band, otherwise all bands of a chunk
+    the next chunk.
     """
 
     count: int
@@ -52,13 +47,7 @@ class Bands:
 
 @dataclass(frozen=True, slots=True)
 class _Taps:
-    """The rows of the window; ``emit`` emits its argument for each of them.
-
-    Attributes
-    ----------
-    unrolled : bool
-        Whether the rows are unrolled from row 0 on, instead of a loop over those in the image.
-    """
+    """The rows of the window: ``emit`` emits its argument for each, from row 0 on if unrolled."""
 
     emit: Callable[[Callable[[Any], None]], None]
     unrolled: bool
@@ -103,7 +92,6 @@ class Emitter:
         )
 
     def emit(self, bands: Bands) -> None:
-        """Emit all tasks."""
         loads = nullcontext() if self._bias is None else neon.loads_again()
         with loads, self._results.frame():
             self._tasks(bands)
@@ -134,7 +122,6 @@ class Emitter:
 
     @property
     def _vectors(self) -> int:
-        """Return the number of vectors in a block of channels."""
         return self._scheme.oc_bn // self._lanes
 
     def _row(self, channels: tuple[Any, Any], y: Any) -> None:
@@ -260,7 +247,6 @@ class Emitter:
                 T.buffer_store(self._output, in_type(value, w.numerics.output), list(index))
 
     def _multiplied(self, sums: Any, pixel: Any, weights: Any) -> Any:
-        """Return the vector ``sums`` plus the products of a pixel."""
         if self._unit.group == 1:
             return sums + pixel * weights
         return add_products(sums, (pixel,), (weights,), self._unit)

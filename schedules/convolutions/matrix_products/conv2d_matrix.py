@@ -120,10 +120,7 @@ def fold(
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: MatrixScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
-
-    The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / dot, reg_oc * dot)``.
-    """
+    """The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / dot, reg_oc * dot)``."""
     return convolution_arguments(workload, scheme, _weight_shape(workload, scheme))
 
 
@@ -135,7 +132,6 @@ def _weight_shape(workload: Conv2dWorkload, scheme: MatrixScheme) -> tuple[int, 
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: MatrixScheme) -> KernelLayout:
-    """Return the weight layout, ``OIHW[ic_bn / dot]i[reg_oc]o[dot]i``."""
     return KernelLayout(scheme.ic_bn, scheme.reg_oc, scheme.dot)
 
 
@@ -150,7 +146,6 @@ def pack_weights(
 def lower(
     workload: Conv2dWorkload, scheme: MatrixScheme, target: CpuTarget, threads: int = 1
 ) -> tirx.PrimFunc:
-    """Return the scheduled kernel; its arguments are those of `argument_shapes`."""
     unit = _unit(workload, target)
     tiling = MatrixTiling(workload, scheme, unit, target.l2, threads)
     nest = TileNest if unit.instruction.in_tiles else PairNest

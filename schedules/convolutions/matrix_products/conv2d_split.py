@@ -129,11 +129,10 @@ def fold(
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: SplitScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
+    """The weights are bfloat16, ``(O / reg_oc, I / 32, KH, KW, 2, 16, reg_oc * 2)``.
 
-    The weights are bfloat16, ``(O / reg_oc, I / 32, KH, KW, 2, 16, reg_oc * 2)``: for each line of
-    channels the upper parts, then the lower ones, with two input channels of an output channel side
-    by side. For a picture KW is 1, and the line contains the columns.
+    Each line of channels has the upper parts, then the lower ones, with two input channels of an
+    output channel side by side. For a picture KW is 1, and the line contains the columns.
     """
     return convolution_arguments(workload, scheme, _weight_shape(workload, scheme), BFLOAT16)
 
@@ -148,7 +147,6 @@ def _weight_shape(workload: Conv2dWorkload, scheme: SplitScheme) -> tuple[int, .
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: SplitScheme
 ) -> NDArray[np.generic]:
-    """Split and pack ``(O, I, KH, KW)`` weights in the layout of `argument_shapes`, zero-padded."""
     outs, lines, *kernel, _, groups, width = _weight_shape(workload, scheme)
     given = np.ascontiguousarray(weights, np.float32)
     if scheme.ic_bn == JOINED_BLOCK:
@@ -172,7 +170,6 @@ def _joined(weights: NDArray[np.float32]) -> NDArray[np.float32]:
 def lower(
     workload: Conv2dWorkload, scheme: SplitScheme, target: CpuTarget, threads: int = 1
 ) -> tirx.PrimFunc:
-    """Return the scheduled kernel; its arguments are those of `argument_shapes`."""
     tiling = SplitTiling(workload, scheme, _unit(target), target.l2, threads)
     return build_convolution(
         argument_shapes(workload, scheme),
@@ -193,7 +190,6 @@ def estimate(
 
 
 def error_factor(scheme: SplitScheme, workload: Conv2dWorkload) -> float:
-    """Return the largest error as a multiple of direct summation's."""
     return ERROR_FACTOR
 
 

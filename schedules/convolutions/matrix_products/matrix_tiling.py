@@ -43,7 +43,6 @@ class MatrixTiling(DotTiling):
 
     @property
     def block_columns(self) -> int:
-        """The number of blocks of a register tile along its channels."""
         return self.scheme.reg_oc // self.unit.instruction.columns
 
     @property
@@ -83,7 +82,6 @@ class MatrixTiling(DotTiling):
 
     @property
     def data_bytes(self) -> int:
-        """The bytes of data of one register tile."""
         w = self.workload
         beside = (self.window_columns - 1) * w.dilation[1]
         columns = (self.scheme.reg_n - 1) * self.column_step + beside + 1
@@ -96,15 +94,12 @@ class MatrixTiling(DotTiling):
 
     @property
     def chunk_bytes(self) -> int:
-        """The bytes of a block of a pixel's channels."""
         return self.scheme.ic_bn * self.element
 
     @property
     def element(self) -> int:
-        """The bytes of one element of data."""
         return bytes_of(self.workload.numerics.data)
 
 
 def _divisor(number: int, most: int) -> int:
-    """Return the largest divisor of ``number`` that is at most ``most``, and at least 1."""
     return max((n for n in range(1, most + 1) if number % n == 0), default=1)

@@ -59,7 +59,6 @@ class SplitTiling(MatrixTiling):
 
     @property
     def line_columns(self) -> int:
-        """The number of lines in a row of a strip."""
         return self.workload.out_width if self.joins_columns else self.strip_columns
 
     @property
@@ -117,7 +116,6 @@ class SplitTiling(MatrixTiling):
 
     @property
     def copied_pixels(self) -> int:
-        """The largest number of pixels that a task splits."""
         if self.is_flat:
             return min(self.strip_tiles * self.scheme.reg_n, self.columns)
         return self.strip_rows * self.line_columns

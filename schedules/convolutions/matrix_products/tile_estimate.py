@@ -25,10 +25,8 @@ STORE_CYCLES: Final = 2.0
 def strip_cycles(t: MatrixTiling, target: CpuTarget, *, products: int = 1, loads: int = 1) -> float:
     """Return the cycles of a task's register tiles.
 
-    Parameters
-    ----------
-    products, loads : int
-        Products of tiles for each product of values, and loads of each operand.
+    ``products`` counts products of tiles for each product of values, and ``loads`` those of each
+    operand.
     """
     begun = BLOCK_CYCLES + STORE_TILE * t.block_rows * t.block_columns
     return register_tiles_cycles(t, t.steps * _step(t, target, products, loads), begun)
@@ -37,12 +35,8 @@ def strip_cycles(t: MatrixTiling, target: CpuTarget, *, products: int = 1, loads
 def register_tiles_cycles(t: MatrixTiling, tap: float, begun: float) -> float:
     """Return the cycles of a task's register tiles on any matrix unit.
 
-    Parameters
-    ----------
-    tap : float
-        The cycles of a block of input channels at one tap.
-    begun : float
-        The cycles of beginning and ending a register tile, without its epilogue.
+    ``tap`` has the cycles of a block of input channels at one tap, and ``begun`` those of beginning
+    and ending a register tile, without its epilogue.
     """
     tile = t.chunks * t.workload.kernel[0] * t.window_columns * tap + begun
     tile += t.vectors * t.scheme.reg_n * (STORE_CYCLES + steps_cycles(t.workload.epilogue))

@@ -22,10 +22,7 @@ MAX_OVERHANG: Final = 0.25
 def pixels_of_row(workload: Conv2dWorkload, *, any_stride: bool = False) -> int:
     """Return the pixels of a row of the output, or of an image that forms one row.
 
-    Parameters
-    ----------
-    any_stride : bool
-        Whether 1x1 convolutions of any stride form one row.
+    1x1 convolutions do so at stride 1, with ``any_stride`` at any.
     """
     w = workload
     steps = any_stride or w.stride == (1, 1)
@@ -39,15 +36,9 @@ def register_tiles(
     """Return pixels and channels of register tiles; small ones only if there are no larger ones.
 
     A tile of fewer blocks uses each loaded operand for few products. It is slower as soon as
-    operands do not come from L1.
-
-    Parameters
-    ----------
-    columns : int
-        The number of pixels in a row of the output.
-    parts : int
-        The number of values of the unit that each value is split into. All operands of a step then
-        stay in registers at once, because each is used more than once.
+    operands do not come from L1. Rows of the output have ``columns`` pixels, and each value is
+    split into ``parts``; all operands of a step then stay in registers at once, because each is
+    used more than once.
     """
     made = unit.instruction
     found = [

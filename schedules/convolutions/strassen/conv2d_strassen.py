@@ -78,12 +78,11 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def error_factor(scheme: StrassenScheme, workload: Conv2dWorkload) -> float:
-    """Return the largest norm-wise error as a multiple of direct float32 summation's."""
     return ERROR_FACTOR
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[StrassenScheme, ...]:
-    """Return schemes for every pair of blocks, best estimate first: see `scheme_space`."""
+    """Return schemes for every pair of blocks; see `scheme_space`."""
     variants = _variants(workload, target)
     return scheme_space(workload, target, variants, estimate, NOMINAL_THREADS)
 
@@ -135,11 +134,11 @@ def _strip(workload: Conv2dWorkload, scheme: StrassenScheme, target: CpuTarget) 
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: StrassenScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
+    """The weights are ``(blocks, rows, reg_oc)``.
 
-    The weights are ``(blocks, rows, reg_oc)``. For two register tiles of output channels they hold
-    the rows of all products, in the order of multiplication; then for each tile those of the
-    remaining channels; then the factors of pixels and of sums.
+    For two register tiles of output channels they hold the rows of all products, in the order of
+    multiplication; then for each tile those of the remaining channels; then the factors of pixels
+    and of sums.
     """
     tiling = Tiling(workload, scheme, lanes=1)
     shape = (tiling.tiles.oc_blocks, tiling.last_row + 1, scheme.reg_oc)
@@ -147,7 +146,6 @@ def argument_shapes(workload: Conv2dWorkload, scheme: StrassenScheme) -> Argumen
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: StrassenScheme) -> StrassenLayout:
-    """Return the layout that `pack_weights` writes."""
     return StrassenLayout(scheme.ic_half, scheme.reg_oc)
 
 
@@ -240,7 +238,6 @@ def _pixel_cycles(tiling: Tiling) -> float:
 
 
 def _block_cycles(tiling: Tiling, target: CpuTarget) -> float:
-    """Return the cycles of a block: its products, and storing them."""
     workload, scheme = tiling.workload, tiling.scheme
     unit = target.dot_unit(workload.numerics)
     size = tiling.weight_bytes // tiling.tiles.oc_blocks
@@ -251,7 +248,6 @@ def _block_cycles(tiling: Tiling, target: CpuTarget) -> float:
 
 
 def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:
-    """Return the bytes that a thread reads from beyond its L2: weights and pixels."""
     tiles, half = tiling.tiles, target.l2 // 2
     tasks = ceil_div(tiling.workload.batch * tiles.tasks, tiling.threads)
     group = tiling.weight_bytes / tiles.groups

@@ -22,16 +22,8 @@ class Tiling:
     """The blocks, strips and groups of a workload.
 
     A block is two register tiles of pixels by two of output channels, and its sums run over two
-    halves of the input channels. Input channels after both halves are multiplied directly.
-
-    Attributes
-    ----------
-    lanes : int
-        The number of channels in one vector.
-    threads : int
-        The number of threads that share the tasks.
-    tiles : pointwise_tiling.Tiling
-        The tiling of a 1x1 convolution of one image whose register tiles are these blocks.
+    halves of the input channels. Input channels after both halves are multiplied directly. The
+    register tiles of ``tiles``, a 1x1 convolution of one image, are these blocks.
     """
 
     workload: Conv2dWorkload
@@ -74,7 +66,6 @@ class Tiling:
 
     @property
     def rest(self) -> int:
-        """The number of input channels after both halves."""
         return self.workload.in_channels - 2 * self.scheme.ic_half
 
     @property
@@ -107,7 +98,6 @@ class Tiling:
 
     @property
     def weight_bytes(self) -> int:
-        """The bytes of packed weights."""
         element = bytes_of(self.workload.numerics.weights)
         return self.tiles.oc_blocks * (self.last_row + 1) * self.scheme.reg_oc * element
 

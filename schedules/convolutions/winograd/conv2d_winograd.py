@@ -84,7 +84,6 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def _unit(workload: Conv2dWorkload, target: CpuTarget) -> DotUnit | None:
-    """Return the instruction that multiplies transformed values, if the CPU has one."""
     return target.find_dot_unit(domain_of(workload).numerics)
 
 
@@ -237,7 +236,6 @@ def argument_shapes(workload: Conv2dWorkload, scheme: WinogradScheme) -> Argumen
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: WinogradScheme) -> WinogradLayout | None:
-    """Return the layout that `pack_weights` writes, for floats and images; otherwise None."""
     if domain_of(workload).is_of_integers:
         return None
     return WinogradLayout(scheme.tile, workload.stride, scheme.ic_bn, scheme.reg_oc)

@@ -52,7 +52,6 @@ class ExactFilter(Filter):
         return _POINTS[self.tile]
 
     def kernel_matrix(self) -> NDArray[np.float64]:
-        """Return ``G``, of shape ``(span, 3)``."""
         return np.array([_KERNEL_MATRIX[point] for point in self.points], np.float64)
 
     def kernel(self, taps: Vectors, keep: Keep = T.Bind) -> list[Any]:
@@ -71,7 +70,6 @@ class ExactFilter(Filter):
         return [keep(each) for each in made]
 
     def input(self, pixels: Vectors, keep: Keep = T.Bind) -> list[Any]:
-        """Return the components of ``B^T pixels``; ``keep`` names intermediate values."""
         p = pixels
         if self.tile <= 2:
             first = keep(p[0] - p[2])

@@ -71,17 +71,7 @@ Keep = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """F(tile, taps) along one dimension.
-
-    Attributes
-    ----------
-    tile : int
-        The number of outputs, ``m``.
-    taps : int
-        The number of taps, ``r``.
-    stride : int
-        The distance in pixels from one output to the next.
-    """
+    """F(tile, taps) along one dimension, with ``stride`` pixels from one output to the next."""
 
     tile: int
     taps: int
@@ -143,14 +133,13 @@ class Filter:
 
     @property
     def input_additions(self) -> int:
-        """The number of additions of `input`, with products fused into them."""
+        """The number of additions, with products fused into them."""
         counter = _Additions()
         self.input([counter] * self.span, _identity)
         return counter.total
 
     @property
     def output_additions(self) -> int:
-        """The number of additions of `output`, with products fused into them."""
         counter = _Additions()
         self.output([counter] * self.span, _identity)
         return counter.total
@@ -168,8 +157,6 @@ class Filter:
 
 
 class _Additions:
-    """A value that counts the additions to it and subtractions from it."""
-
     def __init__(self) -> None:
         self.total = 0
 
@@ -233,7 +220,6 @@ def error_factor(tile: int, kernel: tuple[int, int], stride: tuple[int, int]) ->
 
 
 def _filtered(kernel: tuple[int, int], stride: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return taps and stride of the dimensions with more than one tap."""
     return [pair for pair in zip(kernel, stride, strict=True) if pair[0] > 1]
 
 

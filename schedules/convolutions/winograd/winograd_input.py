@@ -20,12 +20,8 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 class InputTransform:
     """An emitter of the code that reads and transforms the data.
 
-    Parameters
-    ----------
-    border : buffer or None
-        The value that stands for zero around the image, if it is not zero.
-    rows_are_frames : bool
-        Whether images of the workload are volumes, whose rows are images in the buffers.
+    The ``border`` stands for zero around the image, if it is not zero. With ``rows_are_frames``
+    images of the workload are volumes, whose rows are images in the buffers.
     """
 
     def __init__(self, tiling: Tiling, data: Any, border: Any, *, rows_are_frames: bool) -> None:
@@ -169,7 +165,6 @@ class InputTransform:
         return pixel, (y, x), exists, lane
 
     def _widened(self, pixels: Any) -> Any:
-        """Return a vector of input channels in the type in which it is transformed."""
         if self.domain.is_scaled:
             return T.Bind(scaled_integers.widened(pixels))
         if not self.domain.is_exact:
@@ -177,7 +172,6 @@ class InputTransform:
         return pixels.astype(f"{self.domain.pixels}x{self.tiling.width}")
 
     def row(self, image: Any, row: Any, height: int) -> tuple[Any, Any]:
-        """Return image and row in terms of the buffers."""
         return (image * height + row, 0) if self._rows_are_frames else (image, row)
 
     def _input_tile(
@@ -259,7 +253,6 @@ class InputTransform:
         return rows, _overlap(across.span, w.dilation[1], w.width, x, left)
 
     def _inputs(self, *shape: int) -> Any:
-        """Allocate vectors of input channels on the stack."""
         kind = self.domain.pixels
         return T.alloc_buffer((*shape, self.tiling.width), kind, scope="local", layout=None)
 
@@ -277,13 +270,10 @@ class InputTransform:
 
 
 def reader(vectors: Any) -> Callable[..., Any]:
-    """Return a function that reads whole vectors of a buffer by their indices."""
     return lambda *index: vectors[(*index, span(0, int(vectors.shape[-1])))]
 
 
 def writer(vectors: Any) -> Callable[..., None]:
-    """Return a function that writes whole vectors of a buffer with two dimensions of vectors."""
-
     def write(i: Any, k: Any, value: Any) -> None:
         T.buffer_store(vectors, value, [i, k, span(0, int(vectors.shape[-1]))])
 

@@ -15,7 +15,7 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
     load_data,
     load_weights,
 )
-from neocpu.schedules.convolutions.vector_store import VectorStore
+from neocpu.schedules.convolutions.kernel_nest import VectorStore
 from neocpu.schedules.convolutions.winograd import scaled_integers
 from neocpu.schedules.convolutions.winograd.edge_tiles import Region, register_tiles
 from neocpu.schedules.convolutions.winograd.weight_transform import MadeWeights, WeightTransform
@@ -26,8 +26,6 @@ from neocpu.schedules.convolutions.winograd.winograd_input import (
     writer,
 )
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
-from neocpu.schedules.operators.epilogue import buffer_readers
-from neocpu.schedules.tir.bfloat16 import bits_of, rounds_vectors
 from neocpu.schedules.tir.builder import prefetch_to_l2, span, splat
 from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
 from neocpu.schedules.tir.wrapping import Wrapping, wrapping_arithmetic
@@ -60,13 +58,8 @@ class Emitter:
             tiling, data, rest[0] if pads else None, rows_are_frames=rows_are_frames
         )
         unit = target.find_dot_unit(workload.numerics)
-        self._results = VectorStore(
-            workload=workload,
-            block=self.scheme.oc_bn,
-            lanes=self.lanes,
-            readers=buffer_readers(workload.epilogue, rest[int(pads) : -1]),
-            output=bits_of(rest[-1]),
-            rounds=rounds_vectors(workload.numerics.output, unit),
+        self._results = VectorStore.after_epilogue(
+            workload, self.scheme.oc_bn, self.lanes, rest[int(pads) :], unit
         )
 
     def arithmetic(self) -> Any:
@@ -89,7 +82,6 @@ class Emitter:
         return T.alloc_buffer((t.points, vectors + 1, self.lanes), kind, layout=None)
 
     def _sums(self, kind: str, *shape: int) -> Any:
-        """Allocate vectors of sums on the stack."""
         return T.alloc_buffer((*shape, self.lanes), kind, scope="local", layout=None)
 
     def products(self, group: Any, count: Any, transformed: Any, at: Any, sums: Any) -> None:
@@ -193,23 +185,10 @@ class Emitter:
     ) -> tuple[Any, list[tuple[int, int]]]:
         """Add up the products of ``reg_n`` tiles and a block of output channels.
 
-        Parameters
-        ----------
-        pixels : callable
-            A function that returns a tile's transformed input for a vector of input channels, the
-            tile, and the channels within the vector.
-        weights : callable
-            A function that returns a vector of weights for a step and the vector's number.
-        coming : tuple
-            The point and block of the next weights; the number of this register tile, and the
-            number of register tiles.
-        part : expression or None
-            The part of the sums.
-
-        Returns
-        -------
-        acc, places
-            The accumulators, and their indices.
+        ``pixels`` takes a vector of input channels, the tile, and the channels within the vector;
+        ``weights`` takes a step and a vector's number. ``coming`` has the point and block of the
+        next weights, the number of this register tile, and that of all. Return the accumulators and
+        their indices.
         """
         lanes, every = self.lanes, span(0, self.lanes)
         vectors = self.scheme.reg_oc // lanes
@@ -276,7 +255,6 @@ class Emitter:
                 store(added=True)
 
     def _both(self, one: Any, other: Any) -> Any:
-        """Return the sum of two vectors of sums."""
         if self.domain.is_exact:
             return (Wrapping(one) + Wrapping(other)).value
         return one + other
@@ -290,19 +268,16 @@ class Emitter:
         return start, _within(t.part_chunks, t.chunks, start)
 
     def _tap(self, vector: Any) -> Any:
-        """Bind a vector of weights."""
         is_plain = not self.domain.is_of_integers
         return T.Bind(vector) if is_plain else load_weights([vector], self._unit)
 
     def _spread(self, channels: Any) -> Any:
-        """Bind the input channels of a step in all lanes."""
         if not self.domain.is_of_integers:
             return T.Bind(splat(channels, self.lanes))
         word = tirx.reinterpret("int32", channels)
         return load_data([word], self.domain.numerics.data, self._unit)
 
     def _multiplied(self, sums: Any, pixels: Any, tap: Any) -> Any:
-        """Return a vector of sums plus the products of a step."""
         if not self.domain.is_of_integers:
             return sums + pixels * tap
         return add_products(sums, pixels, tap, self._unit)
@@ -342,7 +317,6 @@ class Emitter:
         self._output_of(self.tiling, group, (start, tiles), 0, sums, scales)
 
     def edged_output(self, group: Any, sums: Any) -> None:
-        """Transform the sums of all regions' tiles back and store them."""
         assert self.tiling.edges is not None
         for region in self.tiling.edges.regions:
             tiles = region.first, region.tiles
@@ -359,12 +333,8 @@ class Emitter:
     ) -> None:
         """Transform and store the sums of some tiles, which begin with tile ``at``.
 
-        Parameters
-        ----------
-        these : tuple
-            The number of the first tile, and the number of tiles.
-        extents : tuple or None
-            The results of `InputTransform.measure`, and the place where those of these tiles begin.
+        ``these`` are the first tile and the number of tiles; ``extents`` has the results of
+        `InputTransform.measure`, and the place of the first.
         """
         vectors, (start, count) = self.scheme.reg_oc // self.lanes, these
         oc_first, oc_count = self._group(group)

@@ -40,24 +40,10 @@ class Tiling:
     and columns that are ``dilation`` apart only see each other. The tiles of the phases follow each
     other.
 
-    Attributes
-    ----------
-    lanes : int
-        The number of output channels in one vector of sums.
-    threads : int
-        The number of threads that share the strips.
-    domain : Domain
-        The number system of transformed data and weights.
-    filters : tuple of Filter
-        F(m, r) down the image and across it.
-    edges : EdgeTiles or None
-        The regions of whole and smaller tiles, if the scheme has smaller ones.
-    tiles : int
-        The number of tiles over all images.
-    strips : int
-        The number of strips of the image: as many as ``strip`` asks for. If a task computes all
-        channels of one, it is a multiple of the threads; otherwise it is larger if the groups of
-        channels are too few for the threads. It never exceeds the number of register tiles.
+    There are as many ``strips`` as the scheme asks for. If a task computes all channels of one,
+    they are a multiple of the threads; otherwise more if the groups of channels are too few for the
+    threads. They never exceed the register tiles. ``edges`` are the regions of whole and smaller
+    tiles.
     """
 
     workload: Conv2dWorkload
@@ -92,17 +78,14 @@ class Tiling:
 
     @property
     def on_the_fly(self) -> bool:
-        """Whether tasks transform the weights."""
         return self.scheme.on_the_fly and self.scheme.oc_split and self.domain.is_exact
 
     @property
     def rows(self) -> int:
-        """The number of tile rows of an image."""
         return self._phases(0) * self._phase_tiles(0)
 
     @property
     def columns(self) -> int:
-        """The number of tiles in a tile row."""
         return self._phases(1) * self._phase_tiles(1)
 
     def corner(self, tile: Any, *, of_input: bool = False) -> tuple[Any, Any, Any]:
@@ -115,7 +98,6 @@ class Tiling:
         return image, self.first(0, row, down), self.first(1, column, across)
 
     def _phases(self, axis: int) -> int:
-        """Return the number of undilated convolutions along an axis."""
         return min(self.workload.dilation[axis], self._length(axis))
 
     def _phase_tiles(self, axis: int) -> int:
@@ -206,7 +188,6 @@ class Tiling:
 
     @property
     def strip_blocks(self) -> int:
-        """The number of register tiles in the longest strip."""
         return ceil_div(self.blocks, self.strips)
 
     @property
@@ -235,12 +216,10 @@ class Tiling:
 
     @property
     def groups(self) -> int:
-        """The number of groups of blocks of output channels."""
         return ceil_div(self.oc_blocks, self.group)
 
     @property
     def tasks(self) -> int:
-        """The number of tasks of the loop that multiplies."""
         return self.strips * (self.groups if self.scheme.oc_split else 1)
 
     @property
@@ -267,7 +246,6 @@ class Tiling:
 
     @property
     def input_bytes(self) -> int:
-        """The bytes of the whole image's transformed input."""
         return self._input_bytes(self.blocks)
 
     @property
@@ -314,7 +292,6 @@ class Tiling:
         return self._filled(blocks) * each
 
     def strip_start(self, strip: Any) -> Any:
-        """Return the first register tile of a strip."""
         return part_start(strip, self.blocks, self.strips)
 
     def place(self, tile: Any) -> tuple[Any, Any, Any]:
