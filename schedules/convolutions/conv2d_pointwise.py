@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
 from tvm import tirx
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.packing import packing
 from neocpu.schedules.convolutions.pointwise_kernel import Emitter
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling, output_blocks
 from neocpu.schedules.convolutions.scheme_space import scheme_space
@@ -154,22 +153,13 @@ def weight_layout(workload: Conv2dWorkload, scheme: PointwiseScheme) -> KernelLa
     return KernelLayout(scheme.ic_bn, scheme.reg_oc)
 
 
-def pack_weights(
-    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: PointwiseScheme
-) -> NDArray[np.generic]:
-    """Pack ``(O, I, 1, 1)`` weights in the layout of `argument_shapes`, padded with zeros."""
-    (blocks, ins, reg_oc), _ = argument_shapes(workload, scheme)[1]
-    outs, channels = weights.shape[:2]
-    padded = np.pad(weights[:, :, 0, 0], ((0, blocks * reg_oc - outs), (0, ins - channels)))
-    return np.ascontiguousarray(padded.reshape(blocks, reg_oc, ins).transpose(0, 2, 1))
+pack_weights = packing(weight_layout, argument_shapes)
 
 
 def lower(
     workload: Conv2dWorkload, scheme: PointwiseScheme, target: CpuTarget, threads: int = 1
 ) -> tirx.PrimFunc:
-    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
-
-    The loop nest, for strips of the row of all pixels and groups of output channels::
+    """The loop nest goes over strips of the row of all pixels and groups of output channels::
 
         for group, strip in parallel:
             for turn in range(passes):                            # ic_block input channels each

@@ -20,7 +20,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.dot_products.strip_nest import Source
 from neocpu.schedules.convolutions.kernel_nest import moved_back
-from neocpu.schedules.convolutions.matrix_products.split_tiling import (
+from neocpu.schedules.convolutions.matrix_products.matrix_tiling import (
     JOINED_BLOCK,
     LINE,
     PARTS,

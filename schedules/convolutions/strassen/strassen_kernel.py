@@ -29,7 +29,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.pixel_tiles import Part, Pixel, TileEmitter, first_pixel, part
-from neocpu.schedules.convolutions.strassen.strassen_tiling import PIXEL_SUMS, PRODUCTS, Tiling
+from neocpu.schedules.convolutions.pointwise_tiling import PIXEL_SUMS, PRODUCTS, StrassenTiling
 from neocpu.schedules.tir.builder import fraction, span
 from neocpu.schedules.vocabulary.layout import ceil_div
 
@@ -63,7 +63,7 @@ def _reader(buffer: Any, *place: Any) -> Pixel:
 class Emitter(TileEmitter):
     """An emitter of the loop nest, created inside the builder's frame."""
 
-    _tiling: Tiling
+    _tiling: StrassenTiling
 
     def emit(self) -> None:
         t, batch = self._tiling.tiles, self._workload.batch

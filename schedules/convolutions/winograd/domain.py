@@ -11,7 +11,6 @@ from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.winograd import (
     edge_tiles,
     exact_filter,
-    exactness,
     filters,
     scaled_integers,
 )
@@ -94,4 +93,4 @@ def proof(workload: Conv2dWorkload) -> SumBound | None:
     """Return the bound that proves a convolution of integers exact or not; None for floats."""
     if not domain_of(workload).is_exact:
         return None
-    return exactness.bound_of_any(workload.in_channels * math.prod(workload.kernel))
+    return exact_filter.bound_of_any(workload.in_channels * math.prod(workload.kernel))

@@ -182,7 +182,7 @@ class InputTransform:
         All of its image may do so too, unless the conditions that it exists hold.
         """
         down, across = tiles.filters
-        stored, (y, x), exists, lane = pixels
+        stored, (y, x), exists, _ = pixels
         columns = self._inputs(down.span, across.span)
 
         def pixel(i: Any, k: Any) -> Any:
@@ -214,21 +214,13 @@ class InputTransform:
                 with T.Then():
                     transform(pixel)
                 with T.Else():
-                    transform(reader(self._padded_patch(tiles, pixel, exists, y, x, lane)))
+                    transform(reader(self._padded_patch(tiles, pixel, pixels)))
         if not down.is_identity and not across.is_identity:
             transform_rows(reader(columns))
 
-    def _padded_patch(
-        self,
-        tiles: Tiling | Region,
-        pixel: Callable[..., Any],
-        exists: tuple[Any, ...],
-        y: Any,
-        x: Any,
-        lane: Any,
-    ) -> Any:
+    def _padded_patch(self, tiles: Tiling | Region, pixel: Callable[..., Any], place: Any) -> Any:
         """Copy the pixels that a tile reads, with zeros or the zero point outside the image."""
-        down, across = tiles.filters
+        (down, across), (_, (y, x), exists, lane) = tiles.filters, place
         patch = self._inputs(down.span, across.span)
         write = writer(patch)
         outside = splat(tirx.const(0, self.domain.pixels), self.tiling.width)
@@ -295,3 +287,22 @@ def spaced(length: Any, dilation: int) -> Any:
     if dilation == 1:
         return length
     return tirx.floordiv(T.max(length, 0) + (dilation - 1), dilation)
+
+
+def frames_as_rows(buffer: Any) -> Any:
+    """Return depth slices, ``(V * D, C/x, H, W, x)``, as images of one row each."""
+    n, chunks, height, width, block = (int(extent) for extent in buffer.shape)
+    shape, dtype = (n, chunks, 1, height * width, block), str(buffer.dtype)
+    return T.decl_buffer(shape, dtype, data=buffer.data, layout=None)
+
+
+def within(tile: int, length: int, start: Any) -> Any:
+    """Return the number of pixels, or vectors, of a tile at ``start`` that lie in the output."""
+    return tile if length % tile == 0 else T.min(tile, length - start)
+
+
+def written(tile: int, dilation: int, length: int, start: Any) -> Any:
+    """Return the pixels, ``dilation`` apart, of a tile at ``start`` that lie in the output."""
+    if dilation == 1 or length % (tile * dilation) == 0:
+        return within(tile, length // dilation, start)
+    return T.min(tile, spaced(length - start, dilation))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeAlias
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
@@ -22,8 +22,9 @@ from neocpu.schedules.convolutions.winograd.weight_transform import MadeWeights,
 from neocpu.schedules.convolutions.winograd.winograd_input import (
     InputTransform,
     reader,
-    spaced,
+    within,
     writer,
+    written,
 )
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.tir.builder import prefetch_to_l2, span, splat
@@ -31,6 +32,9 @@ from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
 from neocpu.schedules.tir.wrapping import Wrapping, wrapping_arithmetic
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
+
+Reader: TypeAlias = Callable[..., Any]
+Places: TypeAlias = list[tuple[Any, Any]]
 
 
 class Emitter:
@@ -99,14 +103,16 @@ class Emitter:
             def pixels(chunk: Any, j: int, channels: Any) -> Any:
                 return transformed[(at + block) * chunks + chunk, p * reg_n + j, channels]
 
-            is_last = g + 1 == blocks
-            coming = tirx.Select(is_last, p + 1, p), tirx.Select(is_last, first, first + g + 1)
+            coming = self._coming(p, p + 1, g, first, blocks), block, self.tiling.strip_blocks
             weights = self._weights_at(these, p, first + g)
-            acc, places = self._register_tile(
-                reg_n, pixels, weights, (coming, block, self.tiling.strip_blocks), part
-            )
+            acc, places = self._register_tile(reg_n, pixels, weights, coming, part)
             numbers = [self._sum(g, block * reg_n + j, v) for j, v in places]
             self._store_sums(acc, places, sums, [(p, number) for number in numbers], part)
+
+    def _coming(self, p: Any, further: Any, g: Any, first: Any, blocks: Any) -> tuple[Any, Any]:
+        """Return the point and block of the weights after block ``g`` of a group at point ``p``."""
+        is_last = g + 1 == blocks
+        return tirx.Select(is_last, further, p), tirx.Select(is_last, first, first + g + 1)
 
     def edged_products(self, group: Any, transformed: Any, sums: Any) -> None:
         """Multiply all regions' tiles with a group of output channels, point by point."""
@@ -130,17 +136,11 @@ class Emitter:
                     ) -> Any:
                         return transformed[chunk, p * t.tiles + start + j, channels]
 
-                    is_last = g + 1 == blocks
                     is_end = number + 1 == points.count
                     further = tirx.Select(is_end, then, points.point(number + 1))
-                    coming = (
-                        tirx.Select(is_last, further, p),
-                        tirx.Select(is_last, first, first + g + 1),
-                    )
+                    coming = self._coming(p, further, g, first, blocks), block, count
                     weights = self._weights_at(these, p, first + g)
-                    acc, places = self._register_tile(
-                        reg_n, pixels, weights, (coming, block, count), None
-                    )
+                    acc, places = self._register_tile(reg_n, pixels, weights, coming, None)
                     numbers = [self._sum(g, start + j, v) for j, v in places]
                     self._store_sums(acc, places, sums, [(p, n) for n in numbers], None)
 
@@ -166,9 +166,7 @@ class Emitter:
             return nullcontext(these.part)
         return T.serial(self.tiling.parts) if self.tiling.parts > 1 else nullcontext(None)
 
-    def _weights_at(
-        self, these: MadeWeights | None, point: Any, block: Any
-    ) -> Callable[[Any, int], Any]:
+    def _weights_at(self, these: MadeWeights | None, point: Any, block: Any) -> Reader:
         """Return a function that reads the weights of a point and a block, by step and vector."""
         if these is not None:
             return lambda step, v: these.vector(point, step, v)
@@ -176,13 +174,8 @@ class Emitter:
         return lambda step, v: self._weights[point, block, step, span(v * width, width)]
 
     def _register_tile(
-        self,
-        reg_n: int,
-        pixels: Callable[[Any, int, Any], Any],
-        weights: Callable[[Any, int], Any],
-        coming: tuple[tuple[Any, Any], Any, int],
-        part: Any,
-    ) -> tuple[Any, list[tuple[int, int]]]:
+        self, reg_n: int, pixels: Reader, weights: Reader, coming: Any, part: Any
+    ) -> tuple[Any, Places]:
         """Add up the products of ``reg_n`` tiles and a block of output channels.
 
         ``pixels`` takes a vector of input channels, the tile, and the channels within the vector;
@@ -224,14 +217,7 @@ class Emitter:
                 multiply(start + chunk, k)
         return acc, places
 
-    def _store_sums(
-        self,
-        acc: Any,
-        places: Sequence[tuple[int, int]],
-        sums: Any,
-        stored: Sequence[tuple[Any, Any]],
-        part: Any,
-    ) -> None:
+    def _store_sums(self, acc: Any, places: Places, sums: Any, stored: Places, part: Any) -> None:
         """Store a register tile's sums; those of later parts are added to the stored ones."""
         every, kind = span(0, self.lanes), f"{sums.dtype}x{self.lanes}"
 
@@ -242,7 +228,8 @@ class Emitter:
                     total = total.astype(kind)
                 if added:
                     before = sums[p, vector, every]
-                    total = self._both(before, total)
+                    wraps = self.domain.is_exact
+                    total = (Wrapping(before) + Wrapping(total)).value if wraps else before + total
                 T.buffer_store(sums, total, [p, vector, every])
 
         if part is None:
@@ -254,18 +241,13 @@ class Emitter:
             with T.Else():
                 store(added=True)
 
-    def _both(self, one: Any, other: Any) -> Any:
-        if self.domain.is_exact:
-            return (Wrapping(one) + Wrapping(other)).value
-        return one + other
-
     def _part(self, part: Any) -> tuple[Any, Any]:
         """Return the first vector of input channels of a part of the sums, and their number."""
         t = self.tiling
         if part is None:
             return 0, t.chunks
         start = T.Bind(part * t.part_chunks)
-        return start, _within(t.part_chunks, t.chunks, start)
+        return start, within(t.part_chunks, t.chunks, start)
 
     def _tap(self, vector: Any) -> Any:
         is_plain = not self.domain.is_of_integers
@@ -286,7 +268,7 @@ class Emitter:
         """Return the first block of output channels of a group, and the number of blocks."""
         t = self.tiling
         first = T.Bind(group * t.group)
-        return first, _within(t.group, t.oc_blocks, first)
+        return first, within(t.group, t.oc_blocks, first)
 
     def _sum(self, g: Any, tile: Any, v: Any) -> Any:
         """Return the position of a vector of sums among those of its point."""
@@ -343,7 +325,7 @@ class Emitter:
             y, x = T.Bind(row), T.Bind(column)
             before = T.Bind((oc_first + g) * vectors)
             scale = None if extents is None else T.Bind(extents[0][extents[1] + i])
-            with T.serial(_within(vectors, self.tiling.oc_vectors, before)) as v:
+            with T.serial(within(vectors, self.tiling.oc_vectors, before)) as v:
 
                 def product(row: Any, column: Any, g: Any = g, i: Any = i, v: Any = v) -> Any:
                     p = tiles.point(row, column)
@@ -360,13 +342,7 @@ class Emitter:
         scales = self._weights[p, block, last, span(v * width, width)]
         return sums.astype(kind) * tirx.reinterpret(kind, scales)
 
-    def _output_tile(
-        self,
-        tiles: Tiling | Region,
-        product: Callable[[Any, Any], Any],
-        at: tuple[Any, Any, Any, Any],
-        scale: Any,
-    ) -> None:
+    def _output_tile(self, tiles: Tiling | Region, product: Reader, at: Any, scale: Any) -> None:
         w, (down, across) = self.workload, tiles.filters
         image, channel, y, x = at
         chunk = T.Bind(tirx.floordiv(channel, self.scheme.oc_bn))
@@ -378,34 +354,15 @@ class Emitter:
             values = [product(i, k) for i in range(down.span)]
             for i, value in enumerate(down.output(values)):
                 write(i, k, value)
-        with T.serial(_written(down.tile, w.dilation[0], w.out_height, y)) as i:
+        with T.serial(written(down.tile, w.dilation[0], w.out_height, y)) as i:
             row = [reader(columns)(i, k) for k in range(across.span)]
             for k, value in enumerate(across.output(row)):
                 value = self.domain.finished(value)
                 if scale is not None:
                     value = value * splat(scale, self.lanes)
                 write_result(0, k, value)
-            written = _written(across.tile, w.dilation[1], w.out_width, x)
-            with T.serial(written) as k:
+            count = written(across.tile, w.dilation[1], w.out_width, x)
+            with T.serial(count) as k:
                 found, row_of = self.inputs.row(image, y + i * w.dilation[0], w.out_height)
                 at = (found, chunk, row_of, x + k * w.dilation[1])
                 self._results.store(result, (0, k), at, lane)
-
-
-def frames_as_rows(buffer: Any) -> Any:
-    """Return depth slices, ``(V * D, C/x, H, W, x)``, as images of one row each."""
-    n, chunks, height, width, block = (int(extent) for extent in buffer.shape)
-    shape, dtype = (n, chunks, 1, height * width, block), str(buffer.dtype)
-    return T.decl_buffer(shape, dtype, data=buffer.data, layout=None)
-
-
-def _within(tile: int, length: int, start: Any) -> Any:
-    """Return the number of pixels, or vectors, of a tile at ``start`` that lie in the output."""
-    return tile if length % tile == 0 else T.min(tile, length - start)
-
-
-def _written(tile: int, dilation: int, length: int, start: Any) -> Any:
-    """Return the pixels, ``dilation`` apart, of a tile at ``start`` that lie in the output."""
-    if dilation == 1 or length % (tile * dilation) == 0:
-        return _within(tile, length // dilation, start)
-    return T.min(tile, spaced(length - start, dilation))
