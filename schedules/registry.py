@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import pkgutil
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,23 +15,19 @@ from numpy.typing import NDArray
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.errors import UnsupportedError, UsageError, did_you_mean
-from neocpu.schedules.convolutions import (
-    conv2d_direct,
-    conv2d_nchw,
-    conv2d_pointwise,
-)
+from neocpu.schedules import convolutions
 from neocpu.schedules.convolutions.bfloat16_weights import evenly_rounded
-from neocpu.schedules.convolutions.dot_products import conv2d_dot
-from neocpu.schedules.convolutions.in_groups import conv2d_depthwise, conv2d_grouped
-from neocpu.schedules.convolutions.matrix_products import conv2d_matrix, conv2d_split
-from neocpu.schedules.convolutions.strassen import conv2d_strassen
-from neocpu.schedules.convolutions.winograd import conv2d_winograd
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS
 from neocpu.schedules.operators import join_template, layout_transform
 from neocpu.schedules.vocabulary.accuracy import Admission, SumBound
 from neocpu.schedules.vocabulary.frame_reads import in_whole_blocks, weights_of
 from neocpu.schedules.vocabulary.layout import DataLayout, WeightLayout
-from neocpu.schedules.vocabulary.scheme import Scheme, register_scheme, unregister_scheme
+from neocpu.schedules.vocabulary.scheme import (
+    SCHEMES,
+    Scheme,
+    register_scheme,
+    unregister_scheme,
+)
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate, Template
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
@@ -294,18 +292,12 @@ def fold(
     return folds(workload, scheme, in_layout, out_layout, target) if folds else None
 
 
-for _module in (
-    conv2d_direct,
-    conv2d_winograd,
-    conv2d_depthwise,
-    conv2d_grouped,
-    conv2d_pointwise,
-    conv2d_strassen,
-    conv2d_dot,
-    conv2d_matrix,
-    conv2d_split,
-    conv2d_nchw,
-    layout_transform,
-    join_template,
-):
+# A template of convolutions is in the module that has its name.
+_MODULES = {
+    each.name.rpartition(".")[2]: each.name
+    for each in pkgutil.walk_packages(convolutions.__path__, f"{convolutions.__name__}.")
+}
+for _name in [name for name in SCHEMES if name in _MODULES]:
+    register(import_module(_MODULES[_name]).TEMPLATE)
+for _module in (layout_transform, join_template):
     register(_module.TEMPLATE)

@@ -59,7 +59,6 @@ def _evenly_rounded_rows(rows: NDArray[np.float32]) -> NDArray[np.uint16]:
 
 
 def _smallest(costs: NDArray[Any]) -> NDArray[Any]:
-    """Return the positions of each row's smallest elements, in ascending order."""
     count = min(_MOST, costs.shape[1])
     some = np.argpartition(costs, count - 1, axis=1)[:, :count]
     order = np.argsort(np.take_along_axis(costs, some, axis=1), axis=1)

@@ -12,8 +12,6 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
 from tvm import tirx
 
 from neocpu.foundation.dtypes import bytes_of
@@ -25,6 +23,7 @@ from neocpu.schedules.convolutions.direct_kernel import (
     strip_copies,
     strip_rows,
 )
+from neocpu.schedules.convolutions.packing import packing
 from neocpu.schedules.estimates.memory_traffic import (
     cold_weights,
     conflicts_in_l2,
@@ -169,29 +168,21 @@ def split_sums(workload: Conv2dWorkload, scheme: DirectScheme) -> DirectScheme:
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: DirectScheme) -> KernelLayout:
-    """Return the weight layout, ``OIHW[ic_bn]i[oc_bn]o``."""
     return scheme.kernel_layout
 
 
-def pack_weights(
-    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: DirectScheme
-) -> NDArray[np.generic]:
-    """Pack ``(O, I/groups, KH, KW)`` weights to ``OIHW[ic_bn]i[oc_bn]o``."""
-    return weight_layout(workload, scheme).pack(weights)
-
-
 def argument_shapes(workload: Conv2dWorkload, scheme: DirectScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
     weights = scheme.kernel_layout.shape(workload.kernel_shape)
     return convolution_arguments(workload, scheme, weights)
+
+
+pack_weights = packing(weight_layout, argument_shapes)
 
 
 def lower(
     workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget, threads: int = 1
 ) -> tirx.PrimFunc:
-    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
-
-    The loop nest has one task per output row tile and channel chunk (`rows_first` swaps the two)::
+    """The loop nest has one task per output row tile and channel chunk (swapped by `rows_first`)::
 
         for n, oc_chunk, oh in parallel(batch, O/oc_bn, OH/reg_oh):
             pad[…] = the input rows this task reads            # only if padded; stays in L2

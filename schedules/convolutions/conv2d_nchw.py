@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.packing import packing
 from neocpu.schedules.estimates.memory_traffic import with_memory
 from neocpu.schedules.estimates.register_tile import (
     TILE_CYCLES,
@@ -50,7 +50,6 @@ STORE_CYCLES, PAD_CYCLES, PHASE_CYCLES = 3, 3, 1
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Return whether the template computes ``workload``: any in float32 without a prologue."""
     return workload.numerics.reads_float32 and not workload.prologue
 
 
@@ -103,23 +102,16 @@ def _vector(workload: Conv2dWorkload, target: CpuTarget) -> int:
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: NchwScheme) -> KernelLayout:
-    """Return the weight layout, ``OIHW1i[reg_oc]o``."""
     return KernelLayout(1, scheme.reg_oc)
 
 
-def pack_weights(
-    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: NchwScheme
-) -> NDArray[np.generic]:
-    """Pack ``(O, I/groups, KH, KW)`` to ``(ceil(O/reg_oc), I/groups, KH, KW, reg_oc)``."""
-    packed = weight_layout(workload, scheme).pack(weights)
-    return packed.reshape(*packed.shape[:4], scheme.reg_oc)
-
-
 def argument_shapes(workload: Conv2dWorkload, scheme: NchwScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
     o, i, kh, kw = workload.kernel_shape
     weights = (ceil_div(o, scheme.reg_oc), i, kh, kw, scheme.reg_oc)
     return convolution_arguments(workload, scheme, weights)
+
+
+pack_weights = packing(weight_layout, argument_shapes)
 
 
 def compute(workload: Conv2dWorkload, scheme: NchwScheme) -> list[te.Tensor]:
@@ -189,9 +181,7 @@ def _padded_extents(workload: Conv2dWorkload, columns: int) -> tuple[int, int, i
 def lower(
     workload: Conv2dWorkload, scheme: NchwScheme, target: CpuTarget, threads: int = 1
 ) -> tirx.PrimFunc:
-    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
-
-    ::
+    """The loop nest has one task per row and channels of a register tile::
 
         for n, c, h in parallel: pad[...] = row           # only where needed
         for n, oc, oh in parallel(batch, O/reg_oc, OH):
@@ -250,7 +240,6 @@ def _unflatten(sch: Schedule, workload: Conv2dWorkload, row: int) -> None:
 
 
 def _schedule_pad(sch: Schedule) -> None:
-    """Pad rows in parallel; loops over padded columns are split off, and the rest is a copy."""
     pad = sch.get_sblock("pad")
     n, c, h, *row = sch.get_loops(pad)
     sch.annotate(row[-1], "pragma_loop_partition_hint", 1)

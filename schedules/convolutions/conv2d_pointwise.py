@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
 from tvm import tirx
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.packing import packing
 from neocpu.schedules.convolutions.pointwise_kernel import Emitter
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling, output_blocks
 from neocpu.schedules.convolutions.scheme_space import scheme_space
@@ -69,7 +68,7 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 def space(
     workload: Conv2dWorkload, target: CpuTarget, threads: int = NOMINAL_THREADS
 ) -> tuple[PointwiseScheme, ...]:
-    """Enumerate schemes for every pair of blocks, best estimate first: see `scheme_space`."""
+    """Return schemes for every pair of blocks; see `scheme_space`."""
     return scheme_space(workload, target, _variants(workload, target), estimate, threads)
 
 
@@ -143,36 +142,23 @@ def _strip(workload: Conv2dWorkload, scheme: PointwiseScheme, target: CpuTarget)
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: PointwiseScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, weights, operands of both kinds and output.
-
-    The weights are ``(O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks.
-    """
+    """The weights are ``(O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks."""
     ins = ceil_div(workload.in_channels, scheme.ic_bn) * scheme.ic_bn
     weights = (output_blocks(workload, scheme), ins, scheme.reg_oc)
     return convolution_arguments(workload, scheme, weights)
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: PointwiseScheme) -> KernelLayout:
-    """Return the weight layout, ``OIHW[ic_bn]i[reg_oc]o`` with a single tap."""
     return KernelLayout(scheme.ic_bn, scheme.reg_oc)
 
 
-def pack_weights(
-    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: PointwiseScheme
-) -> NDArray[np.generic]:
-    """Pack ``(O, I, 1, 1)`` weights in the layout of `argument_shapes`, padded with zeros."""
-    (blocks, ins, reg_oc), _ = argument_shapes(workload, scheme)[1]
-    outs, channels = weights.shape[:2]
-    padded = np.pad(weights[:, :, 0, 0], ((0, blocks * reg_oc - outs), (0, ins - channels)))
-    return np.ascontiguousarray(padded.reshape(blocks, reg_oc, ins).transpose(0, 2, 1))
+pack_weights = packing(weight_layout, argument_shapes)
 
 
 def lower(
     workload: Conv2dWorkload, scheme: PointwiseScheme, target: CpuTarget, threads: int = 1
 ) -> tirx.PrimFunc:
-    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
-
-    The loop nest, for strips of the row of all pixels and groups of output channels::
+    """The loop nest goes over strips of the row of all pixels and groups of output channels::
 
         for group, strip in parallel:
             for turn in range(passes):                            # ic_block input channels each
@@ -231,7 +217,6 @@ def _tile_cycles(tiling: Tiling, target: CpuTarget) -> float:
 
 
 def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:
-    """Return the bytes from beyond its L2 that a thread reads: weights, pixels and kept sums."""
     tasks, half = tiling.tasks_per_thread, target.l2 // 2
     group = tiling.weight_bytes / tiling.groups
     weights = group * (tasks if group > half else ceil_div(tasks, tiling.strips))

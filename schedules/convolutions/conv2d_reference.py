@@ -37,21 +37,11 @@ GARBAGE = np.float32(7.0)
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The inputs of a convolution, in plain layouts.
+    """The inputs of a convolution in plain layouts: ``(N, C, H, W)`` and ``(O, I / groups, KH,
+    KW)``.
 
-    Attributes
-    ----------
-    data : array
-        ``(N, C, H, W)``.
-    weights : array
-        ``(O, I / groups, KH, KW)``.
-    epilogue : tuple of array
-        The operand of each step that reads one, in order: ``(O,)`` per channel, or of the output's
-        shape.
-    prologue : tuple of array
-        The same for the prologue: ``(C,)`` per channel, or ``(N, C, 1, 1)`` for a gate.
-    border : int
-        The value around the image: the zero point of the data's integers.
+    A step's operand is ``(C,)`` per channel, ``(N, C, 1, 1)`` for a gate, or of the output's shape.
+    ``border`` is the value around the image, the zero point of the data's integers.
     """
 
     data: Array
@@ -162,7 +152,6 @@ def conv2d(workload: Conv2dWorkload, operands: Operands) -> Array:
 
 
 def _real(array: Array) -> Array:
-    """Return bfloat16 as float32, and other types unchanged."""
     return from_bits(array) if array.dtype.name == BFLOAT16 else array
 
 
@@ -226,20 +215,9 @@ def wrong_answer(
 ) -> str | None:
     """Return a description of a kernel's error; None if rounding explains the difference.
 
-    Integers must be equal, except for ``may_round``.
-
-    Parameters
-    ----------
-    scheme : Scheme
-        The scheme that computed ``output``; Winograd rounds more.
-    output : array
-        The kernel's output in the scheme's layout. Its padded channels may hold any finite value.
-    expected : array
-        ``(N, O, OH, OW)``.
-    reads : str
-        The element type of the data.
-    may_round : bool
-        Whether integers come from sums that were already rounded: a few may then be off by one.
+    The output's padded channels may hold any finite value. Integers must be equal; with
+    ``may_round``, for sums that were already rounded, a few may be off by one. ``reads`` is the
+    element type of the data.
     """
     if not np.isfinite(output).all():
         return "wrong answer: not finite"

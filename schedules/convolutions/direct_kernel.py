@@ -256,7 +256,6 @@ def _prefetch_weights(
 def _schedule_pad(
     sch: Schedule, task: object, workload: Conv2dWorkload, scheme: DirectScheme
 ) -> None:
-    """Pad each task's own rows, or the image once; loops over columns of zeros are split off."""
     pad = sch.get_sblock("pad")
     if pads_image_once(workload, scheme):
         sch.parallel(sch.fuse(*sch.get_loops(pad)[:3]))

@@ -12,19 +12,13 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.kernel_nest import KernelNest, moved_back
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling
-from neocpu.schedules.convolutions.vector_store import VectorStore
 from neocpu.schedules.estimates.memory_traffic import LINE, fetches_next
-from neocpu.schedules.operators.epilogue import (
-    apply_steps,
-    buffer_readers,
-    prologue_operands,
-)
+from neocpu.schedules.operators.epilogue import apply_steps
 from neocpu.schedules.tir.builder import part_start, prefetch_to_l2, span, splat
 from neocpu.schedules.vocabulary.layout import ceil_div
-from neocpu.schedules.vocabulary.scheme import PointwiseScheme, StrassenScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 Pixel: TypeAlias = Callable[[int, int], Any]  # scalar of a register tile's pixel and a lane
 Place: TypeAlias = tuple[Any, Any, Any]  # image, row and column of an output pixel
@@ -32,7 +26,7 @@ Place: TypeAlias = tuple[Any, Any, Any]  # image, row and column of an output pi
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A range along an axis: its number, its first element and its length."""
+    """A range along an axis, and its number."""
 
     number: Any
     first: Any
@@ -48,56 +42,27 @@ def part(number: Any, total: int, parts: int) -> Part:
 
 
 def first_pixel(tiling: Tiling, block: Any) -> Any:
-    """Return a tile's first pixel; the last tile moves back if it would overhang."""
-    size, pixels = tiling.scheme.reg_n, tiling.pixels
-    first = block * size
-    return T.Bind(T.min(first, pixels - size) if pixels % size else first)
+    return T.Bind(moved_back(block, tiling.scheme.reg_n, tiling.pixels))
 
 
-class TileEmitter:
+class TileEmitter(KernelNest):
     """An emitter of the parts of register tiles: initialise, multiply, store.
 
-    Parameters
-    ----------
-    weights : tvm.tirx.Buffer
-        ``(blocks, rows, reg_oc)``.
-    rest : sequence of tvm.tirx.Buffer
-        The operands of the prologue and of the epilogue, and the output.
+    Weights are ``(blocks, rows, reg_oc)``.
     """
 
     def __init__(
-        self,
-        workload: Conv2dWorkload,
-        scheme: PointwiseScheme | StrassenScheme,
-        target: CpuTarget,
-        data: Any,
-        weights: Any,
-        rest: Sequence[Any],
+        self, tiling: Any, target: CpuTarget, data: Any, weights: Any, rest: Sequence[Any]
     ) -> None:
-        self.workload, self.scheme = workload, scheme
-        self._target, self._unit = target, target.dot_unit(workload.numerics)
-        self.lanes = self._unit.lanes
-        self._vectors = scheme.reg_oc // self.lanes
-        self._data, self._weights = data, weights
-        before = len(prologue_operands(workload, scheme.in_layout))
-        self._before = buffer_readers(workload.prologue, rest[:before])
-        self._results = VectorStore(
-            workload=workload,
-            block=scheme.oc_bn,
-            lanes=self.lanes,
-            readers=buffer_readers(workload.epilogue, rest[before:-1]),
-            output=rest[-1],
-        )
-        self._places = list(product(range(scheme.reg_n), range(self._vectors)))
-        self._every = span(0, self.lanes)
-
-    def _chunk_of(self, channel: Any, block: int) -> tuple[Any, Any]:
-        """Return chunk and lane of a vector's first channel in a layout of ``block``."""
-        return T.Bind(tirx.floordiv(channel, block)), T.Bind(tirx.floormod(channel, block))
+        workload = tiling.workload
+        unit = target.dot_unit(workload.numerics)
+        super().__init__(workload, tiling.scheme, unit, data, weights, rest)
+        self._tiling, self._target = tiling, target
+        self._prefetches = tiling.weight_bytes > target.l2 // 2
+        self._places = list(product(range(self._scheme.reg_n), range(self._vectors)))
 
     def _stored_pixel(self, image: Any, start: Any, chunk: Any) -> Pixel:
-        """Return the reader of the input's stored pixels from ``start`` on."""
-        chunk, lane = self._chunk_of(chunk * self.lanes, self.scheme.ic_bn)
+        chunk, lane = self._chunk_of(chunk * self._lanes, self._scheme.ic_bn)
         return lambda j, k: self._data[image, chunk, 0, start + j, lane + k]
 
     def _pack_vector(self, panel: Any, target: tuple[Any, ...], source: tuple[Any, ...]) -> None:
@@ -106,16 +71,15 @@ class TileEmitter:
         ``source`` has its image, first channel, row and column.
         """
         image, channel, y, x = source
-        chunk, lane = self._chunk_of(channel, self.scheme.ic_bn)
-        with T.vectorized(self.lanes) as o:
+        chunk, lane = self._chunk_of(channel, self._scheme.ic_bn)
+        with T.vectorized(self._lanes) as o:
             index = (image, chunk, y, x, lane + o)
-            value = apply_steps(self._data[index], self.workload.prologue, self._before, index)
+            value = apply_steps(self._data[index], self._workload.prologue, self._before, index)
             T.buffer_store(panel, value, [*target, o])
 
     def _sums(self) -> Any:
-        """Allocate a register tile's sums."""
-        shape = (self.scheme.reg_n, self._vectors, self.lanes)
-        return T.alloc_buffer(shape, self.workload.numerics.sum, scope="local", layout=None)
+        shape = (self._scheme.reg_n, self._vectors, self._lanes)
+        return T.alloc_buffer(shape, self._workload.numerics.sum, scope="local", layout=None)
 
     def _fill(self, acc: Any, value: Callable[[int, int], Any]) -> None:
         """Set a register tile's sums, each to ``value(pixel, vector)``."""
@@ -124,7 +88,7 @@ class TileEmitter:
 
     @property
     def _zero(self) -> Any:
-        return splat(tirx.const(0, self.workload.numerics.sum), self.lanes)
+        return splat(tirx.const(0, self._workload.numerics.sum), self._lanes)
 
     def _multiply(self, acc: Any, oc: Any, first: Any, channels: int, pixel: Pixel) -> None:
         """Add the products of the input channels from ``first`` on, which form one vector.
@@ -132,14 +96,14 @@ class TileEmitter:
         They are in a loop where a multiply-add may broadcast: in unrolled steps, LLVM moves the
         broadcasts ahead into registers that sums then lack.
         """
-        lanes = self.lanes
+        lanes = self._lanes
 
         def step(k: Any) -> None:
             taps = [
                 T.Bind(self._weights[oc, first + k, span(v * lanes, lanes)])
                 for v in range(self._vectors)
             ]
-            for j in range(self.scheme.reg_n):
+            for j in range(self._scheme.reg_n):
                 pixels = T.Bind(splat(pixel(j, k), lanes))
                 for v, tap in enumerate(taps):
                     at = [j, v, self._every]
@@ -157,9 +121,9 @@ class TileEmitter:
 
         The next layer's weights, which follow in the artifact, are prefetched too.
         """
-        each = LINE // bytes_of(self.workload.numerics.weights)
+        each = LINE // bytes_of(self._workload.numerics.weights)
         blocks = int(self._weights.shape[0])
-        size = math.prod(map(int, self._weights.shape)) * bytes_of(self.workload.numerics.weights)
+        size = math.prod(map(int, self._weights.shape)) * bytes_of(self._workload.numerics.weights)
         for line in range(ceil_div(elements, each * turns)):
             column = place + line * each
             T.evaluate(prefetch_to_l2(self._weights, [row, 0, column]))
@@ -167,23 +131,11 @@ class TileEmitter:
                 T.evaluate(prefetch_to_l2(self._weights, [row + blocks, 0, column]))
 
     def _store(self, acc: Any, oc: Any, oc_blocks: int, places: Sequence[Place]) -> None:
-        """Store a register tile without the vectors that overhang the output's channels.
+        """Store a register tile, number ``oc`` of ``oc_blocks`` along the output channels."""
 
-        ``oc`` is the tile's number along the output channels, which have ``oc_blocks`` tiles.
-        """
-        oc_bn, reg_oc = self.scheme.oc_bn, self.scheme.reg_oc
-        existing = ceil_div(self.workload.out_channels, oc_bn) * oc_bn
-        for v in range(self._vectors):
-            channel = oc * reg_oc + v * self.lanes
-            chunk, lane = self._chunk_of(channel, oc_bn)
-            if (oc_blocks - 1) * reg_oc + (v + 1) * self.lanes <= existing:
-                self._store_vector(acc, v, places, chunk, lane)
-                continue
-            with T.If(channel < existing), T.Then():
-                self._store_vector(acc, v, places, chunk, lane)
+        def store(v: int, chunk: Any, lane: Any) -> None:
+            for j, (image, y, x) in enumerate(places):
+                self._results.store(acc, (j, v), (image, chunk, y, x), lane)
 
-    def _store_vector(
-        self, acc: Any, v: int, places: Sequence[Place], chunk: Any, lane: Any
-    ) -> None:
-        for j, (image, y, x) in enumerate(places):
-            self._results.store(acc, (j, v), (image, chunk, y, x), lane)
+        reg_oc = self._scheme.reg_oc
+        self._store_existing(oc_blocks, lambda v: oc * reg_oc + v * self._lanes, store)

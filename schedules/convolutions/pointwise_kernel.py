@@ -29,20 +29,19 @@ def _panel_pixel(panel: Any, at: Any, chunk: Any) -> Pixel:
 class Emitter(TileEmitter):
     """An emitter of the loop nest, created inside the builder's frame."""
 
+    _tiling: Tiling
+
     def __init__(
         self, tiling: Tiling, target: CpuTarget, data: Any, weights: Any, rest: Sequence[Any]
     ) -> None:
-        super().__init__(tiling.workload, tiling.scheme, target, data, weights, rest)
-        self.tiling = tiling
-        self._prefetches = tiling.weight_bytes > target.l2 // 2
+        super().__init__(tiling, target, data, weights, rest)
         self._reads_ahead = not tiling.packs and target.isa != "neon"
 
     def emit(self) -> None:
-        """Emit the whole kernel; see `neocpu.schedules.convolutions.conv2d_pointwise.lower`."""
-        t = self.tiling
+        t = self._tiling
         shared = None
         if t.shares_panel:
-            shared = self._panel(t.blocks, t.chunks, self.scheme.reg_n, self.lanes)
+            shared = self._panel(t.blocks, t.chunks, self._scheme.reg_n, self._lanes)
             with T.parallel(t.blocks * t.passes) as task:
                 block = T.Bind(tirx.floordiv(task, t.passes))
                 ic = part(tirx.floormod(task, t.passes), t.chunks, t.passes)
@@ -55,13 +54,13 @@ class Emitter(TileEmitter):
             self._task(oc, strip, shared)
 
     def _task(self, oc: Part, strip: Part, shared: Any) -> None:
-        t, scheme = self.tiling, self.scheme
+        t, scheme = self._tiling, self._scheme
         own = sums = None
         if t.packs and shared is None:
-            own = self._panel(t.strip_blocks, t.pass_chunks, scheme.reg_n, self.lanes)
+            own = self._panel(t.strip_blocks, t.pass_chunks, scheme.reg_n, self._lanes)
         if t.passes > 1:
             shape = (t.group_blocks * t.strip_blocks, scheme.reg_n, scheme.reg_oc)
-            sums = T.alloc_buffer(shape, self.workload.numerics.sum, layout=None)
+            sums = T.alloc_buffer(shape, self._workload.numerics.sum, layout=None)
         with T.serial(t.passes) as turn:
             ic = part(turn, t.chunks, t.passes)
             if own is not None:
@@ -84,18 +83,17 @@ class Emitter(TileEmitter):
                         pixel = _panel_pixel(shared, strip.first + i, ic.first + chunk)
                     else:
                         pixel = self._stored_pixel(0, start, ic.first + chunk)
-                    first = (ic.first + chunk) * self.lanes
+                    first = (ic.first + chunk) * self._lanes
                     self._multiply(acc, oc.first + o, first, channels, pixel)
 
                 self._each_chunk(ic, multiply)
                 self._leave(acc, sums, o * t.strip_blocks + i, ic, oc.first + o, start)
 
     def _panel(self, *shape: int) -> Any:
-        return T.alloc_buffer(shape, self.workload.numerics.data, layout=None)
+        return T.alloc_buffer(shape, self._workload.numerics.data, layout=None)
 
     def _place_of(self, pixel: Any) -> Place:
-        """Return image, row and column of an output pixel."""
-        w = self.workload
+        w = self._workload
         row, x = tirx.floordiv(pixel, w.out_width), tirx.floormod(pixel, w.out_width)
         if w.batch == 1:
             return 0, T.Bind(row), T.Bind(x)
@@ -104,11 +102,11 @@ class Emitter(TileEmitter):
 
     def _pack(self, panel: Any, at: Any, block: Any, ic: Part, chunk_at: Any) -> None:
         """Copy a register tile's pixels for one pass to ``panel[at, chunk_at…]``."""
-        w, start = self.workload, first_pixel(self.tiling, block)
-        places = [self._place_of(start + j) for j in range(self.scheme.reg_n)]
+        w, start = self._workload, first_pixel(self._tiling, block)
+        places = [self._place_of(start + j) for j in range(self._scheme.reg_n)]
         # There is one loop for all pixels, because LLVM would unroll a loop for each.
         with T.serial(ic.count) as i:
-            first = (ic.first + i) * self.lanes
+            first = (ic.first + i) * self._lanes
             for j, (image, y, x) in enumerate(places):
                 y, x = y * w.stride[0] - w.padding[0], x * w.stride[1] - w.padding[1]
                 found, channel, inside = place_of(w, image, first, w.image_channels)
@@ -122,7 +120,7 @@ class Emitter(TileEmitter):
                     with T.Then():
                         self._pack_vector(panel, target, source)
                     with T.Else():
-                        zero = splat(tirx.const(0, self.workload.numerics.data), self.lanes)
+                        zero = splat(tirx.const(0, self._workload.numerics.data), self._lanes)
                         T.buffer_store(panel, zero, [*target, self._every])
 
     def _accumulators(self, sums: Any, at: Any, ic: Part) -> Any:
@@ -135,16 +133,16 @@ class Emitter(TileEmitter):
             with T.Then():
                 self._fill(acc, lambda j, v: self._zero)
             with T.Else():
-                self._fill(acc, lambda j, v: sums[at, j, span(v * self.lanes, self.lanes)])
+                self._fill(acc, lambda j, v: sums[at, j, span(v * self._lanes, self._lanes)])
         return acc
 
     def _each_chunk(self, ic: Part, multiply: Callable[[Any, int], None]) -> None:
         """Emit the loop over a pass's vectors of input channels; the last vector may be shorter."""
-        rest = self.workload.in_channels % self.lanes
-        passes = self.tiling.passes
+        rest = self._workload.in_channels % self._lanes
+        passes = self._tiling.passes
         last = 1 if passes == 1 else T.Select(ic.number == passes - 1, 1, 0)
         with T.serial(ic.count - last if rest else ic.count) as chunk:
-            multiply(chunk, self.lanes)
+            multiply(chunk, self._lanes)
         if rest and passes == 1:
             multiply(ic.count - 1, rest)
         elif rest:
@@ -157,9 +155,9 @@ class Emitter(TileEmitter):
         They are as many as those in use, and all register tiles of the strip have time for it. The
         next layer's weights, which follow in the artifact, are prefetched too.
         """
-        t = self.tiling
-        elements = self.lanes * self.scheme.reg_oc  # elements of a visit
-        row, place = oc.first + o + 1, ic.first * self.lanes * self.scheme.reg_oc
+        t = self._tiling
+        elements = self._lanes * self._scheme.reg_oc  # elements of a visit
+        row, place = oc.first + o + 1, ic.first * self._lanes * self._scheme.reg_oc
         if t.passes > 1:
             last = o + 1 == oc.count
             row = T.Select(last, oc.first, row)
@@ -173,8 +171,8 @@ class Emitter(TileEmitter):
         The first output channels of a task do not find pixels in L2 that another thread wrote, and
         hardware prefetchers do not predict a piece of a row for each vector of channels.
         """
-        chunk, lane = self._chunk_of(chunk * self.lanes, self.scheme.ic_bn)
-        for j in range(self.scheme.reg_n):
+        chunk, lane = self._chunk_of(chunk * self._lanes, self._scheme.ic_bn)
+        for j in range(self._scheme.reg_n):
             T.evaluate(prefetch_to_l2(self._data, [0, chunk, 0, start + j, lane]))
 
     def _leave(self, acc: Any, sums: Any, at: Any, ic: Part, oc: Any, start: Any) -> None:
@@ -182,18 +180,18 @@ class Emitter(TileEmitter):
         if sums is None:
             self._store_tile(acc, oc, start)
             return
-        with T.If(ic.number == self.tiling.passes - 1):
+        with T.If(ic.number == self._tiling.passes - 1):
             with T.Then():
                 self._store_tile(acc, oc, start)
             with T.Else():
                 for j, v in self._places:
-                    place = [at, j, span(v * self.lanes, self.lanes)]
+                    place = [at, j, span(v * self._lanes, self._lanes)]
                     T.buffer_store(sums, acc[j, v, self._every], place)
 
     def _store_tile(self, acc: Any, oc: Any, start: Any) -> None:
         """Store the sums of pixels from ``start`` on; the pixels of an image form one row."""
-        first = (start + j for j in range(self.scheme.reg_n))
+        first = (start + j for j in range(self._scheme.reg_n))
         places = [
-            (0, 0, pixel) if self.workload.batch == 1 else self._place_of(pixel) for pixel in first
+            (0, 0, pixel) if self._workload.batch == 1 else self._place_of(pixel) for pixel in first
         ]
-        self._store(acc, oc, self.tiling.oc_blocks, places)
+        self._store(acc, oc, self._tiling.oc_blocks, places)

@@ -1,21 +1,29 @@
-"""The division of a 1x1 convolution into register tiles, strips of pixels and passes."""
+"""The division of a 1x1 convolution into register tiles, strips and tasks, also by Strassen."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import pairwise
+import math
+from dataclasses import replace
+from typing import Final
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.convolutions.task_cuts import finer_cut
+from neocpu.schedules.convolutions.task_cuts import busiest_share, finer_cut
 from neocpu.schedules.vocabulary.layout import ceil_div
-from neocpu.schedules.vocabulary.scheme import BlockScheme, DotScheme, PointwiseScheme
+from neocpu.schedules.vocabulary.scheme import (
+    BlockScheme,
+    DotScheme,
+    PointwiseScheme,
+    StrassenScheme,
+)
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # The most bytes of sums that a task keeps between its passes, if it can take fewer output channels.
 MAX_SUM_BYTES = 128 << 10
+# The products of a block of Strassen's, and the sums of pixels that are computed for them.
+PRODUCTS: Final = 7
+PIXEL_SUMS: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
 class Tiling:
     """The register tiles, strips and passes of a workload.
 
@@ -23,98 +31,63 @@ class Tiling:
     moves back so that it ends with the image. If the pixels are packed, the sequence includes all
     images of the batch.
 
-    Attributes
-    ----------
-    lanes : int
-        The number of channels in one vector.
-    threads : int
-        The number of threads that share the tasks.
-    by_place : bool
-        Whether a pixel's bits depend on its place in a register tile. Overlapping last tiles then
-        belong to one strip: of two tasks, either might be the later one.
-    strips : int
-        The number of strips of pixels: as many as ``strip`` asks for, and at least one per thread
-        if a task computes all output channels.
-    groups : int
-        The number of groups of output channels; a task computes one group of a strip.
+    There are as many strips of pixels as ``scheme.strip`` asks for, and at least one per thread if
+    a task computes all output channels; a task computes one of the ``groups`` of output channels of
+    a strip. ``by_place`` says that a pixel's bits depend on its place in a register tile.
+    Overlapping last tiles then belong to one strip: of two tasks, either might be the later one.
     """
 
-    workload: Conv2dWorkload
-    scheme: PointwiseScheme
-    lanes: int
-    threads: int = 1
-    by_place: bool = False
-    # These are fields because estimates read them dozens of times each.
-    strips: int = field(init=False, repr=False, compare=False)
-    groups: int = field(init=False, repr=False, compare=False)
+    def __init__(
+        self,
+        workload: Conv2dWorkload,
+        scheme: PointwiseScheme,
+        lanes: int,
+        threads: int = 1,
+        *,
+        by_place: bool = False,
+    ) -> None:
+        self.workload, self.scheme, self.lanes, self.threads = workload, scheme, lanes, threads
+        w, numerics = workload, workload.numerics
+        # Pixels that do not all lie side by side are first copied to a panel. Packing also applies
+        # the prologue, once.
+        several = w.batch > 1 or w.frames is not None
+        self.packs = w.stride != (1, 1) or any(w.padding) or bool(w.prologue) or several
+        self.pixels = w.batch * w.out_height * w.out_width
+        # Register tiles along the pixels, and along the output channels.
+        self.blocks = ceil_div(self.pixels, scheme.reg_n)
+        self.oc_blocks = output_blocks(w, scheme)
+        # Vectors of output channels of a register tile, and of input channels.
+        self.vectors, self.chunks = scheme.reg_oc // lanes, ceil_div(w.in_channels, lanes)
+        # A pass over a task's register tiles has at most so many vectors of input channels.
+        self.passes = ceil_div(self.chunks * lanes, scheme.ic_block)
+        self.pass_chunks = ceil_div(self.chunks, self.passes)
+        self._tile_bytes = scheme.reg_n * scheme.reg_oc * bytes_of(numerics.sum)
+        overlaps = by_place and self.pixels % scheme.reg_n
+        self.strips, self.groups = self._cuts(max(1, self.blocks - bool(overlaps)))
+        # Those of the longest strip and of the largest group.
+        self.strip_blocks = ceil_div(self.blocks, self.strips)
+        self.group_blocks = ceil_div(self.oc_blocks, self.groups)
+        self.tasks = self.strips * self.groups
+        self.tasks_per_thread = ceil_div(self.tasks, threads)
+        # Tasks of several groups read one panel, which is packed before.
+        self.shares_panel = self.packs and self.groups > 1
+        # The bytes of the longest strip's pixels in one pass, and of the sums that it keeps.
+        pixels = self.strip_blocks * scheme.reg_n
+        self.panel_bytes = pixels * self.pass_chunks * lanes * bytes_of(numerics.data)
+        kept = self.strip_blocks * self.group_blocks * self._tile_bytes
+        self.sum_bytes = kept if self.passes > 1 else 0
+        weights = self.oc_blocks * scheme.reg_oc * self.chunks * lanes
+        self.weight_bytes = weights * bytes_of(numerics.weights)
 
-    def __post_init__(self) -> None:
-        strips, most = ceil_div(self.blocks, self.scheme.strip), self.blocks
-        if self.by_place and self.pixels % self.scheme.reg_n:
-            most = max(1, most - 1)
+    def _cuts(self, most: int) -> tuple[int, int]:
+        """Return the numbers of strips, at most ``most``, and of groups."""
+        threads, strips = self.threads, ceil_div(self.blocks, self.scheme.strip)
         if self.scheme.oc_split:
             strips = min(strips, most)
             groups = self._channel_groups(strips)
-            strips = finer_cut(
-                strips, most, self.threads, lambda parts: self._busiest(parts, groups)
-            )
-        else:
-            strips = min(ceil_div(strips, self.threads) * self.threads, most)
-            groups = finer_cut(
-                1, self.oc_blocks, self.threads, lambda parts: self._busiest(strips, parts)
-            )
-        object.__setattr__(self, "strips", strips)
-        object.__setattr__(self, "groups", groups)
-
-    @property
-    def packs(self) -> bool:
-        """Whether pixels are first copied to a panel, because they do not all lie side by side.
-
-        Packing also applies the prologue, once.
-        """
-        w = self.workload
-        several = w.batch > 1 or w.frames is not None
-        return w.stride != (1, 1) or any(w.padding) or bool(w.prologue) or several
-
-    @property
-    def pixels(self) -> int:
-        """The number of output pixels, over all images."""
-        return self.workload.batch * self.workload.out_height * self.workload.out_width
-
-    @property
-    def vectors(self) -> int:
-        """The number of vectors of output channels in one register tile."""
-        return self.scheme.reg_oc // self.lanes
-
-    @property
-    def chunks(self) -> int:
-        """The number of vectors of input channels."""
-        return ceil_div(self.workload.in_channels, self.lanes)
-
-    @property
-    def passes(self) -> int:
-        """The number of passes over a task's register tiles; each has some input channels."""
-        return ceil_div(self.chunks * self.lanes, self.scheme.ic_block)
-
-    @property
-    def pass_chunks(self) -> int:
-        """The number of vectors of input channels in the longest pass."""
-        return ceil_div(self.chunks, self.passes)
-
-    @property
-    def oc_blocks(self) -> int:
-        """The number of register tiles along the output channels, padding included."""
-        return output_blocks(self.workload, self.scheme)
-
-    @property
-    def blocks(self) -> int:
-        """The number of register tiles along the pixels."""
-        return ceil_div(self.pixels, self.scheme.reg_n)
-
-    @property
-    def strip_blocks(self) -> int:
-        """The number of register tiles in the longest strip."""
-        return ceil_div(self.blocks, self.strips)
+            return finer_cut(strips, most, threads, lambda n: self._busiest(n, groups)), groups
+        strips = min(ceil_div(strips, threads) * threads, most)
+        return strips, finer_cut(1, self.oc_blocks, threads, lambda n: self._busiest(strips, n))
 
     def _channel_groups(self, strips: int) -> int:
         """Return one group per thread, or more if a task would have too many sums to keep."""
@@ -126,63 +99,59 @@ class Tiling:
         return groups
 
     @property
-    def group_blocks(self) -> int:
-        """The number of register tiles along the output channels of the largest group."""
-        return ceil_div(self.oc_blocks, self.groups)
-
-    @property
-    def tasks(self) -> int:
-        """The number of tasks of the loop that multiplies."""
-        return self.strips * self.groups
-
-    @property
-    def tasks_per_thread(self) -> int:
-        """The number of consecutive tasks of a thread; the last thread may have fewer."""
-        return ceil_div(self.tasks, self.threads)
-
-    @property
     def busiest_share(self) -> float:
         """The busiest thread's share of all products; tasks may differ in size."""
         return self._busiest(self.strips, self.groups)
 
     def _busiest(self, strips: int, groups: int) -> float:
-        tasks = strips * groups
+        starts = [part * self.oc_blocks // groups for part in range(groups + 1)]
+        return busiest_share(starts, self.blocks, strips, self.threads)
 
-        def before(task: int) -> int:
-            """Register tiles of the tasks before one."""
-            group, strip = divmod(task, strips)
-            first, end = (part * self.oc_blocks // groups for part in (group, group + 1))
-            return first * self.blocks + (end - first) * (strip * self.blocks // strips)
 
-        done = [*map(before, range(0, tasks, ceil_div(tasks, self.threads))), before(tasks)]
-        return max(end - start for start, end in pairwise(done)) / done[-1]
+class StrassenTiling:
+    """The blocks, strips and groups of a workload by Strassen's algorithm.
 
-    @property
-    def shares_panel(self) -> bool:
-        """Whether the whole panel is packed first, for tasks of several groups to read."""
-        return self.packs and self.groups > 1
+    A block is two register tiles of pixels by two of output channels, and its sums run over two
+    halves of the input channels. Input channels after both halves are multiplied directly. The
+    register tiles of ``tiles``, a 1x1 convolution of one image, are these blocks.
+    """
 
-    @property
-    def panel_bytes(self) -> int:
-        """The bytes of pixels of the longest strip in one pass."""
-        pixels = self.strip_blocks * self.scheme.reg_n
-        return pixels * self.pass_chunks * self.lanes * bytes_of(self.workload.numerics.data)
-
-    @property
-    def sum_bytes(self) -> int:
-        """The bytes of sums that a task keeps from one pass to the next."""
-        return self.strip_blocks * self.group_blocks * self._tile_bytes if self.passes > 1 else 0
-
-    @property
-    def weight_bytes(self) -> int:
-        """The bytes of packed weights."""
-        out_channels = self.oc_blocks * self.scheme.reg_oc
-        element = bytes_of(self.workload.numerics.weights)
-        return out_channels * self.chunks * self.lanes * element
-
-    @property
-    def _tile_bytes(self) -> int:
-        return self.scheme.reg_n * self.scheme.reg_oc * bytes_of(self.workload.numerics.sum)
+    def __init__(
+        self, workload: Conv2dWorkload, scheme: StrassenScheme, lanes: int, threads: int = 1
+    ) -> None:
+        self.workload, self.scheme, self.lanes, self.threads = workload, scheme, lanes, threads
+        # Vectors of output channels of a register tile, and of input channels.
+        self.vectors, self.chunks = scheme.reg_oc // lanes, ceil_div(workload.in_channels, lanes)
+        block = PointwiseScheme(
+            scheme.ic_bn,
+            scheme.oc_bn,
+            reg_n=2 * scheme.reg_n,
+            reg_oc=2 * scheme.reg_oc,
+            ic_block=self.chunks * lanes,
+            strip=scheme.strip,
+            oc_split=scheme.oc_split,
+        )
+        # Images are tasks already: each is only cut further if they leave threads without one.
+        threads = threads // math.gcd(threads, workload.batch)
+        self.tiles = Tiling(replace(workload, batch=1), block, lanes, threads, by_place=True)
+        # Vectors of input channels of a half, and the channels after both halves.
+        self.half = scheme.ic_half // lanes
+        self.rest = workload.in_channels - 2 * scheme.ic_half
+        # Pixels are copied too if a prologue is applied to them; these and their sums are kept.
+        self.packs = bool(workload.prologue)
+        self.operands = PRODUCTS if self.packs else PIXEL_SUMS
+        # The rows of a block's packed weights after those of all products: of the remaining
+        # channels, for the first tile of output channels and for the second; the factors of pixels,
+        # one for each channel of the second half; and the factors of the second tile's sums.
+        self.rest_row = PRODUCTS * scheme.ic_half
+        self.factor_row = self.rest_row + 2 * self.rest
+        self.last_row = self.factor_row + ceil_div(scheme.ic_half, scheme.reg_oc)
+        weights = self.tiles.oc_blocks * (self.last_row + 1) * scheme.reg_oc
+        self.weight_bytes = weights * bytes_of(workload.numerics.weights)
+        # The bytes of pixels and their sums in the longest strip.
+        vectors = self.tiles.strip_blocks * scheme.reg_n
+        vectors *= 2 * self.chunks + self.operands * self.half
+        self.panel_bytes = vectors * lanes * bytes_of(workload.numerics.data)
 
 
 def output_blocks(

@@ -26,18 +26,10 @@ def scheme_space(
 ) -> tuple[Found, ...]:
     """Return schemes for every pair of input and output blocks, best estimate first.
 
-    The speed of a scheme hardly depends on its layouts. The smallest blocks therefore get all
-    variants within a factor of `WORTH` of the best, and other pairs of blocks of up to two vectors
-    get the best variant. The templates' ``fold`` adapts any of them to wider blocks.
-
-    Parameters
-    ----------
-    variants : iterable of BlockedScheme
-        Schemes with blocks of one vector; there may be none.
-    estimate : callable
-        The template's estimate.
-    threads : int
-        The number of threads for which variants are compared.
+    ``variants`` have blocks of one vector, and are compared for ``threads``. The speed of a scheme
+    hardly depends on its layouts. The smallest blocks therefore get all variants within a factor of
+    `WORTH` of the best, and other pairs of blocks of up to two vectors get the best variant. The
+    templates' ``fold`` adapts any of them to wider blocks.
     """
     lanes = target.dot_unit(workload.numerics).lanes
     ranked = sorted(

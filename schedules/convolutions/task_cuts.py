@@ -6,10 +6,12 @@ are four register tiles and 64 channels two: only both together make a task for 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Final
 
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS
+from neocpu.schedules.vocabulary.layout import ceil_div
 
 # The largest ratio of the busiest thread's share to an equal one.
 UNEVEN: Final = 1.1
@@ -22,16 +24,8 @@ WORTH: Final = 0.05
 def finer_cut(parts: int, most: int, threads: int, share: Callable[[int], float]) -> int:
     """Return the smallest multiple of ``parts`` that leaves no thread much more than its share.
 
-    If there is none, return the multiple that leaves the busiest thread the least.
-
-    Parameters
-    ----------
-    parts : int
-        The number of parts into which the axis is cut in any case.
-    most : int
-        The largest number of parts that the axis can be cut into.
-    share : callable
-        A function that returns the busiest thread's share for a number of parts.
+    If there is none, return the multiple that leaves the busiest thread the least. ``share``
+    returns the busiest thread's share for a number of parts, at most ``most``.
     """
     if threads < MANY_THREADS or parts >= most:
         return parts
@@ -46,3 +40,20 @@ def finer_cut(parts: int, most: int, threads: int, share: Callable[[int], float]
         if finer == most:
             break
     return best
+
+
+def busiest_share(starts: Sequence[int], blocks: int, strips: int, threads: int) -> float:
+    """Return the busiest thread's share of all products; tasks may differ in size.
+
+    A task has one of ``strips`` of so many ``blocks`` of pixels, and a group of blocks of channels;
+    ``starts`` are the first blocks of all groups, and the end.
+    """
+
+    def before(task: int) -> int:
+        group, strip = divmod(task, strips)
+        first, end = starts[group], starts[min(group + 1, len(starts) - 1)]
+        return first * blocks + (end - first) * (strip * blocks // strips)
+
+    tasks = strips * (len(starts) - 1)
+    done = [*map(before, range(0, tasks, ceil_div(tasks, threads))), before(tasks)]
+    return max(end - start for start, end in pairwise(done)) / done[-1]

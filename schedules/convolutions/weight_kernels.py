@@ -6,7 +6,8 @@ They make the same bytes as the templates' ``pack_weights`` in numpy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,17 +36,9 @@ OIHW: Final = KernelLayout(1, 1)
 
 @dataclass(frozen=True, slots=True)
 class PackedWeights:
-    """Packed weights of a convolution.
+    """Packed weights of a convolution; ``oihw`` is their shape in the model, ``shape`` in memory.
 
-    Attributes
-    ----------
-    oihw : tuple of int
-        The shape of the weights in the model.
-    dtype : str
-    layout : KernelLayout, WinogradLayout or StrassenLayout
-    shape : tuple of int
-        The shape in memory. If it has more blocks of output channels than the layout, the last ones
-        are zero.
+    If there are more blocks of output channels than in the layout, the last ones are zero.
     """
 
     oihw: tuple[int, int, int, int]
@@ -55,7 +48,6 @@ class PackedWeights:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes."""
         return math.prod(self.shape) * bytes_of(self.dtype)
 
     @property
@@ -75,7 +67,6 @@ class PackedWeights:
 
     @property
     def matrix(self) -> NDArray[np.float64]:
-        """The matrix that transforms the taps, if they are transformed."""
         assert isinstance(self.layout, WinogradLayout)
         return weight_matrix(self.layout.tile, self.oihw[2:], self.layout.stride)
 
@@ -105,11 +96,8 @@ class PackedWeights:
 def lower_packing(source: PackedWeights, made: PackedWeights, target: CpuTarget) -> tirx.PrimFunc:
     """Return ``PrimFunc(source, packed)``, or ``(source, factors, packed)`` for a transform.
 
-    Parameters
-    ----------
-    source, made : PackedWeights
-        Two packings of the same weights; those to read are not transformed. ``factors`` are those
-        of ``made``.
+    Both packings are of the same weights; those to read are not transformed, and ``factors`` are
+    those of ``made``.
     """
     parameters = [("source", source.shape, source.dtype), ("packed", made.shape, made.dtype)]
     emit: Callable[..., None] = _emit_move
@@ -132,7 +120,6 @@ def lower_packing(source: PackedWeights, made: PackedWeights, target: CpuTarget)
 
 
 def _place(source: PackedWeights, o: Any, i: Any, tap: Any) -> Any:
-    """Return the place in memory of the weight of two channels and a tap."""
     layout = source.layout
     assert isinstance(layout, KernelLayout)
     taps, dot = source.oihw[2] * source.oihw[3], layout.dot
@@ -152,6 +139,17 @@ def _side_by_side(source: PackedWeights, made: PackedWeights) -> int:
 def _known(source: PackedWeights, width: int) -> int:
     """Return the first output channel that must not be read: padding of whole blocks is zero."""
     return source.oihw[0] if width == 1 else source.blocks[0] * source.layout.oc_bn
+
+
+@contextmanager
+def _zeros_unless(condition: Any, buffer: Any, place: Any, width: int) -> Iterator[None]:
+    """Emit the body if a condition holds; otherwise store a vector of zeros."""
+    with T.If(condition):
+        with T.Then():
+            yield
+        with T.Else():
+            zeros = splat(tirx.const(0, str(buffer.dtype)), width)
+            T.buffer_store(buffer, zeros, [span(place, width)])
 
 
 def _emit_move(
@@ -180,22 +178,13 @@ def _emit_move(
             o, i = out * layout.oc_bn + part * width, block * layout.ic_bn + row * dot + within
             place = (((task * taps + tap) * (layout.ic_bn // dot) + row) * layout.oc_bn) * dot
             place += part * width * dot + within
-            with T.If(tirx.all(o < known, i < channels)):
-                with T.Then():
-                    moved = data[span(_place(source, o, i, tap), width)]
-                    T.buffer_store(packed, moved, [span(place, width)])
-                with T.Else():
-                    zero = splat(tirx.const(0, str(packed.dtype)), width)
-                    T.buffer_store(packed, zero, [span(place, width)])
+            with _zeros_unless(tirx.all(o < known, i < channels), packed, place, width):
+                moved = data[span(_place(source, o, i, tap), width)]
+                T.buffer_store(packed, moved, [span(place, width)])
 
 
 def _emit_transform(
-    source: PackedWeights,
-    made: PackedWeights,
-    target: CpuTarget,
-    data: Any,
-    matrix: Any,
-    packed: Any,
+    source: PackedWeights, made: PackedWeights, target: CpuTarget, *buffers: Any
 ) -> None:
     """Emit the loop nest that transforms the taps of vectors of output channels.
 
@@ -206,7 +195,7 @@ def _emit_transform(
             taps in float64                                # in L1
             vector of output channels · point: sum of all taps' products, in order
     """
-    layout = made.layout
+    layout, (data, matrix, packed) = made.layout, buffers
     assert isinstance(layout, WinogradLayout)
     outs, taps = made.blocks[0], source.oihw[2] * source.oihw[3]
     padded, points = made.blocks[1] * layout.ic_bn, made.window[0]
@@ -219,13 +208,10 @@ def _emit_transform(
         wide = T.alloc_buffer((taps * width,), "float64", layout=None)
         with T.serial(width // run) as part, T.serial(taps) as tap:
             o = out * width + part * run
-            place = span(tap * width + part * run, run)
-            with T.If(tirx.all(o < known, i < channels)):
-                with T.Then():
-                    taken = data[span(_place(source, o, i, tap), run)]
-                    T.buffer_store(wide, taken.astype(_lanes("float64", run)), [place])
-                with T.Else():
-                    T.buffer_store(wide, splat(tirx.const(0.0, "float64"), run), [place])
+            place = tap * width + part * run
+            with _zeros_unless(tirx.all(o < known, i < channels), wide, place, run):
+                taken = data[span(_place(source, o, i, tap), run)]
+                T.buffer_store(wide, taken.astype(_lanes("float64", run)), [span(place, run)])
         with T.serial(points) as point, T.serial(width // lanes) as vector:
             total = splat(tirx.const(0.0, "float64"), lanes)
             for tap in range(taps):
@@ -236,12 +222,7 @@ def _emit_transform(
 
 
 def _emit_sums(
-    source: PackedWeights,
-    made: PackedWeights,
-    target: CpuTarget,
-    data: Any,
-    factors: Any,
-    packed: Any,
+    source: PackedWeights, made: PackedWeights, target: CpuTarget, *buffers: Any
 ) -> None:
     """Emit the loop nest that adds up weights of two halves each way for Strassen's products.
 
@@ -253,22 +234,14 @@ def _emit_sums(
           with the first channel also the channels after both halves, and the factors
     """
     assert isinstance(made.layout, StrassenLayout)
+    data, factors, packed = buffers
     half, width, (blocks, rows, _) = made.layout.half, made.layout.oc_bn, made.shape
-    lanes, rest = max(1, target.lanes("float32") // 2), source.oihw[1] - 2 * half
+    rest = source.oihw[1] - 2 * half
     with task_loop(blocks * half, math.prod(made.shape)) as task:
         channel = task % half
         wide = T.alloc_buffer((4 * width,), "float64", layout=None)
-        sums = _Sums(
-            source=source,
-            made=made,
-            half=half,
-            most=lanes,
-            block=task // half,
-            data=data,
-            factors=factors,
-            packed=packed,
-            wide=wide,
-        )
+        lanes = math.gcd(width, max(1, target.lanes("float32") // 2))
+        sums = _Sums(source, made, task // half, lanes, data, factors, packed, wide)
         for place in range(4):
             sums.take(place, place % 2, channel + place // 2 * half)
         factor = factors[channel].astype("float64")
@@ -292,45 +265,22 @@ def _emit_sums(
                 T.buffer_store(packed, undoing, [(task // half * rows + last) * width + o])
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Sums:
     """The sums of weights of a block of output channels, which one task computes.
 
-    Attributes
-    ----------
-    half : int
-        The number of input channels in each half.
-    most : int
-        The number of lanes in a vector of float64.
-    block : tvm.tirx.Expr
-    data, factors, packed : tvm.tirx.Buffer
-    wide : tvm.tirx.Buffer
-        The weights of four tiles of output channels: both tiles for each half of the input
-        channels.
+    ``wide`` has the weights of four tiles of output channels: both tiles for each half of the input
+    channels. Vectors of float64 have ``lanes``.
     """
 
-    source: PackedWeights
-    made: PackedWeights
-    half: int
-    most: int
-    block: Any
-    data: Any
-    factors: Any
-    packed: Any
-    wide: Any
-
-    @property
-    def width(self) -> int:
-        """The number of output channels in a tile."""
-        return self.made.layout.oc_bn
-
-    @property
-    def lanes(self) -> int:
-        """The number of output channels in a vector."""
-        return math.gcd(self.width, self.most)
+    def __init__(
+        self, source: PackedWeights, made: PackedWeights, block: Any, lanes: int, *buffers: Any
+    ) -> None:
+        self.source, self.made, self.block, self.lanes = source, made, block, lanes
+        self.data, self.factors, self.packed, self.wide = buffers
+        assert isinstance(made.layout, StrassenLayout)
+        self.half, self.width = made.layout.half, made.layout.oc_bn
 
     def vectors(self) -> Any:
-        """Return the loop over a tile's vectors."""
         return T.serial(self.width // self.lanes)
 
     def take(self, place: int, tile: int, channel: Any) -> None:
@@ -338,13 +288,12 @@ class _Sums:
         run = math.gcd(_side_by_side(self.source, self.made), self.lanes)
         with T.serial(self.width // run) as part:
             o = (2 * self.block + tile) * self.width + part * run
-            taken = span(place * self.width + part * run, run)
-            with T.If(o < _known(self.source, run)):
-                with T.Then():
-                    found = self.data[span(_place(self.source, o, channel, 0), run)]
-                    T.buffer_store(self.wide, found.astype(_lanes("float64", run)), [taken])
-                with T.Else():
-                    T.buffer_store(self.wide, splat(tirx.const(0.0, "float64"), run), [taken])
+            taken = place * self.width + part * run
+            with _zeros_unless(o < _known(self.source, run), self.wide, taken, run):
+                found = self.data[span(_place(self.source, o, channel, 0), run)].astype(
+                    _lanes("float64", run)
+                )
+                T.buffer_store(self.wide, found, [span(taken, run)])
 
     def got(self, place: int, vector: Any) -> Any:
         """Return a vector that was read, for the second tile scaled to the size of the first."""
@@ -364,7 +313,6 @@ class _Sums:
         return p, unscaled, far + p, far, (r - far - p) * factor, q - p, s
 
     def put(self, row: Any, vector: Any, value: Any) -> None:
-        """Write a vector of a row of the block."""
         place = (self.block * self.made.shape[1] + row) * self.width + vector * self.lanes
         value = value.astype(_lanes("float32", self.lanes))
         T.buffer_store(self.packed, value, [span(place, self.lanes)])

@@ -118,26 +118,6 @@ class DirectScheme(StoreFold, BlockedScheme):
         return KernelLayout(self.ic_bn, self.oc_bn)
 
 
-@dataclass(frozen=True, slots=True)
-class NchwScheme(Scheme):
-    """Convolution in plain NCHW, vectorised along the output row; any number of groups. One
-    register tile has ``reg_oc`` output channels and ``reg_n`` output columns.
-    """
-
-    template: ClassVar[str] = "conv2d_nchw"
-    words: ClassVar[str] = "In plain NCHW, vectorised along the rows of the picture."
-    reg_oc: int
-    reg_n: int
-
-    @property
-    def in_layout(self) -> DataLayout:
-        return NCHW
-
-    @property
-    def out_layout(self) -> DataLayout:
-        return NCHW
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WinogradScheme(BlockedScheme):
     """Winograd convolution in NCHW[x]c.
@@ -164,6 +144,44 @@ class WinogradScheme(BlockedScheme):
     oc_split: bool
     edge_tiles: bool = False
     on_the_fly: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupScheme(StoreFold):
+    """Base class of schemes for grouped convolutions in NCHW[oc_bn]c, one vector lane per channel.
+
+    - `oc_bn`: the channel block of the input layout, and of the output layout if ``out_bn`` is 0.
+    - `reg_n`: the number of output columns of one register tile, which holds one vector of channels
+      for each.
+    - `unroll_ker`: whether the loop over the rows of the kernel window is unrolled; the loop over
+      its columns always is.
+    - `out_bn`: the channel block of the output layout if it differs from ``oc_bn``; otherwise 0.
+    """
+
+    oc_bn: int
+    reg_n: int
+    unroll_ker: bool
+    out_bn: int = 0
+
+    @property
+    def in_layout(self) -> DataLayout:
+        return DataLayout(self.oc_bn)
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseScheme(GroupScheme):
+    """Depthwise convolution: each input channel makes one output channel."""
+
+    template: ClassVar[str] = "conv2d_depthwise"
+    words: ClassVar[str] = "Each channel by itself, a vector lane per channel."
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedScheme(GroupScheme):
+    """Grouped convolution whose groups have as many output channels as input channels."""
+
+    template: ClassVar[str] = "conv2d_grouped"
+    words: ClassVar[str] = "Each group of channels by itself, a vector lane per output channel."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +297,26 @@ class SplitScheme(BlockScheme):
 
 
 @dataclass(frozen=True, slots=True)
+class NchwScheme(Scheme):
+    """Convolution in plain NCHW, vectorised along the output row; any number of groups. One
+    register tile has ``reg_oc`` output channels and ``reg_n`` output columns.
+    """
+
+    template: ClassVar[str] = "conv2d_nchw"
+    words: ClassVar[str] = "In plain NCHW, vectorised along the rows of the picture."
+    reg_oc: int
+    reg_n: int
+
+    @property
+    def in_layout(self) -> DataLayout:
+        return NCHW
+
+    @property
+    def out_layout(self) -> DataLayout:
+        return NCHW
+
+
+@dataclass(frozen=True, slots=True)
 class TransformScheme(Scheme):
     """The only scheme of a layout transform, which its workload describes fully."""
 
@@ -294,46 +332,8 @@ class JoinScheme(Scheme):
     words: ClassVar[str] = "Copies feature maps side by side."
 
 
-@dataclass(frozen=True, slots=True)
-class GroupScheme(StoreFold):
-    """Base class of schemes for grouped convolutions in NCHW[oc_bn]c, one vector lane per channel.
-
-    - `oc_bn`: the channel block of the input layout, and of the output layout if ``out_bn`` is 0.
-    - `reg_n`: the number of output columns of one register tile, which holds one vector of channels
-      for each.
-    - `unroll_ker`: whether the loop over the rows of the kernel window is unrolled; the loop over
-      its columns always is.
-    - `out_bn`: the channel block of the output layout if it differs from ``oc_bn``; otherwise 0.
-    """
-
-    oc_bn: int
-    reg_n: int
-    unroll_ker: bool
-    out_bn: int = 0
-
-    @property
-    def in_layout(self) -> DataLayout:
-        return DataLayout(self.oc_bn)
-
-
-@dataclass(frozen=True, slots=True)
-class DepthwiseScheme(GroupScheme):
-    """Depthwise convolution: each input channel makes one output channel."""
-
-    template: ClassVar[str] = "conv2d_depthwise"
-    words: ClassVar[str] = "Each channel by itself, a vector lane per channel."
-
-
-@dataclass(frozen=True, slots=True)
-class GroupedScheme(GroupScheme):
-    """Grouped convolution whose groups have as many output channels as input channels."""
-
-    template: ClassVar[str] = "conv2d_grouped"
-    words: ClassVar[str] = "Each group of channels by itself, a vector lane per output channel."
-
-
 # The classes are here and not in the templates' files, because databases are read where no compiler
-# is installed.
+# is installed. Templates are registered in their order, which decides between equal estimates.
 SCHEMES: dict[str, type[Scheme]] = {
     cls.template: cls
     for cls in [*globals().values()]

@@ -37,7 +37,7 @@ _PAGE_TABLES, _FIRST_FRAME = 0x100000, 0x10000000
 
 
 class EmulationError(Exception):
-    """The program did not run to its end."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,10 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The contents of memory, and the address of the first instruction.
+    """The contents of memory, and addresses of the first instruction and of the stack's end.
 
-    Attributes
-    ----------
-    cpu : int
-        `SKYLAKE_X` or another.
-    entry, stack : int
-        Addresses of the first instruction and of the stack's end.
-    arguments : tuple of int
-        Arguments of the C function at the entry, at most two. The function ends with HLT.
-    has_tiles : bool
-        Whether the program uses AMX, which this build of Bochs lacks.
+    The C function at the entry has two ``arguments`` at most and ends with HLT. With ``has_tiles``
+    it uses AMX, which this build of Bochs lacks.
     """
 
     cpu: int
@@ -76,15 +68,8 @@ class Program:
 def execute(program: Program, results: Sequence[Region], folder: Path) -> list[bytes]:
     """Run a program and return what it left in the regions ``results`` of its memory.
 
-    Parameters
-    ----------
-    folder : Path
-        A folder for temporary files, which stay there.
-
-    Raises
-    ------
-    EmulationError
-        The program did not run to its end; the message says why, and at which address.
+    Temporary files stay in ``folder``. An `EmulationError` says why and at which address it did not
+    run to its end.
     """
     asked, answer = folder / "asked", folder / "answer"
     asked.write_bytes(pickle.dumps((program, tuple(results), _missing_names(folder))))

@@ -96,20 +96,9 @@ def run(
 ) -> list[NDArray[np.generic]]:
     """Compile a kernel for one of `CPUS` or `ARM_CPUS`, execute it, and return its outputs.
 
-    Parameters
-    ----------
-    func : PrimFunc
-        A function of tensors: first the inputs, which are read-only, then the outputs.
-    outputs : sequence of array
-        The contents of the outputs' memory before the call.
-    folder : Path
-        A folder for temporary files, which stay there.
-
-    Raises
-    ------
-    EmulationError
-        The kernel accesses memory outside its tensors, fails, or has an instruction that the CPU
-        lacks.
+    Inputs come first and are read-only; ``outputs`` have the contents of their memory before the
+    call. Temporary files stay in ``folder``. An `EmulationError` says that the kernel accesses
+    memory outside its tensors, fails, or has an instruction that the CPU lacks.
     """
     arguments, at = [], _TENSORS
     for number, one in enumerate((*inputs, *outputs)):

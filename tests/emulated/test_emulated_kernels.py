@@ -6,12 +6,23 @@ what the target lacks, tensors lie between inaccessible pages, and inputs cannot
 
 import random
 from dataclasses import replace
+from itertools import cycle
 
 import emulated_kernel
 import needs
 import numpy as np
 import pytest
-from conv_workloads import conv_workload
+from conv_workloads import (
+    DILATED,
+    FEW_CHANNELS,
+    ONE_PIXEL,
+    PAD,
+    PICTURE,
+    SMALL_CUBIC,
+    STRIDED_PIXELS,
+    conv_workload,
+    typed,
+)
 from emulated_cpu import EmulationError
 
 from neocpu.foundation.bfloat16 import array_dtype
@@ -44,103 +55,40 @@ RESIDUAL = (*SCALED, EpilogueOp("add"), EpilogueOp("relu"), *STORED)
 ZERO_POINT = (*SCALED, EpilogueOp("round"), EpilogueOp("bias_add"), *STORED)
 RECTIFIED = (EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))
 NORMALISED = (EpilogueOp("scale"), EpilogueOp("bias_add"), EpilogueOp("relu"))
-PAD = (1, 1, 1, 1)
 
 # Of every CPU.
 FEW = [
-    conv_workload(1, 17, 9, 11, 20, (3, 3), padding=PAD, numerics=ASYMMETRIC, epilogue=ZERO_POINT),
-    conv_workload(1, 64, 9, 5, 61, (1, 1), numerics=INTEGERS, epilogue=RESIDUAL),
-    conv_workload(1, 64, 5, 5, 67, (1, 1), numerics=SMALL_WEIGHTS, epilogue=PLAIN),
+    typed(FEW_CHANNELS, ASYMMETRIC, ZERO_POINT),
+    typed(conv_workload(1, 64, 9, 5, 61, (1, 1)), INTEGERS, RESIDUAL),
+    typed(conv_workload(1, 64, 5, 5, 67, (1, 1)), SMALL_WEIGHTS, PLAIN),
 ]
 MORE = [
-    conv_workload(2, 41, 5, 9, 37, (1, 1), stride=(2, 2), numerics=INTEGERS, epilogue=PLAIN),
-    conv_workload(
-        1, 130, 1, 1, 31, (1, 1), numerics=replace(INTEGERS, output="float32"), epilogue=SCALED
-    ),
-    conv_workload(
-        2,
-        3,
-        17,
-        13,
-        20,
-        (5, 3),
-        stride=(2, 1),
-        padding=(2, 0, 1, 3),
-        dilation=(1, 2),
-        numerics=ASYMMETRIC,
-        epilogue=PLAIN,
-    ),
-    conv_workload(1, 64, 5, 7, 96, (3, 3), groups=2, numerics=INTEGERS, epilogue=PLAIN),
+    typed(STRIDED_PIXELS, INTEGERS, PLAIN),
+    typed(ONE_PIXEL, replace(INTEGERS, output="float32"), SCALED),
+    typed(DILATED, ASYMMETRIC, PLAIN),
+    typed(conv_workload(1, 64, 5, 7, 96, (3, 3), groups=2), INTEGERS, PLAIN),
     # ResNet-50's layers with fewer channels and pixels.
-    conv_workload(
-        1,
-        3,
-        31,
-        29,
-        64,
-        (7, 7),
-        stride=(2, 2),
-        padding=(3, 3, 3, 3),
-        numerics=INTEGERS,
-        epilogue=PLAIN,
-    ),
-    conv_workload(1, 128, 7, 7, 96, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
-    conv_workload(
-        1, 96, 8, 8, 64, (3, 3), stride=(2, 2), padding=PAD, numerics=INTEGERS, epilogue=PLAIN
-    ),
-    conv_workload(1, 64, 7, 7, 256, (1, 1), numerics=INTEGERS, epilogue=RESIDUAL),
-    conv_workload(8, 8, 8, 8, 8, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
-    conv_workload(
-        1, 36, 9, 11, 36, (3, 3), padding=PAD, groups=9, numerics=INTEGERS, epilogue=RESIDUAL
-    ),
+    typed(PICTURE, INTEGERS, PLAIN),
+    typed(conv_workload(1, 128, 7, 7, 96, (3, 3), padding=PAD), INTEGERS, PLAIN),
+    typed(conv_workload(1, 96, 8, 8, 64, (3, 3), stride=(2, 2), padding=PAD), INTEGERS, PLAIN),
+    typed(conv_workload(1, 64, 7, 7, 256, (1, 1)), INTEGERS, RESIDUAL),
+    typed(SMALL_CUBIC, INTEGERS, PLAIN),
+    typed(conv_workload(1, 36, 9, 11, 36, (3, 3), padding=PAD, groups=9), INTEGERS, RESIDUAL),
 ]
 HALVES = Numerics(data="bfloat16", weights="bfloat16", sum="float32", output="bfloat16")
 WIDENED = replace(HALVES, weights="float32")
 BFLOAT16 = [
-    conv_workload(1, 19, 9, 11, 20, (3, 3), padding=PAD, numerics=HALVES, epilogue=RECTIFIED),
-    conv_workload(
-        1, 67, 5, 7, 48, (1, 1), numerics=replace(HALVES, output="float32"), epilogue=RECTIFIED
-    ),
-    conv_workload(
-        2,
-        3,
-        17,
-        13,
-        20,
-        (5, 3),
-        stride=(2, 1),
-        padding=(2, 0, 1, 3),
-        dilation=(1, 2),
-        numerics=HALVES,
-    ),
-    conv_workload(8, 8, 8, 8, 8, (3, 3), padding=PAD, numerics=HALVES, epilogue=RECTIFIED),
+    typed(conv_workload(1, 19, 9, 11, 20, (3, 3), padding=PAD), HALVES, RECTIFIED),
+    typed(conv_workload(1, 67, 5, 7, 48, (1, 1)), replace(HALVES, output="float32"), RECTIFIED),
+    typed(DILATED, HALVES),
+    typed(SMALL_CUBIC, HALVES, RECTIFIED),
 ]
 # Channels fill the tiles: shorter rows, strides, dilation, batches.
 IN_TILES = [
-    conv_workload(
-        2,
-        128,
-        9,
-        21,
-        48,
-        (3, 3),
-        stride=(2, 2),
-        padding=PAD,
-        numerics=ASYMMETRIC,
-        epilogue=ZERO_POINT,
+    typed(
+        conv_workload(2, 128, 9, 21, 48, (3, 3), stride=(2, 2), padding=PAD), ASYMMETRIC, ZERO_POINT
     ),
-    conv_workload(
-        1,
-        61,
-        17,
-        5,
-        83,
-        (3, 1),
-        stride=(1, 1),
-        padding=(1, 0, 1, 0),
-        dilation=(2, 1),
-        numerics=INTEGERS,
-    ),
+    typed(conv_workload(1, 61, 17, 5, 83, (3, 1), padding=(1, 0, 1, 0), dilation=(2, 1)), INTEGERS),
     conv_workload(1, 64, 6, 40, 24, (5, 5), padding=(2, 2, 2, 2), numerics=HALVES),
     conv_workload(3, 96, 4, 7, 64, (1, 1), numerics=HALVES, epilogue=RECTIFIED),
     conv_workload(1, 47, 5, 3, 33, (1, 1), stride=(2, 1), numerics=HALVES, epilogue=RECTIFIED),
@@ -153,9 +101,7 @@ SPLIT = [
     conv_workload(1, 48, 6, 9, 24, (5, 3), stride=(1, 1), padding=(2, 1, 0, 3), dilation=(1, 2)),
     conv_workload(1, 128, 1, 1, 70, (1, 1)),
     # Pictures.
-    conv_workload(
-        2, 3, 31, 29, 64, (7, 7), stride=(2, 2), padding=(3, 3, 3, 3), epilogue=RECTIFIED
-    ),
+    replace(PICTURE, batch=2, epilogue=RECTIFIED),
     conv_workload(1, 1, 9, 13, 17, (3, 3), stride=(1, 1), padding=PAD),
     conv_workload(
         1,
@@ -206,6 +152,17 @@ def output(workload, scheme, target, operands, folder, threads=2):
     return got
 
 
+def check(workload, schemes, cpu, folder, threads=(2,)):
+    """Compare kernels with the reference; numbers of threads are taken in turn."""
+    operands = random_operands(workload, 1)
+    expected = conv2d(workload, operands)
+    assert np.unique(expected).size > min(20, expected.size // 20)  # neither clipped nor all equal
+    for scheme, number in zip(schemes, cycle(threads), strict=False):
+        got = output(workload, scheme, CPUS[cpu], operands, folder, number)
+        wrong = wrong_answer(scheme, got, expected, reads=workload.numerics.data)
+        assert wrong is None, (scheme, number)
+
+
 def on(cpu, *rest):
     """Return the parameters of a test that is skipped where the CPU's emulator is not installed."""
     if cpu in ARM:
@@ -223,6 +180,7 @@ def on(cpu, *rest):
         *(on(cpu, workload) for cpu in ("znver4", "alderlake", *ARM) for workload in MORE),
         *(on("sapphirerapids", workload) for workload in (*MORE, *IN_TILES)),
         *(on("znver4", workload) for workload in FLOATS),
+        *(on(cpu, workload) for cpu in ("znver4", "neoverse-v1") for workload in IN_GROUPS),
         *(on("sapphirerapids", workload) for workload in (*FLOATS, *SPLIT)),
         *(on(cpu, workload) for cpu in ("znver4", "sapphirerapids", *ARM) for workload in BFLOAT16),
     ],
@@ -230,13 +188,7 @@ def on(cpu, *rest):
 )
 @needs.one_in(3)
 def test_kernels_agree_with_the_reference(cpu, workload, tmp_path):
-    operands = random_operands(workload, 1)
-    expected = conv2d(workload, operands)
-    assert np.unique(expected).size > min(20, expected.size // 20)  # neither clipped nor all equal
-    for scheme in leading(workload, CPUS[cpu]):
-        got = output(workload, scheme, CPUS[cpu], operands, tmp_path)
-        reads = workload.numerics.data
-        assert wrong_answer(scheme, got, expected, reads=reads) is None, scheme
+    check(workload, leading(workload, CPUS[cpu]), cpu, tmp_path)
 
 
 # Windows over depth slices, and rows of several blocks.
@@ -257,32 +209,18 @@ WIDE = [
 def test_kernels_of_other_schemes_and_many_threads_agree(cpu, workload, tmp_path):
     several = ("conv2d_matrix", "conv2d_split")
     found = [s for s in registry.schemes(workload, CPUS[cpu]) if s.template in several]
-    operands = random_operands(workload, 1)
-    expected = conv2d(workload, operands)
     chosen = random.Random(str(workload)).sample(found, min(3, len(found)))
-    for scheme, threads in zip(chosen, (1, 3, 16), strict=False):
-        got = output(workload, scheme, CPUS[cpu], operands, tmp_path, threads)
-        wrong = wrong_answer(scheme, got, expected, reads=workload.numerics.data)
-        assert wrong is None, (scheme, threads)
+    check(workload, chosen, cpu, tmp_path, (1, 3, 16))
 
 
 @pytest.mark.parametrize("cpu", [on("sapphirerapids"), on("neoverse-v1")])
 @pytest.mark.parametrize("numerics", [INTEGERS, HALVES], ids=lambda each: each.data)
 def test_kernels_of_row_major_matrices_agree(cpu, numerics, tmp_path):
     workload = conv_workload(1, 448, 1, 37, 96, (1, 1), numerics=numerics)
-    operands = random_operands(workload, 1)
     first = next(s for s in registry.schemes(workload, CPUS[cpu]) if s.template == "conv2d_matrix")
     scheme = registry.fold(workload, first, DataLayout(448), DataLayout(96), CPUS[cpu])
     assert (scheme.ic_bn, scheme.oc_bn) == (448, 96)
-    got = output(workload, scheme, CPUS[cpu], operands, tmp_path)
-    expected = conv2d(workload, operands)
-    assert wrong_answer(scheme, got, expected, reads=numerics.data) is None, scheme
-
-
-@pytest.mark.parametrize("cpu", [on("znver4"), on("neoverse-v1")])
-@pytest.mark.parametrize("workload", IN_GROUPS, ids=str)
-def test_kernels_of_bfloat16_groups_agree(cpu, workload, tmp_path):
-    test_kernels_agree_with_the_reference(cpu, workload, tmp_path)
+    check(workload, [scheme], cpu, tmp_path)
 
 
 @pytest.mark.parametrize(

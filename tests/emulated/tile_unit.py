@@ -37,15 +37,7 @@ class TileError(Exception):
 
 @dataclass(slots=True)
 class TileUnit:
-    """Eight tiles and their configuration.
-
-    Attributes
-    ----------
-    read : callable
-        ``(address, bytes)`` to what is in memory.
-    write : callable
-        ``(address, content)``.
-    """
+    """Eight tiles and their configuration, in memory that ``read`` and ``write`` access."""
 
     read: Callable[[int, int], bytes]
     write: Callable[[int, bytes], None]

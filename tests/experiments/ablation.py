@@ -73,7 +73,6 @@ def table(reports: Mapping[str, LatencyReport], labels: Sequence[str]) -> Table:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.experiments.ablation")
     parser.add_argument("models", nargs="*")
     parser.add_argument("--suite")

@@ -33,17 +33,9 @@ from tests.search.milp_oracle import TOLERANCE, MilpResult, available, solve_mil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolverReport:
-    """One network's layout graph, and its solutions.
+    """One network's layout graph, and its solutions; HiGHS's if SciPy is installed.
 
-    Attributes
-    ----------
-    edges : int
-        The number of the graph's edges.
-    exact, dp, pbqp : Plan
-    peak_bytes : int
-        The peak memory of the exact solver, without the graph itself.
-    milp : MilpResult or None
-        The solution of HiGHS; None if SciPy is not installed.
+    ``peak_bytes`` is the peak memory of the exact solver, without the graph itself.
     """
 
     name: str
@@ -80,7 +72,6 @@ class SolverReport:
 
 
 def compare(model: str, costs: CostModel, milp_seconds: float) -> SolverReport:
-    """Solve a model's layout graph in every way."""
     network = read_network(model, NO_SHAPES).computing(Precision.AUTO, costs.target)
     graph = build_graph(network, operator_choices(network, costs), costs)
     return SolverReport(
@@ -105,7 +96,6 @@ def _peak_bytes(graph: LayoutGraph) -> int:
 
 
 def table(reports: Sequence[SolverReport]) -> Table:
-    """Return a row for each network."""
     rows = tuple(
         (
             one.name,

@@ -16,7 +16,6 @@ from tests.experiments.instructions.instruction_count import parse_counts
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """Path of a network of two convolutions."""
     net = NetworkBuilder("tiny", (1, 8, 12, 12), seed=0)
     x = net.relu(net.conv(net.input, "conv1", 16, 3, padding=1), "relu1")
     path = tmp_path_factory.mktemp("tiny") / "tiny.onnx"

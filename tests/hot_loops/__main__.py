@@ -24,7 +24,6 @@ from tests.hot_loops.dot_loops import (
 
 
 def main() -> None:
-    """Print a line for each convolution."""
     parser = argparse.ArgumentParser(prog="tests.hot_loops", description=__doc__)
     parser.add_argument("cpus", nargs="*", metavar="CPU")
     parser.add_argument("--matrix", action="store_true")

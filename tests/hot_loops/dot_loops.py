@@ -56,14 +56,8 @@ _MOBILENET_V2 = (
 )
 #: Those of their convolutions that are of one group.
 WORKLOADS: Final = tuple(
-    conv_workload(
-        1,
-        channels,
-        size,
-        size,
-        outputs,
-        (kernel, kernel),
-        stride=(stride, stride),
+    replace(
+        conv_workload(1, channels, size, size, outputs, (kernel,) * 2, stride=(stride,) * 2),
         padding=(kernel // 2,) * 4,
         numerics=_NUMERICS,
         epilogue=_EPILOGUE,
@@ -85,15 +79,7 @@ _STACK: Final = re.compile(r"\(%rsp[,)]|\[sp\b")
 
 @dataclass(frozen=True, slots=True)
 class HotLoop:
-    """The innermost loop with the most dot instructions.
-
-    Attributes
-    ----------
-    body : tuple of str
-        Its instructions, the jump back last.
-    dots : int
-        Dot instructions among them.
-    """
+    """The innermost loop with the most dot instructions, the jump back last."""
 
     body: tuple[str, ...]
     dots: int
@@ -179,14 +165,9 @@ def in_bfloat16(workload: Conv2dWorkload) -> Conv2dWorkload:
 
 
 def hot_loop(assembly: str, instruction: str) -> HotLoop:
-    """Return the hot loop of a kernel.
+    """Return the hot loop of LLVM's output for AArch64, or for x86-64 in AT&T's syntax.
 
-    Parameters
-    ----------
-    assembly : str
-        LLVM's output for AArch64, or for x86-64 in AT&T's syntax.
-    instruction : str
-        The dot instruction's name, a regular expression.
+    The dot instruction's name is a regular expression.
     """
     lines, labels = _instructions(assembly)
     dots = [bool(re.match(rf"(?:{instruction})\s", line)) for line in lines]

@@ -117,7 +117,7 @@ BUGS = (
     ),
     Bug(
         "winograd of integers: a bound twice as high as it may be",
-        "schedules/convolutions/winograd/exactness.py",
+        "schedules/convolutions/winograd/exact_filter.py",
         "1 << (31 - LOST_BITS)",
         "1 << (32 - LOST_BITS)",
         (_EXACT_WINOGRAD,),
@@ -155,7 +155,7 @@ BUGS = (
         "schedules/operators/epilogue.py",
         "chunk * block + lane < workload.out_channels",
         "chunk * block + lane <= workload.out_channels",
-        ("tests/schedules/convolutions/test_padded_lanes.py",),
+        ("tests/schedules/convolutions/test_every_template.py",),
     ),
     Bug(
         "epilogue: clip forgets its lower end",
@@ -278,9 +278,9 @@ BUGS = (
     ),
     Bug(
         "strassen: of two tasks that write a pixel the later one decides its bits",
-        "schedules/convolutions/strassen/strassen_tiling.py",
-        "self.lanes, threads, by_place=True)",
-        "self.lanes, threads)",
+        "schedules/convolutions/pointwise_tiling.py",
+        "block, lanes, threads, by_place=True)",
+        "block, lanes, threads)",
         ("tests/schedules/convolutions/test_task_cuts.py",),
     ),
 )

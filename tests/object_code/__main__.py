@@ -39,7 +39,6 @@ def compiled(
 
 
 def main() -> int:
-    """Run the command line; 1 if any function differs."""
     parser = argparse.ArgumentParser(prog="tests.object_code", description=__doc__)
     parser.add_argument("old")
     parser.add_argument("new")

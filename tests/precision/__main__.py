@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -39,10 +40,10 @@ THEIRS["ONNX Runtime's, per channel, reduced range"] = {
     **THEIRS["ONNX Runtime's, per channel"],
     "reduce_range": True,
 }
-OURS = {
-    "neocpu": {},
-    "neocpu, --int16-sums 0": {"int16_sums": 0},
-}
+OURS = {"neocpu": {}, "neocpu, --int16-sums 0": {"int16_sums": 0}}
+
+
+Runs: TypeAlias = list[list[np.ndarray]]
 
 
 class Reader(CalibrationDataReader):
@@ -56,29 +57,36 @@ class Reader(CalibrationDataReader):
         return None if image is None else {self._name: image[None]}
 
 
-def in_onnxruntime(path: Path, images: np.ndarray, optimised: bool) -> np.ndarray:
-    """Return the scores; without optimisation they are as ONNX defines them."""
+def in_onnxruntime(path: Path, images: np.ndarray, optimised: bool = True) -> Runs:
+    """Return all outputs; without optimisation they are as ONNX defines them."""
     options = onnxruntime.SessionOptions()
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(str(path), options)
-    return np.concatenate([session.run(None, {"x": image[None]})[0] for image in images])
+    name = session.get_inputs()[0].name
+    return [session.run(None, {name: image[None]}) for image in images]
 
 
-def in_openvino(path: Path, images: np.ndarray) -> np.ndarray:
-    """Return the scores."""
+def in_openvino(path: Path, images: np.ndarray) -> Runs:
+    """Return all outputs; operators without integers compute in float32."""
     import openvino
 
     exact = {"INFERENCE_PRECISION_HINT": "f32"}
     model = openvino.Core().compile_model(path, "CPU", exact)
-    return np.concatenate([model({"x": image[None]})[0] for image in images])
+    made = (model([image[None]]) for image in images)
+    return [[np.array(each[output]) for output in model.outputs] for each in made]
 
 
-def in_neocpu(path: Path, images: np.ndarray) -> np.ndarray:
-    """Return the scores, computed in integers wherever there is an instruction."""
-    with neocpu.compile(path, precision="int8", small=True, verify=False) as compiled:
+def runs(compiled: neocpu.CompiledModule, images: np.ndarray) -> Runs:
+    with compiled:
         module = compiled.module()
-        return np.concatenate([module(image[None]) for image in images])
+        made = (module(image[None]) for image in images)
+        return [list(each) if isinstance(each, tuple | list) else [each] for each in made]
+
+
+def in_neocpu(path: Path, images: np.ndarray) -> Runs:
+    """Return all outputs, computed in integers wherever there is an instruction."""
+    return runs(neocpu.compile(path, precision="int8", small=True, verify=False), images)
 
 
 def _unpacked(downloads: Path, name: str, into: Path) -> Path:
@@ -101,10 +109,13 @@ def _models(model: Path, calibration: np.ndarray, folder: Path) -> Iterator[tupl
         yield name, path
 
 
+def scores(runs: Runs) -> np.ndarray:
+    """Return the only output of all runs."""
+    return np.concatenate([output for (output,) in runs])
+
+
 @dataclass(frozen=True, slots=True)
 class Views:
-    """Pictures as a network reads them, and their labels."""
-
     images: np.ndarray
     labels: np.ndarray
 
@@ -118,14 +129,15 @@ class Scored:
 
     @classmethod
     def of(cls, model: Path, views: Views) -> Scored:
-        return cls(in_onnxruntime(model, views.images, optimised=True), views.labels)
+        return cls(scores(in_onnxruntime(model, views.images)), views.labels)
 
     def title(self, which: int) -> str:
         right = np.mean(self.wanted.argmax(1) == self.labels)
         return f"EfficientNet-Lite{which}: {len(self.labels)} views, float32 top-1 {right:.1%}"
 
-    def figures(self, found: np.ndarray) -> tuple[str, str, str]:
+    def figures(self, runs: Runs) -> tuple[str, str, str]:
         """Return agreement, top-1 and signal to noise."""
+        found = scores(runs)
         noise = float(np.square(found - self.wanted).sum())
         decibels = 10 * np.log10(float(np.square(self.wanted).sum()) / noise)
         agreement = np.mean(found.argmax(1) == self.wanted.argmax(1))
@@ -158,13 +170,12 @@ def scoring(downloads: Path, which: int) -> Iterator[tuple[Path, np.ndarray, Vie
 
 
 def main(downloads: Path, which: int) -> None:
-    """Print one network's table."""
     with scoring(downloads, which) as (model, calibration, views, scored):
         print("| quantiser | engine | agreement | top-1 | dB |\n|---|---|---|---|---|")
         for quantiser, path in _models(model, calibration, model.parent):
             for engine, found in (
                 ("as defined", in_onnxruntime(path, views.images, optimised=False)),
-                ("ONNX Runtime", in_onnxruntime(path, views.images, optimised=True)),
+                ("ONNX Runtime", in_onnxruntime(path, views.images)),
                 ("OpenVINO", in_openvino(path, views.images)),
                 ("neocpu", in_neocpu(path, views.images)),
             ):

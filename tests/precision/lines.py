@@ -24,16 +24,7 @@ _DRAWN: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Draws lines.
-
-    Attributes
-    ----------
-    fonts : tuple of path
-    words : tuple of str
-    rng : numpy.random.Generator
-    rows : int
-        The least pixel rows of a line in a photograph; `ROWS` for lines without one.
-    """
+    """An artist of lines; a photograph's have at least ``rows`` rows of pixels."""
 
     fonts: tuple[Path, ...]
     words: tuple[str, ...]

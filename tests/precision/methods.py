@@ -41,7 +41,6 @@ WAYS = {
 
 
 def main(downloads: Path, which: int) -> None:
-    """Print one network's table."""
     with scoring(downloads, which) as (model, calibration, views, scored):
         print("| way | agreement | top-1 | dB |\n|---|---|---|---|")
         path = model.with_name("quantised.onnx")

@@ -22,43 +22,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnxruntime.quantization import quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 import neocpu
 from neocpu.foundation.errors import NeoCPUError
-from tests.precision.__main__ import Reader
+from tests.precision.__main__ import Reader, in_neocpu, in_onnxruntime, in_openvino, runs
 from tests.precision.tasks import TASKS, Images, Task
-
-Runs = list[list[np.ndarray[Any, Any]]]
-
-
-def in_onnxruntime(path: Path, images: Images, optimised: bool = True) -> Runs:
-    """Return all outputs; without optimisation they are as ONNX defines them."""
-    options = onnxruntime.SessionOptions()
-    if not optimised:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(str(path), options)
-    name = session.get_inputs()[0].name
-    return [session.run(None, {name: image[None]}) for image in images]
-
-
-def in_openvino(path: Path, images: Images) -> Runs:
-    """Return all outputs; operators without integers compute in float32."""
-    import openvino
-
-    exact = {"INFERENCE_PRECISION_HINT": "f32"}
-    model = openvino.Core().compile_model(path, "CPU", exact)
-    made = (model([image[None]]) for image in images)
-    return [[np.array(each[output]) for output in model.outputs] for each in made]
-
-
-def _runs(compiled: neocpu.CompiledModule, images: Images) -> Runs:
-    with compiled:
-        module = compiled.module()
-        made = (module(image[None]) for image in images)
-        return [list(each) if isinstance(each, tuple | list) else [each] for each in made]
 
 
 def _ways(task: Task, folder: Path, calibration: Images, scored: Images) -> Iterator[Any]:
@@ -73,20 +43,15 @@ def _ways(task: Task, folder: Path, calibration: Images, scored: Images) -> Iter
     yield "neocpu", "as defined", in_onnxruntime(path, scored, optimised=False)
     yield "neocpu", "ONNX Runtime", in_onnxruntime(path, scored)
     yield "neocpu", "OpenVINO", in_openvino(path, scored)
-    yield (
-        "neocpu",
-        "neocpu",
-        _runs(neocpu.compile(path, precision="int8", small=True, verify=False), scored),
-    )
+    yield "neocpu", "neocpu", in_neocpu(path, scored)
     auto = neocpu.compile_calibrated(model, calibration, precision="auto", verify=False)
     layers = len(auto.integers)
-    yield f"auto, {layers} layers in integers", "neocpu", _runs(auto, scored)
+    yield f"auto, {layers} layers in integers", "neocpu", runs(auto, scored)
     halves = neocpu.compile(model, precision="bf16", verify=False)
-    yield "bf16", "neocpu", _runs(halves, scored)
+    yield "bf16", "neocpu", runs(halves, scored)
 
 
 def main(downloads: Path, name: str) -> None:
-    """Print one task's table."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         for wheel in downloads.glob("*.whl"):

@@ -59,16 +59,8 @@ Feeds = Mapping[str, np.ndarray]
 class Layers:
     """The differences of quantised tensors, each computed from the reference's integers.
 
-    Attributes
-    ----------
-    one_off, two_off : int
-        The elements that are one step off, and those that are more than one.
-    worst_share : float
-        The largest share of a tensor's elements that are more than one step off.
-    no_ties : int
-        The elements one step off whose real number in ONNX Runtime is near its integer.
-    worst : str
-        The tensor that is furthest off.
+    Elements are one step off or more; ``worst_share`` is the largest share of a tensor's that are
+    more. ``no_ties`` are one step off although ONNX Runtime's real number is near its integer.
     """
 
     tensors: int = 0
@@ -81,7 +73,6 @@ class Layers:
     worst: str = ""
 
     def add(self, tensor: Quantised, got: np.ndarray, wanted: Feeds) -> None:
-        """Compare one tensor."""
         steps = np.abs(tensor.steps(got.astype(np.float64) - wanted[tensor.visible]))
         off, far = steps > 0.5, steps > 1.5
         self.tensors += 1
@@ -103,8 +94,6 @@ class Layers:
 
 @dataclass(slots=True)
 class Case:
-    """The result of one model."""
-
     network: str
     quantiser: str
     image: int
@@ -135,7 +124,6 @@ def images(size: int, count: int, seed: int) -> list[np.ndarray]:
 
 
 def compare_layers(model: onnx.ModelProto, feeds: Feeds, precision: str) -> tuple[Layers, dict]:
-    """Return how layers differ, and the plan."""
     visible, tensors = make_visible(model)
     names = [n for t in tensors for n in (*t.given, t.real) if n and n not in feeds]
     wanted = reference(with_outputs(visible, names), feeds) | dict(feeds)
@@ -164,7 +152,6 @@ def compare_outputs(model: onnx.ModelProto, feeds: Feeds) -> tuple[float, Plan]:
 
 
 def run_case(network: str, quantiser: str, size: int, whole: bool) -> Case:
-    """Quantise a network, compile it and compare."""
     case, begun = Case(network, quantiser, size), time.monotonic()
     try:
         model = QUANTISERS[quantiser](network, images(size, 4, seed=0))

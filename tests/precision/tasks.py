@@ -27,20 +27,10 @@ FACE: Final = Path("../shared/models/face/version-RFB-320.onnx")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A trained model, its inputs, and the comparison of its answers.
+    """A trained model, its inputs ``(N, C, H, W)``, read one at a time, and the right answers.
 
-    Attributes
-    ----------
-    images : array
-        The model's inputs ``(N, C, H, W)``, which it reads one at a time.
-    truth : sequence or None
-        The right answers, if they are known.
-    answer : callable
-        Turns the outputs of one run into the answer.
-    same : callable
-        ``same(answer, other)``, the agreement of two answers from 0 to 1.
-    part : callable or None
-        The agreement of parts of two answers.
+    ``answer`` turns the outputs of one run into the answer. ``same`` and ``part`` return the
+    agreement of two answers, or of their parts, from 0 to 1.
     """
 
     name: str
@@ -207,7 +197,6 @@ def _same_face(one: tuple[bool, Any], other: tuple[bool, Any]) -> float:
 
 
 def digits(folder: Path) -> Task:
-    """A small network, trained here by PyTorch, on unseen handwritten digits."""
     import torch
 
     packed = next(folder.rglob("mnist_5k.csv.gz")).read_bytes()

@@ -38,18 +38,9 @@ _FOUND_AT_RUN_TIME = "DynamicQuantizeLinear"
 class Quantised:
     """A tensor of integers that a model computes from its inputs.
 
-    Attributes
-    ----------
-    name : str
-        The name of the tensor of integers.
-    given : tuple of str
-        Tensors that a cut model reads instead: the integers, and others found with them.
-    real : str
-        The tensor that is rounded; empty if the model has none.
-    visible : str
-        The output that shows it.
-    scale : array
-        The size of a step in ``visible``: one number, or a vector along ``axis``.
+    A cut model reads the tensors ``given`` instead: the integers, and others found with them.
+    ``real`` is rounded, if the model has it, and the output ``visible`` shows it in steps of
+    ``scale``: one number, or a vector along ``axis``.
     """
 
     name: str
@@ -60,7 +51,6 @@ class Quantised:
     axis: int = 0
 
     def steps(self, values: np.ndarray) -> np.ndarray:
-        """Return real numbers in steps."""
         spread = np.ones(values.ndim, int)
         if self.scale.size > 1:
             spread[self.axis] = self.scale.size
@@ -68,7 +58,6 @@ class Quantised:
 
 
 def constants(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """Return a model's constants by name."""
     found = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
@@ -117,12 +106,8 @@ def _computed(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 def cut(
     visible: onnx.ModelProto, tensors: Sequence[Quantised], found: Mapping[str, np.ndarray]
 ) -> onnx.ModelProto:
-    """Return a copy of a visible model that reads its quantised tensors as inputs.
-
-    Parameters
-    ----------
-    found : mapping
-        The tensors in ``given`` by name; the inputs' names are these with the suffix ``_given``.
+    """Return a copy of a visible model that reads the tensors ``given``, suffixed ``_given``, as
+    inputs.
     """
     made = onnx.ModelProto()
     made.CopyFrom(visible)

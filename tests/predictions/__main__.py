@@ -58,8 +58,6 @@ ON_RECORD = ("resnet50", "mobilenet_v2", "densenet121", "shufflenet_v2_x1_0")
 
 @dataclass(frozen=True, slots=True)
 class MeasuredModel:
-    """A model to measure: its file or name, its label, its precision, and whether records count."""
-
     model: str
     name: str
     precision: str = "auto"
@@ -118,7 +116,6 @@ def fit(found: list[Measurement], target: CpuTarget, threads: int, *, alone: boo
 
 
 def main() -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.predictions")
     parser.add_argument("models", nargs="*")
     parser.add_argument("--zoo", metavar="PYTHON")

@@ -56,12 +56,8 @@ def company(found: Sequence[Measurement]) -> float:
 class Fit:
     """Measurements of networks on a CPU, and the errors of predictions at other rates.
 
-    Parameters
-    ----------
-    found : sequence of Measurement
-        Measurements compiled with the CPU's rates, except for cycles, paces, `own` and `fork`.
-    company : float
-        The time of a run divided by the sum of its kernels' fastest rounds.
+    Only cycles, paces, `own` and `fork` may differ from the rates they were compiled with.
+    ``company`` is the time of a run divided by the sum of its kernels' fastest rounds.
     """
 
     def __init__(
@@ -190,7 +186,6 @@ def write(rates: dict[str, NetworkRates]) -> Path:
 
 
 def _number(value: float) -> str:
-    """Return a number as ruff formats it."""
     return f"{value:.3e}".replace("e+", "e")
 
 

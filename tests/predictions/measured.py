@@ -35,15 +35,9 @@ KERNELS_SHOWN = 25
 
 @dataclass(slots=True)
 class KernelTimes:
-    """The predicted and the measured time of all calls of a kernel in a run.
+    """The predicted and the measured seconds of all calls of a kernel in a run.
 
-    Attributes
-    ----------
-    kind : str
-        See `neocpu.building.kernel_report.KernelReport`, for ``pace``, ``computing``, ``moving``,
-        ``forks``, ``work`` and ``streamed``.
-    predicted, took : float
-        Seconds; measured times are those of the fastest round of each call.
+    Measured times are those of the fastest round of each call; see `KernelReport` for the others.
     """
 
     kernel: str
@@ -60,7 +54,6 @@ class KernelTimes:
     streamed: float = 0.0
 
     def loops(self) -> KernelWork:
-        """Return the work of the kernel's loops."""
         return tuple(map(LoopWork.of_json, self.work))
 
     @property
@@ -71,18 +64,7 @@ class KernelTimes:
 
 @dataclass(slots=True)
 class Measurement:
-    """The predicted and the measured time of a model.
-
-    Attributes
-    ----------
-    predicted, median, fastest : float
-        Seconds of a run.
-    weight_bytes : float
-        The bytes of all weights.
-    kernels : list of KernelTimes
-    failure : str
-        The reason if there is no measurement.
-    """
+    """The predicted and measured seconds of a model's run, or why there are none."""
 
     name: str = ""
     predicted: float = 0.0
@@ -103,11 +85,8 @@ class Measurement:
     def error(self, *, alone: bool) -> float:
         """Return the error of the prediction, relative to the measured time.
 
-        Parameters
-        ----------
-        alone : bool
-            Whether to compare the sums of kernels, each by its fastest rounds: other load slows
-            down a whole run far more often than a kernel.
+        With ``alone`` sums of kernels count, each by its fastest rounds: other load slows down a
+        whole run far more often than a kernel.
         """
         if not alone:
             return self.predicted / self.median - 1
@@ -162,14 +141,8 @@ def quantised(model: str) -> onnx.ModelProto:
 def measure(
     model: str, threads: int, rounds: int, precision: str, *, estimated: bool = False
 ) -> Measurement:
-    """Compile a model with the records that ship, and run it.
-
-    Parameters
-    ----------
-    precision : str
-        The precision; ``int8`` quantises the model first.
-    estimated : bool
-        Whether to do without records.
+    """Compile a model with the records that ship, or without, and run it; ``int8`` quantises it
+    first.
     """
     given = quantised(model) if precision == "int8" else model
     how = {"threads": threads, "verify": False, "only_databases": estimated}

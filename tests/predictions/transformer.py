@@ -13,8 +13,6 @@ HEAD, BLOCKS, EXPANSION = 32, 2, 4
 
 
 class _Writer:
-    """Nodes and weights of a model, tensors named by numbers."""
-
     def __init__(self) -> None:
         self.random = np.random.default_rng(0)
         self.nodes: list[onnx.NodeProto] = []

@@ -20,15 +20,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-import numpy as np
-from numpy.typing import NDArray
 from tvm import tirx
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
-from neocpu.schedules.convolutions.dot_products.dot_kernel import DotNest
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
+from neocpu.schedules.convolutions.dot_products.strip_nest import DotNest
+from neocpu.schedules.convolutions.packing import packing
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
-from neocpu.schedules.estimates.memory_traffic import cold_weights, with_memory
 from neocpu.schedules.estimates.register_tile import (
     TILE_CYCLES,
     broadcast_limit,
@@ -136,7 +134,6 @@ def _input_blocks(workload: Conv2dWorkload, unit: DotUnit) -> list[int]:
 
 
 def _holds(workload: Conv2dWorkload, ic_bn: int) -> bool:
-    """Return whether no block of ``ic_bn`` channels contains channels of two groups."""
     return workload.groups == 1 or workload.kernel_shape[1] % ic_bn == 0
 
 
@@ -162,60 +159,36 @@ def fold(
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: DotScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
+    """The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / group, reg_oc * group)``.
 
-    The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / group, reg_oc * group)``. Their last
-    axis has a group of input channels, four or two, for each output channel.
+    Their last axis has a group of input channels, four or two, for each output channel.
     """
-    return convolution_arguments(workload, scheme, _weight_shape(workload, scheme))
-
-
-def _weight_shape(workload: Conv2dWorkload, scheme: DotScheme) -> tuple[int, ...]:
     ins = ceil_div(workload.kernel_shape[1], scheme.ic_bn)
     outs = output_blocks(workload, scheme)
     group = workload.numerics.group
-    return (outs, ins, *workload.kernel, scheme.ic_bn // group, scheme.reg_oc * group)
+    weights = (outs, ins, *workload.kernel, scheme.ic_bn // group, scheme.reg_oc * group)
+    return convolution_arguments(workload, scheme, weights)
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: DotScheme) -> KernelLayout:
-    """Return the weight layout, ``OIHW[ic_bn / group]i[reg_oc]o[group]i``."""
     return KernelLayout(scheme.ic_bn, scheme.reg_oc, workload.numerics.group)
 
 
-def pack_weights(
-    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: DotScheme
-) -> NDArray[np.generic]:
-    """Pack ``(O, I, KH, KW)`` weights in the layout of `argument_shapes`, padded with zeros."""
-    shape = _weight_shape(workload, scheme)
-    return packed(weights, shape, scheme.reg_oc, workload.numerics.group)
-
-
-def packed(
-    weights: NDArray[np.generic], shape: tuple[int, ...], reg_oc: int, group: int
-) -> NDArray[np.generic]:
-    """Pack ``(O, I, KH, KW)`` weights with ``group`` input channels of each output side by side."""
-    outs, ins, kernel_h, kernel_w, groups, _ = shape
-    o, i, *_ = weights.shape
-    pad = ((0, outs * reg_oc - o), (0, ins * groups * group - i), (0, 0), (0, 0))
-    split = np.pad(weights, pad).reshape(outs, reg_oc, ins, groups, group, kernel_h, kernel_w)
-    return np.ascontiguousarray(split.transpose(0, 2, 5, 6, 3, 1, 4)).reshape(shape)
+pack_weights = packing(weight_layout, argument_shapes)
 
 
 def lower(
     workload: Conv2dWorkload, scheme: DotScheme, target: CpuTarget, threads: int = 1
 ) -> tirx.PrimFunc:
-    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
+    """The loop nest goes over strips of rows, or of an image in one row, and groups of outputs::
 
-    The loop nest goes over strips of rows (of pixels, if a 1x1 convolution reads all of them) and
-    groups of output channels::
-
-        for image, group, strip in parallel:
-            padded[…] = the input rows of the strip, with the border     # only if padded
-            for oc_block in group, tile in strip:
-                acc[reg_oh, reg_n, reg_oc] = 0                           # registers
-                for ic_chunk, kh, kw, four of ic_bn:                     # kh, kw by unroll_ker
-                    acc += dot(broadcast(four of a pixel), weights[…])
-                output[…] = epilogue(acc)
+    for image, group, strip in parallel:
+        padded[…] = the input rows of the strip, with the border     # only if padded
+        for oc_block in group, tile in strip:
+            acc[reg_oh, reg_n, reg_oc] = 0                           # registers
+            for ic_chunk, kh, kw, four of ic_bn:                     # kh, kw by unroll_ker
+                acc += dot(broadcast(four of a pixel), weights[…])
+            output[…] = epilogue(acc)
     """
     tiling = DotTiling(workload, scheme, target.dot_unit(workload.numerics), target.l2, threads)
     return build_convolution(
@@ -245,10 +218,7 @@ def estimate(
     work = t.strip_tiles * across * ceil_div(t.oc_blocks, t.groups) * tile
     if t.copies:
         work += t.image_chunks * t.strip_rows * t.strip_columns * COPY_CYCLES
-    busy = ceil_div(t.tasks, threads) * work / target.frequency
-    weights = t.oc_blocks * t.block_bytes
-    cold = cold_weights(weights, target, t.groups, workload.batch)
-    return with_memory(busy, weights / t.groups, cold, target)
+    return t.seconds(work, target)
 
 
 TEMPLATE = ConvTemplate(

@@ -43,14 +43,9 @@ _MADDWD = {32: "llvm.x86.avx2.pmadd.wd", 64: "llvm.x86.avx512.pmaddw.d.512"}
 
 
 def load_data(words: Sequence[Any], dtype: str, unit: DotUnit) -> Operand:
-    """Bind the channels of a pixel to variables.
+    """Bind a pixel's channels, given as an int32 word for each group of the step.
 
-    Parameters
-    ----------
-    words : sequence of expression
-        The channels of each group of the step, as int32.
-    dtype : str
-        The type of a channel: int8 if `DotUnit.offset` was subtracted from it.
+    ``dtype`` is the type of a channel: int8 if `DotUnit.offset` was subtracted from it.
     """
     spread = [T.broadcast(word, unit.lanes) for word in words]
     if dtype == BFLOAT16:

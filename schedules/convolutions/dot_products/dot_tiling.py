@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd, prod
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
+from neocpu.schedules.estimates.memory_traffic import cold_weights, with_memory
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import BlockScheme, DotScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # The most groups of products in a row: the number of NEON's lanes.
@@ -25,90 +26,80 @@ STRIPS_PER_THREAD = 4
 ROWS_FIRST_L2_SHARE = 1.25
 
 
-@dataclass(frozen=True, slots=True)
 class DotTiling:
     """The register tiles of a workload, in strips and groups of output channels.
 
     A 1x1 convolution whose pixels lie side by side treats the image as one row. The last tiles of a
-    row and of an image move back, so that they end with it.
-
-    Attributes
-    ----------
-    unit : DotUnit
-        The instruction that multiplies.
-    l2 : int
-        The bytes of a core's L2 cache.
-    threads : int
-        The number of threads that share the tasks.
+    row and of an image move back, so that they end with it. ``l2`` is in bytes.
     """
 
-    workload: Conv2dWorkload
-    scheme: BlockScheme | DotScheme
-    unit: DotUnit
-    l2: int
-    threads: int = 1
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        workload: Conv2dWorkload,
+        scheme: BlockScheme | DotScheme,
+        unit: DotUnit,
+        l2: int,
+        threads: int = 1,
+    ) -> None:
+        self.workload, self.scheme, self.unit = workload, scheme, unit
+        self.l2, self.threads = l2, threads
+        w = workload
+        self.copies, self.is_flat = self._reading()
+        self.rows = 1 if self.is_flat else w.out_height
+        self.columns = w.out_height * w.out_width if self.is_flat else w.out_width
         # Tiles move back, but not before the beginning of the output.
-        assert self.scheme.reg_oh <= self.rows, self
-        assert self.scheme.reg_n <= self.columns, self
+        assert scheme.reg_oh <= self.rows, scheme
+        assert scheme.reg_n <= self.columns, scheme
+        self.column_tiles = ceil_div(self.columns, scheme.reg_n)
+        # The units of a strip: rows of register tiles, or tiles of the one row.
+        self.tiles = self.column_tiles if self.is_flat else ceil_div(self.rows, scheme.reg_oh)
+        # Vectors of sums for each pixel of a register tile; tiles along the output channels.
+        self.vectors, self.oc_blocks = scheme.reg_oc // unit.lanes, output_blocks(w, scheme)
+        self.strip_columns = w.width + w.padding[1] + w.padding[3]
+        self._divide_channels()
+        self.image_chunks = self.chunks * w.groups
+        self.strips = self._strips()
+        self.strip_tiles = ceil_div(self.tiles, self.strips)
+        self.groups = self._groups()
+        self.tasks = w.batch * self.strips * self.groups
+        # The input rows that the longest strip reads.
+        rows = min(self.strip_tiles * scheme.reg_oh, self.rows)
+        self.strip_rows = (rows - 1) * w.stride[0] + (w.kernel[0] - 1) * w.dilation[0] + 1
+        self._check()
 
-    @property
-    def is_flat(self) -> bool:
-        """Whether an image's pixels form one row."""
+    def _check(self) -> None:
+        """Check what the unit asks of schemes: records may have arbitrary ones."""
+
+    def _reading(self) -> tuple[bool, bool]:
+        """Return whether tasks copy their input with its border, and whether images are one row."""
         w = self.workload
-        return w.kernel == (1, 1) and w.stride == (1, 1) and not self.copies
+        copies = any(w.padding) or reads_outside(w)
+        return copies, w.kernel == (1, 1) and w.stride == (1, 1) and not copies
 
-    @property
-    def copies(self) -> bool:
-        """Whether tasks copy their input with its border of depth slices and pixels."""
-        return any(self.workload.padding) or reads_outside(self.workload)
+    def _divide_channels(self) -> None:
+        w, s = self.workload, self.scheme
+        # Blocks of input channels that are added up, within a group; groups of products in each, at
+        # one tap.
+        self.chunks = ceil_div(w.kernel_shape[1], s.ic_bn)
+        self.chunk_groups = s.ic_bn // self.unit.group
+        # The bytes of weights of one register tile.
+        each = w.kernel[0] * w.kernel[1] * s.reg_oc * bytes_of(w.numerics.weights)
+        self.block_bytes = self.chunks * s.ic_bn * each
 
-    @property
-    def rows(self) -> int:
-        """The number of rows of the output."""
-        return 1 if self.is_flat else self.workload.out_height
+    def _strips(self) -> int:
+        """Return the strips that share an image's tiles.
 
-    @property
-    def columns(self) -> int:
-        """The number of columns of the output."""
-        w = self.workload
-        return w.out_height * w.out_width if self.is_flat else w.out_width
+        There is only one strip if the weights are too large to be read more than once.
+        """
+        if self.oc_blocks * self.block_bytes > ROWS_FIRST_L2_SHARE * self.l2:
+            return 1
+        return min(self.tiles, STRIPS_PER_THREAD * self.threads)
 
-    @property
-    def row_tiles(self) -> int:
-        """The number of register tiles along the rows."""
-        return ceil_div(self.rows, self.scheme.reg_oh)
-
-    @property
-    def column_tiles(self) -> int:
-        """The number of register tiles along the columns."""
-        return ceil_div(self.columns, self.scheme.reg_n)
-
-    @property
-    def tiles(self) -> int:
-        """The number of units of a strip: rows of register tiles, or tiles of the one row."""
-        return self.column_tiles if self.is_flat else self.row_tiles
-
-    @property
-    def vectors(self) -> int:
-        """The number of vectors of sums for each pixel of a register tile."""
-        return self.scheme.reg_oc // self.unit.lanes
-
-    @property
-    def chunks(self) -> int:
-        """The number of blocks of input channels that are added up, within a group."""
-        return ceil_div(self.workload.kernel_shape[1], self.scheme.ic_bn)
-
-    @property
-    def image_chunks(self) -> int:
-        """The number of blocks of input channels over all groups."""
-        return self.chunks * self.workload.groups
-
-    @property
-    def chunk_groups(self) -> int:
-        """The number of groups of products in a block of input channels, at one tap."""
-        return self.scheme.ic_bn // self.unit.group
+    def _groups(self) -> int:
+        """Return the groups of output channels: one, if strips suffice for the threads."""
+        if self.workload.batch * self.strips >= self.threads:
+            return 1
+        return min(self.oc_blocks, STRIPS_PER_THREAD * self.threads)
 
     @property
     def unrolled_groups(self) -> int:
@@ -137,54 +128,9 @@ class DotTiling:
         """The groups of a pixel that one load brings: several if products take a lane of it."""
         return gcd(self.chunk_groups, self.unit.lanes) if self.unit.by_lane else 1
 
-    @property
-    def oc_blocks(self) -> int:
-        """The number of register tiles along the output channels."""
-        return output_blocks(self.workload, self.scheme)
-
-    @property
-    def block_bytes(self) -> int:
-        """The bytes of weights of one register tile."""
-        taps = self.workload.kernel[0] * self.workload.kernel[1]
-        each = self.scheme.reg_oc * bytes_of(self.workload.numerics.weights)
-        return self.chunks * self.scheme.ic_bn * taps * each
-
-    @property
-    def strips(self) -> int:
-        """The number of strips that share an image's tiles.
-
-        There is only one strip if the weights are too large to be read more than once.
-        """
-        if self.oc_blocks * self.block_bytes > ROWS_FIRST_L2_SHARE * self.l2:
-            return 1
-        return min(self.tiles, STRIPS_PER_THREAD * self.threads)
-
-    @property
-    def strip_tiles(self) -> int:
-        """The number of tiles in the longest strip."""
-        return ceil_div(self.tiles, self.strips)
-
-    @property
-    def groups(self) -> int:
-        """The number of groups of output channels: one, if strips suffice for the threads."""
-        strips = self.workload.batch * self.strips
-        if strips >= self.threads:
-            return 1
-        return min(self.oc_blocks, STRIPS_PER_THREAD * self.threads)
-
-    @property
-    def tasks(self) -> int:
-        """The number of tasks of the parallel loop."""
-        return self.workload.batch * self.strips * self.groups
-
-    @property
-    def strip_rows(self) -> int:
-        """The number of input rows that the longest strip reads."""
-        w = self.workload
-        rows = min(self.strip_tiles * self.scheme.reg_oh, self.rows)
-        return (rows - 1) * w.stride[0] + (w.kernel[0] - 1) * w.dilation[0] + 1
-
-    @property
-    def strip_columns(self) -> int:
-        """The number of columns of a padded row."""
-        return self.workload.width + self.workload.padding[1] + self.workload.padding[3]
+    def seconds(self, work: float, target: CpuTarget) -> float:
+        """Return the seconds of all tasks of ``work`` cycles each, with weight transfers."""
+        busy = ceil_div(self.tasks, self.threads) * work / target.frequency
+        weights = self.oc_blocks * self.block_bytes
+        cold = cold_weights(weights, target, self.groups, self.workload.batch)
+        return with_memory(busy, weights / self.groups, cold, target)

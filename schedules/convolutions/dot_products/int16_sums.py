@@ -16,14 +16,8 @@ sign."""
 def largest_sums(weights: NDArray[Any], products: int) -> NDArray[Any]:
     """Return, for each output channel, the largest absolute sum of weights of so many products.
 
-    Data are not negative, so the largest sum has weights of one sign only.
-
-    Parameters
-    ----------
-    weights : array of integers
-        Output channels first, input channels second; within ±255.
-    products : int
-        The number of products, one of `neocpu.schedules.vocabulary.numerics.INT16_SUMS`.
+    Data are not negative, so the largest sum has weights of one sign only. Weights lie within ±255,
+    output channels first, input channels second; ``products`` is one of `numerics.INT16_SUMS`.
     """
     channels, inputs, *window = weights.shape
     rest = [(0, 0)] * len(window)

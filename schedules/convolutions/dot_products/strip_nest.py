@@ -1,7 +1,4 @@
-"""The loops around register tiles of products: tasks, strips of rows, the border, and stores.
-
-Subclasses define the computation of a register tile.
-"""
+"""The loops around register tiles of products, and register tiles of dot products."""
 
 from __future__ import annotations
 
@@ -14,64 +11,56 @@ from typing import Any, TypeAlias
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.convolutions.dot_products.dot_instructions import (
+    Operand,
+    add_products,
+    load_data,
+    load_weights,
+    missing_products,
+)
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
-from neocpu.schedules.convolutions.vector_store import VectorStore
-from neocpu.schedules.operators.epilogue import buffer_readers, prologue_operands
-from neocpu.schedules.tir.bfloat16 import bits_of, rounds_vectors
+from neocpu.schedules.convolutions.kernel_nest import KernelNest, moved_back
+from neocpu.schedules.tir.bfloat16 import dot_products
 from neocpu.schedules.tir.builder import part_start, span
 from neocpu.schedules.tir.llvm_text import opaque_number, opaque_numbers
 from neocpu.schedules.vocabulary.frame_reads import place_of
-from neocpu.schedules.vocabulary.layout import ceil_div
 
 # A function that returns the data of a group of products: by chunk, row and column of the input,
 # and the group's number.
 Source: TypeAlias = Callable[[Any, Any, Any, Any], Any]
+Start: TypeAlias = Callable[[int], Any]  # the initial sums of a vector of channels
+Tile: TypeAlias = tuple[Any, Any, Any, Any]  # image, block of channels, row and column
 
 
-class StripNest(ABC):
-    """An emitter of the loop nest, created inside the builder's frame."""
+class StripNest(KernelNest, ABC):
+    """An emitter of tasks, strips of rows, the border and stores, inside the builder's frame.
+
+    Subclasses compute register tiles.
+    """
 
     def __init__(self, tiling: DotTiling, data: Any, weights: Any, rest: Sequence[Any]) -> None:
-        self._tiling, self._unit = tiling, tiling.unit
-        self._workload, self._scheme = tiling.workload, tiling.scheme
-        self._data, self._weights = map(bits_of, (data, weights))
-        pads = self._workload.pads_with_zero_point
-        self._border = rest[0] if pads else None
-        before = int(pads) + len(prologue_operands(self._workload, self._scheme.in_layout))
-        self._before = buffer_readers(self._workload.prologue, rest[int(pads) : before])
-        self._results = VectorStore(
-            workload=self._workload,
-            block=self._scheme.oc_bn,
-            lanes=self._unit.lanes,
-            readers=buffer_readers(self._workload.epilogue, rest[before:-1]),
-            output=bits_of(rest[-1]),
-            rounds=rounds_vectors(self._workload.numerics.output, self._unit),
-        )
-        self._every = span(0, self._unit.lanes)
+        super().__init__(tiling.workload, tiling.scheme, tiling.unit, data, weights, rest)
+        self._tiling = tiling
         self._copied_type = "int8" if self._unit.offset else str(self._data.dtype)
         self._each = int(data.shape[1])  # chunks of an image
         moved = self._unit.offset and tiling.copies
         self._read_type = self._copied_type if moved else self._workload.numerics.data
 
     @abstractmethod
-    def _first_sums(self, block: Any) -> Callable[[int], Any]:
-        """Return the function of the initial sums of each vector of channels."""
-
-    @abstractmethod
-    def _tile(
-        self,
-        image: Any,
-        block: Any,
-        row: Any,
-        column: Any,
-        source: Source,
-        start: Callable[[int], Any],
-    ) -> None:
+    def _tile(self, at: Tile, source: Source, start: Start) -> None:
         """Compute and store one register tile."""
 
-    @abstractmethod
+    def _first_sums(self, block: Any) -> Start:
+        """Return the function of the initial sums of each vector of channels."""
+        return lambda _: T.broadcast(tirx.const(0, self._workload.numerics.sum), self._lanes)
+
     def _instructions(self) -> ExitStack:
         """Return the frame that the instruction of the products needs around it."""
+        frames = ExitStack()
+        if self._unit.intrinsic and self._workload.numerics.sum == "float32":
+            frames.enter_context(dot_products(self._unit.intrinsic, self._lanes))
+        frames.enter_context(self._results.frame())
+        return frames
 
     def _products(self) -> AbstractContextManager[None]:
         """Return the frame around the products, after all copies."""
@@ -97,21 +86,20 @@ class StripNest(ABC):
                     self._tiles(image, from_block + block, first + tile, top, source, start)
 
     def _first_row(self, tile: Any) -> Any:
-        """Return the first row of a row of tiles."""
         t = self._tiling
         if t.is_flat:
             return 0
         return T.Bind(moved_back(tile, self._scheme.reg_oh, t.rows))
 
     def _tiles(
-        self, image: Any, block: Any, tile: Any, top: Any, padded: Any, start: Callable[[int], Any]
+        self, image: Any, block: Any, tile: Any, top: Any, padded: Any, start: Start
     ) -> None:
         """Emit the register tiles of a strip's part, for one block of output channels."""
         t, w, reg_n = self._tiling, self._workload, self._scheme.reg_n
         first = self._first_chunk(block)
         if t.is_flat:
             column = T.Bind(moved_back(tile, reg_n, t.columns))
-            self._tile(image, block, 0, column, self._flat(image, first, column, padded), start)
+            self._tile((image, block, 0, column), self._flat(image, first, column, padded), start)
             return
         row = self._first_row(tile)
         with T.serial(t.column_tiles) as number:
@@ -122,7 +110,7 @@ class StripNest(ABC):
             else:
                 y = T.Bind(y - top * w.stride[0])
                 source = self._copied(padded, first, y, T.Bind(x))
-            self._tile(image, block, row, column, source, start)
+            self._tile((image, block, row, column), source, start)
 
     def _copies(self, image: Any, tile: Any, top: Any) -> Any:
         """Copy a strip's input, from its first tile on, if it cannot be read in place."""
@@ -180,18 +168,15 @@ class StripNest(ABC):
         return padded
 
     def _strip(self) -> Any:
-        """Allocate the buffer that `_copied` reads."""
         t = self._tiling
         shape = (t.image_chunks, t.strip_rows, t.strip_columns, self._scheme.ic_bn)
         return T.alloc_buffer(shape, self._copied_type, layout=None)
 
     def _copy(self, padded: Any, at: tuple[Any, ...], value: Callable[[Any], Any]) -> None:
-        """Copy the channels of a block to a chunk, row and column of `_strip`."""
         with T.vectorized(self._scheme.ic_bn) as lane:
             T.buffer_store(padded, self._shifted(value(lane)), [*at, lane])
 
     def _outside(self, lane: Any) -> Any:
-        """Return a value of the border."""
         return tirx.const(0, str(self._data.dtype)) if self._border is None else self._border[lane]
 
     def _shifted(self, value: Any) -> Any:
@@ -229,19 +214,14 @@ class StripNest(ABC):
         opaque = self._tiling.is_short and extent >= least
         return T.serial(opaque_number(extent) if opaque else extent)
 
-    def _store(self, sums: Any, image: Any, block: Any, row: Any, column: Any) -> None:
-        """Store a register tile without the vectors that overhang the output's channels."""
-        s, lanes = self._scheme, self._unit.lanes
-        existing = ceil_div(self._workload.out_channels, s.oc_bn) * s.oc_bn
-        for v in range(self._tiling.vectors):
-            channel = T.Bind(block * s.reg_oc + v * lanes)
-            chunk = T.Bind(tirx.floordiv(channel, s.oc_bn))
-            lane = T.Bind(tirx.floormod(channel, s.oc_bn))
-            if (self._tiling.oc_blocks - 1) * s.reg_oc + (v + 1) * lanes <= existing:
-                self._store_vectors(sums, v, (image, chunk, row, column, lane))
-                continue
-            with T.If(channel < existing), T.Then():
-                self._store_vectors(sums, v, (image, chunk, row, column, lane))
+    def _store(self, sums: Any, at: Tile) -> None:
+        image, block, row, column = at
+        s = self._scheme
+        self._store_existing(
+            self._tiling.oc_blocks,
+            lambda v: T.Bind(block * s.reg_oc + v * self._lanes),
+            lambda v, chunk, lane: self._store_vectors(sums, v, (image, chunk, row, column, lane)),
+        )
 
     def _store_vectors(self, sums: Any, v: int, at: tuple[Any, ...]) -> None:
         s, (image, chunk, row, column, lane) = self._scheme, at
@@ -249,7 +229,67 @@ class StripNest(ABC):
             self._results.store(sums, (r, j, v), (image, chunk, row + r, column + j), lane)
 
 
-def moved_back(number: Any, size: int, total: int) -> Any:
-    """Return the first element of a tile; the last tile moves back if it would overhang."""
-    first = number * size
-    return T.min(first, total - size) if total % size else first
+class DotNest(StripNest):
+    """Register tiles of vectors of sums, to which an instruction or a sequence adds products."""
+
+    def _first_sums(self, block: Any) -> Start:
+        zeros = super()._first_sums(block)
+        if not self._unit.offset:
+            return zeros
+        shape = (self._vectors, self._lanes)
+        start = T.alloc_buffer(shape, self._workload.numerics.sum, scope="local", layout=None)
+        for v in range(self._vectors):
+            T.buffer_store(start, zeros(v), [v, self._every])
+        kernel_h, kernel_w = self._workload.kernel
+        with T.serial(self._tiling.chunks) as chunk, T.serial(kernel_h) as kh:
+            with T.serial(kernel_w) as kw, T.serial(self._tiling.chunk_groups) as group:
+                taps = self._taps(block, chunk, kh, kw, [group])
+                for v, tap in enumerate(taps):
+                    total = missing_products(start[v, self._every], tap, self._unit)
+                    T.buffer_store(start, total, [v, self._every])
+        return lambda v: start[v, self._every]
+
+    def _taps(self, block: Any, chunk: Any, kh: Any, kw: Any, groups: Sequence[Any]) -> list[Any]:
+        width = self._lanes * self._unit.group
+
+        def taps(v: int) -> Operand:
+            lanes = span(v * width, width)
+            return load_weights(
+                [self._weights[block, chunk, kh, kw, group, lanes] for group in groups], self._unit
+            )
+
+        return [taps(v) for v in range(self._vectors)]
+
+    def _tile(self, at: Tile, source: Source, start: Start) -> None:
+        s = self._scheme
+        shape = (s.reg_oh, s.reg_n, self._vectors, self._lanes)
+        sums = T.alloc_buffer(shape, self._workload.numerics.sum, scope="local", layout=None)
+        for place in product(*map(range, shape[:-1])):
+            T.buffer_store(sums, start(place[-1]), [*place, self._every])
+        groups, unrolled = self._tiling.chunk_groups, self._tiling.unrolled_groups
+        # One of these loops always exists, so that LLVM keeps it.
+        with self._serial(self._tiling.chunks, 1) as chunk, self._window() as taps:
+            for kh, kw in taps:
+                with self._serial(groups // unrolled) as g:
+                    for k in range(0, unrolled, s.step_groups):
+                        step = (at[1], chunk, kh, kw, g * unrolled + k)
+                        self._multiply(sums, step, source)
+        self._store(sums, at)
+
+    def _multiply(self, sums: Any, at: tuple[Any, ...], source: Source) -> None:
+        w, unit = self._workload, self._unit
+        block, chunk, kh, kw, first = at
+        groups = [first + step for step in range(self._scheme.step_groups)]
+        taps = self._taps(block, chunk, kh, kw, groups)
+        for r, j in product(range(self._scheme.reg_oh), range(self._scheme.reg_n)):
+            y = r * w.stride[0] + kh * w.dilation[0]
+            x = j * w.stride[1] + kw * w.dilation[1]
+            words = [
+                tirx.reinterpret("int32", source(chunk, y, x, span(g * unit.group, unit.group)))
+                for g in groups
+            ]
+            pixels = load_data(words, self._read_type, unit)
+            for v, tap in enumerate(taps):
+                place = [r, j, v, self._every]
+                total = add_products(sums[r, j, v, self._every], pixels, tap, unit)
+                T.buffer_store(sums, total, place)

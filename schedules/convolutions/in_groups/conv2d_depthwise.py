@@ -17,12 +17,11 @@ import math
 from dataclasses import replace
 from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from tvm import tirx
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.convolutions.in_groups.group_kernel import Bands, Emitter
+from neocpu.schedules.convolutions.in_groups.group_kernel import Emitter
+from neocpu.schedules.convolutions.packing import packing
 from neocpu.schedules.estimates.memory_traffic import LINE, with_memory
 from neocpu.schedules.estimates.register_tile import steps_cycles
 from neocpu.schedules.operators.epilogue import convolution_arguments
@@ -158,33 +157,23 @@ def fold(
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: GroupScheme) -> KernelLayout:
-    """Return ``OIHW1i[oc_bn]o``, or ``OIHW1i[oc_bn]o4i`` where products of bytes are added up."""
     group = workload.numerics.group
     return KernelLayout(group, scheme.oc_bn, group)
 
 
-def pack_weights(
-    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: GroupScheme
-) -> NDArray[np.generic]:
-    """Pack ``(C, I, KH, KW)`` weights in the layout of `argument_shapes`, padded with zeros."""
-    packed = weight_layout(workload, scheme).pack(weights)
-    return packed.reshape(*packed.shape[:4], -1)
-
-
 def argument_shapes(workload: Conv2dWorkload, scheme: GroupScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
-
-    The weights are ``(ceil(C/x), I / group, KH, KW, x * group)`` with the ``group`` of the
-    numerics.
-    """
+    """The weights are ``(ceil(C/x), I / group, KH, KW, x * group)``."""
     chunks, group = ceil_div(workload.image_channels, scheme.oc_bn), workload.numerics.group
     _, width, *kernel = workload.kernel_shape
     weights = (chunks, width // group, *kernel, scheme.oc_bn * group)
     return convolution_arguments(workload, scheme, weights)
 
 
-def _bands(workload: Conv2dWorkload, scheme: GroupScheme, threads: int) -> Bands:
-    """Return bands that give each thread rows of all channels, or all rows of some channels.
+pack_weights = packing(weight_layout, argument_shapes)
+
+
+def _bands(workload: Conv2dWorkload, scheme: GroupScheme, threads: int) -> tuple[int, bool]:
+    """Return the bands of rows of a feature map, and whether all channels of a band come first.
 
     A thread wrote the rows of its band in the previous layer. Small images and many threads leave
     too few rows for bands: two threads read the rows between them, and one row more or less is a
@@ -193,31 +182,31 @@ def _bands(workload: Conv2dWorkload, scheme: GroupScheme, threads: int) -> Bands
     height = workload.out_height
     maps = workload.batch * ceil_div(workload.image_channels, scheme.oc_bn)
     if threads == 1 or (workload.batch == 1 and height >= ROWS_FIRST * threads):
-        return Bands(threads, rows_first=True)
-    return Bands(min(height, ceil_div(TASKS_PER_THREAD * threads, maps)), rows_first=False)
+        return threads, True
+    return min(height, ceil_div(TASKS_PER_THREAD * threads, maps)), False
 
 
 def lower(
     workload: Conv2dWorkload, scheme: GroupScheme, target: CpuTarget, threads: int = 1
 ) -> tirx.PrimFunc:
-    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
+    """The loop nest has one task per chunk of channels and band of rows::
 
-    The loop nest has one task per chunk of channels and band of rows::
-
-        for n, band, chunk in parallel:
-            for h in band:
-                for ow in range(OW/reg_n):       # a row's first and last tiles separately
-                    for v in range(x/lanes):
-                        acc[reg_n] = 0                                      # registers
-                        for kh:                  # inside the image; unrolled by unroll_ker
-                            for pixel in row of reg_n + KW - 1:             # at stride 1
-                                for j, kw under it: acc[j] += pixel * kernel[kh, kw, v]
-                        output[…] = epilogue(acc)
+    for n, band, chunk in parallel:
+        for h in band:
+            for ow in range(OW/reg_n):       # a row's first and last tiles separately
+                for v in range(x/lanes):
+                    acc[reg_n] = 0                                      # registers
+                    for kh:                  # inside the image; unrolled by unroll_ker
+                        for pixel in row of reg_n + KW - 1:             # at stride 1
+                            for j, kw under it: acc[j] += pixel * kernel[kh, kw, v]
+                    output[…] = epilogue(acc)
     """
-    bands = _bands(workload, scheme, threads)
+    bands, rows_first = _bands(workload, scheme, threads)
     return build_convolution(
         argument_shapes(workload, scheme),
-        lambda *buffers: Emitter(workload, scheme, target, buffers).emit(bands),
+        lambda *buffers: Emitter(workload, scheme, target, buffers).emit(
+            bands, rows_first=rows_first
+        ),
     )
 
 
@@ -250,11 +239,11 @@ def estimate(
 
     whole, rest = divmod(workload.out_width, scheme.reg_n)
     row = whole * tile(scheme.reg_n) + (tile(rest) if rest else 0.0)
-    bands = _bands(workload, scheme, threads)
+    bands, _ = _bands(workload, scheme, threads)
     maps = workload.batch * ceil_div(workload.image_channels, scheme.oc_bn)
     if not workload.numerics.reads_float32:
         row += WIDEN_CYCLES * (group if unit.group > 1 else 1) * workload.stride[0] * workload.width
-    rows = ceil_div(maps * bands.count, threads) * ceil_div(workload.out_height, bands.count)
+    rows = ceil_div(maps * bands, threads) * ceil_div(workload.out_height, bands)
     seconds = rows * vectors * row / target.frequency
     if bytes_of(workload.numerics.output) * max(scheme.oc_bn, scheme.out_bn) > LINE:
         seconds *= WIDE_FACTOR

@@ -10,33 +10,14 @@ products (VPDPBUSD). This is done a row at a time, once for all output rows that
 
 from __future__ import annotations
 
-from neocpu.schedules.convolutions.in_groups.conv2d_depthwise import (
-    FOLD_PENALTY,
-    argument_shapes,
-    estimate,
-    fold,
-    lower,
-    pack_weights,
-    schemes_of,
-    weight_layout,
-)
+from dataclasses import replace
+from functools import partial
+
+from neocpu.schedules.convolutions.in_groups import conv2d_depthwise
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.scheme import GroupedScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-
-__all__ = [
-    "TEMPLATE",
-    "applies",
-    "argument_shapes",
-    "estimate",
-    "fold",
-    "lower",
-    "pack_weights",
-    "space",
-    "weight_layout",
-]
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
@@ -73,21 +54,10 @@ def _adds_products(workload: Conv2dWorkload, unit: DotUnit) -> bool:
     )
 
 
-def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[GroupedScheme, ...]:
-    """Return blocks and tile widths like those of depthwise convolution."""
-    return schemes_of(GroupedScheme, workload, target)
-
-
-TEMPLATE = ConvTemplate(
+TEMPLATE = replace(
+    conv2d_depthwise.TEMPLATE,
     scheme=GroupedScheme,
     version=1,
     applies=applies,
-    space=space,
-    lower=lower,
-    argument_shapes=argument_shapes,
-    estimate=estimate,
-    pack_weights=pack_weights,
-    weight_layout=weight_layout,
-    fold=fold,
-    fold_penalty=FOLD_PENALTY,
+    space=partial(conv2d_depthwise.schemes_of, GroupedScheme),
 )

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
@@ -14,7 +14,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.dot_products.dot_instructions import add_products
 from neocpu.schedules.convolutions.in_groups.widened_rows import WidenedRows
-from neocpu.schedules.convolutions.vector_store import VectorStore
+from neocpu.schedules.convolutions.kernel_nest import VectorStore
 from neocpu.schedules.operators.epilogue import apply_steps, buffer_readers, in_type
 from neocpu.schedules.tir import neon
 from neocpu.schedules.tir.bfloat16 import bits_of, rounds_vectors
@@ -29,39 +29,11 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 _BIAS = EpilogueOp("bias_add")
 
+# A function that emits its argument for each row of the window, and whether these are unrolled
+# from row 0 on, instead of a loop over those in the image.
+_Taps = tuple[Callable[[Callable[[Any], None]], None], bool]
 # The functions that return a step's pixel of a column, and its weights of a tap.
 _Step = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Bands:
-    """The division of a feature map into tasks: bands of rows of one chunk.
-
-    Attributes
-    ----------
-    count : int
-        The number of bands of a feature map.
-    rows_first : bool
-        Whether tasks process all chunks of a band before the next band, instead of all bands of a
-        chunk.
-    """
-
-    count: int
-    rows_first: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Taps:
-    """The rows of the window; ``emit`` emits its argument for each of them.
-
-    Attributes
-    ----------
-    unrolled : bool
-        Whether the rows are unrolled from row 0 on, instead of a loop over those in the image.
-    """
-
-    emit: Callable[[Callable[[Any], None]], None]
-    unrolled: bool
 
 
 class Emitter:
@@ -102,24 +74,28 @@ class Emitter:
             rounds=self._lanes > 1 and rounds_vectors(workload.numerics.output, products),
         )
 
-    def emit(self, bands: Bands) -> None:
-        """Emit all tasks."""
+    def emit(self, bands: int, *, rows_first: bool) -> None:
+        """Emit a task for each of so many bands of rows and chunk of channels.
+
+        With ``rows_first`` all chunks of a band precede the next band, otherwise all bands of a
+        chunk the next chunk.
+        """
         loads = nullcontext() if self._bias is None else neon.loads_again()
         with loads, self._results.frame():
-            self._tasks(bands)
+            self._tasks(bands, rows_first)
 
-    def _tasks(self, bands: Bands) -> None:
+    def _tasks(self, bands: int, rows_first: bool) -> None:
         w = self._workload
         chunks = int(self._data.shape[1])
-        tasks = w.batch * chunks * bands.count
+        tasks = w.batch * chunks * bands
         with task_loop(tasks, math.prod(w.output_shape)) as task:
-            image = T.Bind(task // (chunks * bands.count))
-            if bands.rows_first:
-                band, chunk = T.Bind(task // chunks % bands.count), T.Bind(task % chunks)
+            image = T.Bind(task // (chunks * bands))
+            if rows_first:
+                band, chunk = T.Bind(task // chunks % bands), T.Bind(task % chunks)
             else:
-                chunk, band = T.Bind(task // bands.count % chunks), T.Bind(task % bands.count)
-            first = T.Bind(band * w.out_height // bands.count)
-            end = (band + 1) * w.out_height // bands.count
+                chunk, band = T.Bind(task // bands % chunks), T.Bind(task % bands)
+            first = T.Bind(band * w.out_height // bands)
+            end = (band + 1) * w.out_height // bands
             rows = T.Bind(end - first)
             if w.numerics.reads_float32:
                 with T.serial(rows) as row:
@@ -134,7 +110,6 @@ class Emitter:
 
     @property
     def _vectors(self) -> int:
-        """Return the number of vectors in a block of channels."""
         return self._scheme.oc_bn // self._lanes
 
     def _row(self, channels: tuple[Any, Any], y: Any) -> None:
@@ -160,15 +135,15 @@ class Emitter:
                 emit(first + kh)
 
         if not self._scheme.unroll_ker:
-            self._tiles((channels, y, top), _Taps(taps_inside, unrolled=False))
+            self._tiles((channels, y, top), (taps_inside, False))
         elif all_inside:
-            self._tiles((channels, y, top), _Taps(every_tap, unrolled=True))
+            self._tiles((channels, y, top), (every_tap, True))
         else:
             with T.If(tirx.all(top >= 0, top + (taps - 1) * dilation < w.height)):
                 with T.Then():
-                    self._tiles((channels, y, top), _Taps(every_tap, unrolled=True))
+                    self._tiles((channels, y, top), (every_tap, True))
                 with T.Else():
-                    self._tiles((channels, y, top), _Taps(taps_inside, unrolled=False))
+                    self._tiles((channels, y, top), (taps_inside, False))
 
     def _tiles(self, place: tuple[Any, ...], taps: _Taps) -> None:
         """Emit a row's register tiles, in one loop where all columns lie in the image."""
@@ -199,14 +174,7 @@ class Emitter:
                     found.append((offset, j, kw))
         return found
 
-    def _tile(
-        self,
-        place: tuple[Any, ...],
-        x: Any,
-        width: int,
-        like: int,
-        taps: _Taps,
-    ) -> None:
+    def _tile(self, place: tuple[Any, ...], x: Any, width: int, like: int, taps: _Taps) -> None:
         """Emit ``width`` output pixels from column ``x``, for one vector of the chunk or all.
 
         ``like`` is a tile with the same columns inside the image as this one.
@@ -225,13 +193,14 @@ class Emitter:
         """Emit a register tile of one vector of channels; see `_tile`."""
         image, chunk, lane, y, top = place
         w, lanes, every = self._workload, self._lanes, span(0, self._lanes)
+        emit_rows, is_unrolled = taps
         users: dict[int, list[tuple[int, int]]] = defaultdict(list)
         columns = self._columns(like * self._scheme.reg_n, width)
         for offset, j, kw in columns:
             users[offset].append((j, kw))
         acc = T.alloc_buffer((width, lanes), w.numerics.sum, scope="local", layout=None)
         channel = chunk * self._scheme.oc_bn + lane
-        late = taps.unrolled and self._width == 1 and self._bias is not None and not w.frames
+        late = is_unrolled and self._width == 1 and self._bias is not None and not w.frames
         begun = _first_uses(columns) if late else {}
         others = set(range(width)).difference(*begun.values())
         self._begin(acc, sorted(others), image, channel)
@@ -247,7 +216,7 @@ class Emitter:
                         value = self._multiplied(acc[j, every], pixel, weights[kw])
                         T.buffer_store(acc, value, [j, every])
 
-        taps.emit(tap_row)
+        emit_rows(tap_row)
         out_bn = self._scheme.out_layout.block
         out = T.Bind(channel // out_bn), T.Bind(channel % out_bn)
         for j in range(width):
@@ -260,7 +229,6 @@ class Emitter:
                 T.buffer_store(self._output, in_type(value, w.numerics.output), list(index))
 
     def _multiplied(self, sums: Any, pixel: Any, weights: Any) -> Any:
-        """Return the vector ``sums`` plus the products of a pixel."""
         if self._unit.group == 1:
             return sums + pixel * weights
         return add_products(sums, (pixel,), (weights,), self._unit)

@@ -19,16 +19,11 @@ class WidenedRows:
     """The rows under a window, for one vector of channels, in the type of the sums.
 
     In float32 they are the numbers that the data stand for. In int32 a pixel has one vector for
-    each word of four channels of a group.
+    each word of four channels of a group. ``data`` are bytes in NCHW[x]c with their ``zero`` point
+    for every lane of a block, or the bits of bfloat16.
 
     The buffer is a ring of as many rows as a window spans, rounded up to a power of two: row ``y``
     of the image lies at ``y`` modulo that. It is created inside the builder's frame.
-
-    Parameters
-    ----------
-    data, zero : buffer
-        Bytes in NCHW[x]c, and their zero point for every lane of a block if it is not 0; or the
-        bits of bfloat16.
     """
 
     def __init__(self, workload: Conv2dWorkload, lanes: int, data: Any, zero: Any | None) -> None:
@@ -42,7 +37,6 @@ class WidenedRows:
         self._rows = T.alloc_buffer(shape, workload.numerics.sum, layout=None)
 
     def pixel(self, row: Any, column: Any, word: int = 0) -> Any:
-        """Return a vector of channels, or of words, of a row that was widened."""
         vector = span(word * self._lanes, self._lanes)
         return self._rows[tirx.bitwise_and(row, self._mask), column, vector]
 
@@ -67,7 +61,6 @@ class WidenedRows:
                 T.buffer_store(self._rows, vector, at)
 
     def _made(self, stored: Any, zero: Any | None) -> list[Any]:
-        """Return the widened vectors of a pixel."""
         if not self._words:
             value = stored.astype(self._kind) if self._data.dtype == "uint8" else widened(stored)
             return [value if zero is None else value - zero]

@@ -14,17 +14,15 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
-import numpy as np
-from numpy.typing import NDArray
 from tvm import tirx
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.convolutions.dot_products import conv2d_dot
-from neocpu.schedules.convolutions.matrix_products import tile_estimate
+from neocpu.schedules.convolutions.matrix_products import tile_space
 from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling
 from neocpu.schedules.convolutions.matrix_products.pair_kernel import PAIR, PairNest
 from neocpu.schedules.convolutions.matrix_products.tile_kernel import TileNest
 from neocpu.schedules.convolutions.matrix_products.tile_space import pixels_of_row, register_tiles
+from neocpu.schedules.convolutions.packing import packing
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
 from neocpu.schedules.estimates.register_tile import TILE_CYCLES, step_cycles
 from neocpu.schedules.isa.catalogue import ROW_BYTES
@@ -120,37 +118,24 @@ def fold(
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: MatrixScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
-
-    The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / dot, reg_oc * dot)``.
-    """
-    return convolution_arguments(workload, scheme, _weight_shape(workload, scheme))
-
-
-def _weight_shape(workload: Conv2dWorkload, scheme: MatrixScheme) -> tuple[int, ...]:
+    """The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / dot, reg_oc * dot)``."""
     ins = ceil_div(workload.kernel_shape[1], scheme.ic_bn)
     outs = output_blocks(workload, scheme)
     groups = scheme.ic_bn // scheme.dot
-    return (outs, ins, *workload.kernel, groups, scheme.reg_oc * scheme.dot)
+    weights = (outs, ins, *workload.kernel, groups, scheme.reg_oc * scheme.dot)
+    return convolution_arguments(workload, scheme, weights)
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: MatrixScheme) -> KernelLayout:
-    """Return the weight layout, ``OIHW[ic_bn / dot]i[reg_oc]o[dot]i``."""
     return KernelLayout(scheme.ic_bn, scheme.reg_oc, scheme.dot)
 
 
-def pack_weights(
-    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: MatrixScheme
-) -> NDArray[np.generic]:
-    """Pack ``(O, I, KH, KW)`` weights in the layout of `argument_shapes`, padded with zeros."""
-    shape = _weight_shape(workload, scheme)
-    return conv2d_dot.packed(weights, shape, scheme.reg_oc, scheme.dot)
+pack_weights = packing(weight_layout, argument_shapes)
 
 
 def lower(
     workload: Conv2dWorkload, scheme: MatrixScheme, target: CpuTarget, threads: int = 1
 ) -> tirx.PrimFunc:
-    """Return the scheduled kernel; its arguments are those of `argument_shapes`."""
     unit = _unit(workload, target)
     tiling = MatrixTiling(workload, scheme, unit, target.l2, threads)
     nest = TileNest if unit.instruction.in_tiles else PairNest
@@ -167,13 +152,13 @@ def estimate(
     unit = _unit(workload, target)
     t = MatrixTiling(workload, scheme, unit, target.l2, threads)
     if unit.instruction.in_tiles:
-        work, copied = tile_estimate.strip_cycles(t, target), 1
+        work, copied = tile_space.strip_cycles(t, target), 1
     else:
         tap, copied = t.chunk_groups * _pair_step(t, target), scheme.ic_bn // unit.group
-        work = tile_estimate.register_tiles_cycles(t, tap, TILE_CYCLES)
+        work = tile_space.register_tiles_cycles(t, tap, TILE_CYCLES)
     if t.copies:
         work += t.image_chunks * t.strip_rows * t.strip_columns * COPY_CYCLES * copied
-    return tile_estimate.seconds(t, target, work)
+    return t.seconds(work, target)
 
 
 def _pair_step(t: MatrixTiling, target: CpuTarget) -> float:

@@ -25,24 +25,24 @@ from tvm import tirx
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.bfloat16 import array_dtype, from_bits, round_to_bits
-from neocpu.schedules.convolutions.dot_products import conv2d_dot
-from neocpu.schedules.convolutions.matrix_products import tile_estimate
-from neocpu.schedules.convolutions.matrix_products.split_kernel import SplitNest
-from neocpu.schedules.convolutions.matrix_products.split_tiling import (
+from neocpu.schedules.convolutions.matrix_products import tile_space
+from neocpu.schedules.convolutions.matrix_products.matrix_tiling import (
     BLOCKS,
     JOINED_BLOCK,
     LINE,
     PARTS,
     SplitTiling,
 )
+from neocpu.schedules.convolutions.matrix_products.split_kernel import SplitNest
 from neocpu.schedules.convolutions.matrix_products.tile_space import pixels_of_row, register_tiles
+from neocpu.schedules.convolutions.packing import packed
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
 from neocpu.schedules.estimates.register_tile import steps_cycles
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
-from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
+from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, FLOAT32
 from neocpu.schedules.vocabulary.scheme import SplitScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -129,11 +129,10 @@ def fold(
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: SplitScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
+    """The weights are bfloat16, ``(O / reg_oc, I / 32, KH, KW, 2, 16, reg_oc * 2)``.
 
-    The weights are bfloat16, ``(O / reg_oc, I / 32, KH, KW, 2, 16, reg_oc * 2)``: for each line of
-    channels the upper parts, then the lower ones, with two input channels of an output channel side
-    by side. For a picture KW is 1, and the line contains the columns.
+    Each line of channels has the upper parts, then the lower ones, with two input channels of an
+    output channel side by side. For a picture KW is 1, and the line contains the columns.
     """
     return convolution_arguments(workload, scheme, _weight_shape(workload, scheme), BFLOAT16)
 
@@ -148,7 +147,6 @@ def _weight_shape(workload: Conv2dWorkload, scheme: SplitScheme) -> tuple[int, .
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: SplitScheme
 ) -> NDArray[np.generic]:
-    """Split and pack ``(O, I, KH, KW)`` weights in the layout of `argument_shapes`, zero-padded."""
     outs, lines, *kernel, _, groups, width = _weight_shape(workload, scheme)
     given = np.ascontiguousarray(weights, np.float32)
     if scheme.ic_bn == JOINED_BLOCK:
@@ -156,8 +154,8 @@ def pack_weights(
     upper = round_to_bits(given)
     with np.errstate(invalid="ignore"):  # infinite weights have NaN lower parts
         lower = round_to_bits(given - from_bits(upper))
-    shape = (outs, lines, *kernel, groups, width)
-    parts = [conv2d_dot.packed(part, shape, scheme.reg_oc, 2) for part in (upper, lower)]
+    layout, shape = KernelLayout(LINE, scheme.reg_oc, 2), (outs, lines, *kernel, groups, width)
+    parts = [packed(part, layout, shape) for part in (upper, lower)]
     return np.stack(parts, axis=4).view(array_dtype(BFLOAT16))
 
 
@@ -172,7 +170,6 @@ def _joined(weights: NDArray[np.float32]) -> NDArray[np.float32]:
 def lower(
     workload: Conv2dWorkload, scheme: SplitScheme, target: CpuTarget, threads: int = 1
 ) -> tirx.PrimFunc:
-    """Return the scheduled kernel; its arguments are those of `argument_shapes`."""
     tiling = SplitTiling(workload, scheme, _unit(target), target.l2, threads)
     return build_convolution(
         argument_shapes(workload, scheme),
@@ -186,14 +183,13 @@ def estimate(
     """Return analytic seconds: the busiest thread's products and splits, and weight transfers."""
     unit = _unit(target)
     t = SplitTiling(workload, scheme, unit, target.l2, threads)
-    work = tile_estimate.strip_cycles(t, target, products=PRODUCTS, loads=LOADS)
+    work = tile_space.strip_cycles(t, target, products=PRODUCTS, loads=LOADS)
     each = SPLIT_CYCLES + LINE // unit.lanes * steps_cycles(workload.prologue)
     work += t.copied_pixels * t.chunks * each
-    return tile_estimate.seconds(t, target, work)
+    return t.seconds(work, target)
 
 
 def error_factor(scheme: SplitScheme, workload: Conv2dWorkload) -> float:
-    """Return the largest error as a multiple of direct summation's."""
     return ERROR_FACTOR
 
 

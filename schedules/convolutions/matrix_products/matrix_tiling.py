@@ -2,109 +2,146 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
-from neocpu.schedules.convolutions.matrix_products.tile_space import fits
+from neocpu.schedules.vocabulary.dot_unit import TILES, DotUnit
+from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import MatrixScheme
 
 UNROLLED_STEPS: Final = 6
 """The most lines of channels without a branch between them, for tiles, if they divide all lines."""
+LINE: Final = 32
+"""The number of input channels in a row of a bfloat16 tile."""
+BLOCKS: Final = (LINE // 2, LINE, 2 * LINE)
+"""The blocks of input channels that the kernel can read, if they make up whole lines."""
+JOINED_BLOCK: Final = 4
+"""The block of input channels of a picture; a line holds eight columns of the window."""
+PARTS: Final = 2
+"""The parts of a value: the value rounded to bfloat16, and the rounded remainder."""
+PART_BYTES: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
 class MatrixTiling(DotTiling):
     """A `DotTiling` whose register tiles consist of whole blocks of the unit."""
 
-    def __post_init__(self) -> None:
-        DotTiling.__post_init__(self)
-        s, made = self.scheme, self.unit.instruction
-        # Records may have arbitrary schemes.
+    def _check(self) -> None:
+        s, unit, made = self.scheme, self.unit, self.unit.instruction
         assert s.reg_n == self.block_rows * self.rows_of_block, s
         assert made.in_tiles or self.rows_of_block == made.rows, s
-        assert s.reg_oc % made.columns == s.reg_oc % self.unit.lanes == 0, s
+        assert s.reg_oc % made.columns == s.reg_oc % unit.lanes == 0, s
         if isinstance(s, MatrixScheme):
-            assert s.ic_bn % (self.depth if made.in_tiles else self.unit.group) == 0, s
-            assert s.dot == self.unit.group, s
-        assert fits(self.block_rows, self.block_columns, self.unit), s
+            assert s.ic_bn % (self.depth if made.in_tiles else unit.group) == 0, s
+            assert s.dot == unit.group, s
+        assert fits(self.block_rows, self.block_columns, unit), s
 
-    @property
-    def block_rows(self) -> int:
-        """The number of blocks of a register tile along its pixels: as few as possible."""
-        return ceil_div(self.scheme.reg_n, self.unit.instruction.rows)
+    def _divide_channels(self) -> None:
+        super()._divide_channels()
+        w, s, made = self.workload, self.scheme, self.unit.instruction
+        # Blocks of a register tile along its pixels, as few as possible, and the pixels of each; a
+        # block of two has both or none.
+        self.block_rows = ceil_div(s.reg_n, made.rows)
+        self.rows_of_block = ceil_div(s.reg_n, self.block_rows)
+        self.block_columns = s.reg_oc // made.columns
+        self._divide_lines()
+        # Blocks of input channels, and lines of a block, without a branch between them.
+        most = UNROLLED_STEPS // (self.steps * self.window_columns)
+        self.unrolled_chunks = _divisor(self.chunks, most)
+        self.unrolled_steps = _divisor(self.steps, UNROLLED_STEPS)
+        # The bytes of data of one register tile.
+        beside = (self.window_columns - 1) * w.dilation[1]
+        columns = (s.reg_n - 1) * self.column_step + beside + 1
+        self.data_bytes = self.chunks * self.chunk_bytes * w.kernel[0] * columns
 
-    @property
-    def rows_of_block(self) -> int:
-        """The number of pixels of a block; a block of two has both or none."""
-        return ceil_div(self.scheme.reg_n, self.block_rows)
-
-    @property
-    def block_columns(self) -> int:
-        """The number of blocks of a register tile along its channels."""
-        return self.scheme.reg_oc // self.unit.instruction.columns
-
-    @property
-    def depth(self) -> int:
-        """The number of input channels whose products an instruction adds to a sum."""
-        return min(self.scheme.ic_bn, self.unit.instruction.depth or self.unit.group)
-
-    @property
-    def steps(self) -> int:
-        """The number of instructions along the channels of an input block."""
-        return self.scheme.ic_bn // self.depth
+    def _divide_lines(self) -> None:
+        w, s = self.workload, self.scheme
+        # Input channels whose products an instruction adds to a sum; instructions along a block.
+        self.depth = min(s.ic_bn, self.unit.instruction.depth or self.unit.group)
+        self.steps = s.ic_bn // self.depth
+        # Columns of the window that have separate products, and pixels of a strip from one output
+        # column to the next.
+        self.window_columns, self.column_step = w.kernel[1], w.stride[1]
+        # The bytes of an element, of a block of a pixel's channels, and between adjacent pixels'.
+        self.element = bytes_of(w.numerics.data)
+        self.chunk_bytes = s.ic_bn * self.element
+        self.row_stride = self.column_step * self.chunk_bytes
 
     @property
     def is_short(self) -> bool:
         """Whether loops stay loops: for tiles all do, because LLVM would keep all addresses."""
-        return self.unit.instruction.in_tiles or bool(DotTiling.is_short.__get__(self))
+        return self.unit.instruction.in_tiles or super().is_short
+
+
+class SplitTiling(MatrixTiling):
+    """A `MatrixTiling` with lines of channels, whose strips always copy their pixels.
+
+    The pixels of a 1x1 convolution form one row, whatever its stride. A picture's few channels
+    leave room in a line for the columns of the window, which are copied side by side.
+    """
+
+    def _check(self) -> None:
+        super()._check()
+        w, scheme = self.workload, self.scheme
+        block, channels = scheme.ic_bn, w.kernel_shape[1]
+        if self.joins_columns:
+            assert channels <= block, scheme
+            assert w.kernel[1] * block <= LINE, scheme
+            assert w.dilation[1] == 1, scheme
+            assert w.width >= block, scheme
+        else:
+            assert block in BLOCKS, scheme
+            # There is memory beyond the last channels, but no blocks.
+            assert ceil_div(channels, block) * block >= self.chunks * LINE, scheme
+        assert fits(self.block_rows, self.block_columns, self.unit, PARTS), scheme
 
     @property
-    def window_columns(self) -> int:
-        """The number of columns of the window that have separate products."""
-        return self.workload.kernel[1]
+    def copied_pixels(self) -> int:
+        """The most pixels that a task splits."""
+        if self.is_flat:
+            return min(self.strip_tiles * self.scheme.reg_n, self.columns)
+        return self.strip_rows * self.line_columns
 
-    @property
-    def column_step(self) -> int:
-        """The number of pixels of a strip from one output column to the next."""
-        return self.workload.stride[1]
-
-    @property
-    def unrolled_chunks(self) -> int:
-        """The number of blocks of input channels without a branch between them."""
-        return _divisor(self.chunks, UNROLLED_STEPS // (self.steps * self.window_columns))
-
-    @property
-    def unrolled_steps(self) -> int:
-        """The number of lines of a block of input channels without a branch between them."""
-        return _divisor(self.steps, UNROLLED_STEPS)
-
-    @property
-    def data_bytes(self) -> int:
-        """The bytes of data of one register tile."""
+    def _reading(self) -> tuple[bool, bool]:
         w = self.workload
-        beside = (self.window_columns - 1) * w.dilation[1]
-        columns = (self.scheme.reg_n - 1) * self.column_step + beside + 1
-        return self.chunks * self.chunk_bytes * w.kernel[0] * columns
+        is_flat = w.kernel == (1, 1) and not any(w.padding) and not reads_outside(w)
+        return not is_flat, is_flat
 
-    @property
-    def row_stride(self) -> int:
-        """The bytes between adjacent pixels' data of one block of channels."""
-        return self.column_step * self.chunk_bytes
+    def _divide_lines(self) -> None:
+        w, s = self.workload, self.scheme
+        # Whether a line holds the columns of a row of the window.
+        joins = self.joins_columns = s.ic_bn == JOINED_BLOCK
+        self.line_columns = w.out_width if joins else self.strip_columns
+        self.chunks = 1 if joins else ceil_div(w.kernel_shape[1], LINE)
+        self.steps, self.depth, self.element = 1, LINE, PART_BYTES
+        self.window_columns = 1 if joins else w.kernel[1]
+        self.column_step = 1 if self.is_flat or joins else w.stride[1]
+        self.chunk_bytes = LINE * PARTS * PART_BYTES
+        self.row_stride = self.column_step * LINE * PART_BYTES
+        taps = w.kernel[0] * self.window_columns
+        self.block_bytes = self.chunks * taps * self.chunk_bytes * s.reg_oc
 
-    @property
-    def chunk_bytes(self) -> int:
-        """The bytes of a block of a pixel's channels."""
-        return self.scheme.ic_bn * self.element
+    def _strips(self) -> int:
+        """Return as many strips as keep the split pixels of each in half of a core's L2."""
+        w = self.workload
+        pixels = self.columns if self.is_flat else w.out_height * w.stride[0] * self.line_columns
+        least = ceil_div(pixels * self.chunks * self.chunk_bytes, self.l2 // 2)
+        return min(self.tiles, max(least, super()._strips()))
 
-    @property
-    def element(self) -> int:
-        """The bytes of one element of data."""
-        return bytes_of(self.workload.numerics.data)
+    def _groups(self) -> int:
+        """Return the groups of output channels; each splits the strip again."""
+        if self.workload.batch * self.strips >= self.threads:
+            return 1
+        return min(self.oc_blocks, self.threads)
+
+
+def fits(down: int, across: int, unit: DotUnit, parts: int = 1) -> bool:
+    """Return whether the registers hold these rows and columns of sums and a step's operands."""
+    if unit.instruction.in_tiles:
+        return down * across + down + (across if parts > 1 else 1) <= TILES
+    return down * across + down + 2 <= unit.registers
 
 
 def _divisor(number: int, most: int) -> int:
-    """Return the largest divisor of ``number`` that is at most ``most``, and at least 1."""
     return max((n for n in range(1, most + 1) if number % n == 0), default=1)

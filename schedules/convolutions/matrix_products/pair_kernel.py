@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import ExitStack
 from itertools import product
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.convolutions.dot_products.strip_nest import Source, StripNest
+from neocpu.schedules.convolutions.dot_products.strip_nest import Source, Start, StripNest, Tile
 from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling
-from neocpu.schedules.tir.bfloat16 import add_dot, dot_products
+from neocpu.schedules.tir.bfloat16 import add_dot
 from neocpu.schedules.tir.builder import flat, span, strides_of
 from neocpu.schedules.vocabulary.layout import ceil_div
 
@@ -37,17 +36,6 @@ class PairNest(StripNest):
     def _stride(self) -> int:
         """Return the distance of columns in a strip that makes an instruction's pixels adjacent."""
         return self._workload.stride[1]
-
-    def _instructions(self) -> ExitStack:
-        frames = ExitStack()
-        if self._workload.numerics.sum == "float32":
-            frames.enter_context(dot_products(self._unit.intrinsic, self._unit.lanes))
-        frames.enter_context(self._results.frame())
-        return frames
-
-    def _first_sums(self, block: Any) -> Callable[[int], Any]:
-        kind = self._workload.numerics.sum
-        return lambda _: T.broadcast(tirx.const(0, kind), self._unit.lanes)
 
     def _strip(self) -> Any:
         t, group = self._tiling, self._unit.group
@@ -71,33 +59,23 @@ class PairNest(StripNest):
 
         return pixel
 
-    def _tile(
-        self,
-        image: Any,
-        block: Any,
-        row: Any,
-        column: Any,
-        source: Source,
-        start: Callable[[int], Any],
-    ) -> None:
+    def _tile(self, at: Tile, source: Source, start: Start) -> None:
         t, w = self._tiling, self._workload
-        shape = (t.block_rows, t.block_columns, self._unit.lanes)
+        shape = (t.block_rows, t.block_columns, self._lanes)
         sums = T.alloc_buffer(shape, self._workload.numerics.sum, scope="local", layout=None)
-        for i in range(t.block_rows):
-            for j in range(t.block_columns):
-                T.buffer_store(sums, start(j), [i, j, self._every])
+        for i, j in product(range(t.block_rows), range(t.block_columns)):
+            T.buffer_store(sums, start(j), [i, j, self._every])
         groups = math.gcd(t.chunk_groups, UNROLLED_GROUPS)
         chunks = math.gcd(t.chunks, UNROLLED_GROUPS) if t.is_flat and t.chunk_groups == 1 else 1
         with self._serial(t.chunks // chunks, 1) as first, self._rows() as rows:
             for more, kh, kw in product(range(chunks), rows, range(w.kernel[1])):
                 with self._serial(t.chunk_groups // groups) as g:
                     for k in range(groups):
-                        at = (block, first * chunks + more, kh, kw, g * groups + k)
-                        self._multiply(sums, at, source)
-        self._store(sums, image, block, row, column)
+                        step = (at[1], first * chunks + more, kh, kw, g * groups + k)
+                        self._multiply(sums, step, source)
+        self._store(sums, at)
 
     def _multiply(self, sums: Any, at: tuple[Any, ...], source: Source) -> None:
-        """Add the products of a group of input channels at one tap."""
         t, w, width = self._tiling, self._workload, PAIR * self._unit.group
         block, chunk, kh, kw, group = at
         pixels = []
@@ -112,7 +90,6 @@ class PairNest(StripNest):
                 T.buffer_store(sums, total, [i, j, self._every])
 
     def _pair(self, source: Source, chunk: Any, y: Any, x: Any, group: Any) -> Any:
-        """Bind a group of channels of two pixels in a row of the output."""
         t, w, size = self._tiling, self._workload, self._unit.group
         first = source(chunk, y, x, group if t.copies else group * size)
         if t.copies or (w.stride[1] == 1 and self._scheme.ic_bn == size):
@@ -127,7 +104,7 @@ class PairNest(StripNest):
     def _operand(self, vector: Any) -> Any:
         """Bind a vector in the type that the instruction takes: pairs of bfloat16 as words."""
         if self._workload.numerics.sum == "float32":
-            vector = tirx.reinterpret(f"int32x{self._unit.lanes}", vector)
+            vector = tirx.reinterpret(f"int32x{self._lanes}", vector)
         return T.Bind(vector)
 
     def _add(self, sums: Any, pixels: Any, taps: Any) -> Any:
@@ -137,7 +114,7 @@ class PairNest(StripNest):
 
     def _store_vectors(self, sums: Any, v: int, at: tuple[Any, ...]) -> None:
         image, chunk, row, column, lane = at
-        lanes = self._unit.lanes
+        lanes = self._lanes
         vector = T.alloc_buffer((PAIR, lanes), str(sums.dtype), scope="local", layout=None)
         for i in range(self._tiling.block_rows):
             halves = [sums[i, 2 * v + half, self._every] for half in range(2)]

@@ -18,8 +18,9 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.convolutions.dot_products.strip_nest import Source, moved_back
-from neocpu.schedules.convolutions.matrix_products.split_tiling import (
+from neocpu.schedules.convolutions.dot_products.strip_nest import Source
+from neocpu.schedules.convolutions.kernel_nest import moved_back
+from neocpu.schedules.convolutions.matrix_products.matrix_tiling import (
     JOINED_BLOCK,
     LINE,
     PARTS,
@@ -120,7 +121,6 @@ class SplitNest(TileNest):
         return padded
 
     def _clear(self, padded: Any, at: tuple[Any, Any], first: int, columns: int) -> None:
-        """Set some pixels of a line and row to zero."""
         line, row = at
         if columns:
             with T.serial(columns) as x:
@@ -143,7 +143,6 @@ class SplitNest(TileNest):
                 T.buffer_store(padded, bits, [line, part, row, column, span(first, VECTOR)])
 
     def _halves(self, value: Any) -> tuple[Any, Any]:
-        """Return the bits of both parts of a vector."""
         upper = T.Bind(rounded_bits(value, VECTOR))
         return upper, rounded_bits(value - widened(upper), VECTOR)
 

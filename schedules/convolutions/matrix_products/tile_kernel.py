@@ -17,7 +17,7 @@ longer, and short rows are only fast until then.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import product
 from typing import Any, Final
@@ -26,7 +26,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.convolutions.dot_products.strip_nest import Source, StripNest
+from neocpu.schedules.convolutions.dot_products.strip_nest import Source, Start, StripNest, Tile
 from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling
 from neocpu.schedules.isa.catalogue import ROW_BYTES, TILE_ROWS
 from neocpu.schedules.tir.builder import llvm_definition
@@ -60,7 +60,7 @@ class TileNest(StripNest):
         frames = ExitStack()
         frames.enter_context(llvm_definition(_DEFINITION))
         frames.enter_context(self._results.frame())
-        shape = (t.block_rows * TILE_ROWS, t.vectors, self._unit.lanes)
+        shape = (t.block_rows * TILE_ROWS, t.vectors, self._lanes)
         kind = self._workload.numerics.sum
         self._scratch = T.alloc_buffer(shape, kind, layout=None)
         return frames
@@ -82,18 +82,7 @@ class TileNest(StripNest):
         shape = (t.image_chunks, t.strip_rows, columns, block)
         return T.alloc_buffer(shape, self._copied_type, layout=None)
 
-    def _first_sums(self, block: Any) -> Callable[[int], Any]:
-        return lambda _: None
-
-    def _tile(
-        self,
-        image: Any,
-        block: Any,
-        row: Any,
-        column: Any,
-        source: Source,
-        start: Callable[[int], Any],
-    ) -> None:
+    def _tile(self, at: Tile, source: Source, start: Start) -> None:
         t = self._tiling
         for number in range(t.block_rows * t.block_columns):
             _emit("tilezero", _number(number))
@@ -103,17 +92,15 @@ class TileNest(StripNest):
                 T.evaluate(tirx.call_extern("void", _AWAKE))
                 inner = product(range(chunks), rows, range(t.window_columns), range(steps))
                 for chunk, kh, kw, step in inner:
-                    at = (block, first * chunks + chunk, kh, kw, part * steps + step)
-                    self._multiply(at, source)
+                    line = (at[1], first * chunks + chunk, kh, kw, part * steps + step)
+                    self._multiply(line, source)
         stride = t.vectors * ROW_BYTES
-        for i in range(t.block_rows):
-            for j in range(t.block_columns):
-                at = tirx.address_of(self._scratch[i * t.rows_of_block, j, 0])
-                _emit("tilestored64", _number(i * t.block_columns + j), at, _bytes(stride))
-        self._store(self._scratch, image, block, row, column)
+        for i, j in product(range(t.block_rows), range(t.block_columns)):
+            place = tirx.address_of(self._scratch[i * t.rows_of_block, j, 0])
+            _emit("tilestored64", _number(i * t.block_columns + j), place, _bytes(stride))
+        self._store(self._scratch, at)
 
     def _multiply(self, at: tuple[Any, ...], source: Source) -> None:
-        """Add the products of a line of channels at one tap to all sums."""
         t, w, unit = self._tiling, self._workload, self._unit
         block, chunk, kh, kw, step = at
         sums = t.block_rows * t.block_columns
@@ -135,12 +122,11 @@ class TileNest(StripNest):
         _emit("tileloadd64", _number(tile), tirx.address_of(first), _bytes(stride))
 
     def _product(self, sums: int, data: int, weights: int) -> None:
-        """Add the product of two tiles to a third."""
         _emit(self._unit.instruction.name, *map(_number, (sums, data, weights)))
 
     def _store_vectors(self, sums: Any, v: int, at: tuple[Any, ...]) -> None:
         image, chunk, row, column, lane = at
-        vector = T.alloc_buffer((1, self._unit.lanes), str(sums.dtype), scope="local", layout=None)
+        vector = T.alloc_buffer((1, self._lanes), str(sums.dtype), scope="local", layout=None)
         with T.serial(self._scheme.reg_n) as j:
             T.buffer_store(vector, sums[j, v, self._every], [0, self._every])
             self._results.store(vector, (0,), (image, chunk, row, column + j), lane)

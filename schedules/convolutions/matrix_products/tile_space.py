@@ -1,4 +1,7 @@
-"""The register tiles that fit a matrix unit's registers, for rows of a given length."""
+"""The register tiles that fit a matrix unit's registers, and estimates for them.
+
+Those of AMX follow a Granite Rapids' speeds in C programs.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
-from neocpu.schedules.vocabulary.dot_unit import TILES, DotUnit
+from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling, fits
+from neocpu.schedules.estimates.register_tile import steps_cycles
+from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 MOST_BLOCKS: Final = 8
@@ -22,10 +28,7 @@ MAX_OVERHANG: Final = 0.25
 def pixels_of_row(workload: Conv2dWorkload, *, any_stride: bool = False) -> int:
     """Return the pixels of a row of the output, or of an image that forms one row.
 
-    Parameters
-    ----------
-    any_stride : bool
-        Whether 1x1 convolutions of any stride form one row.
+    1x1 convolutions do so at stride 1, with ``any_stride`` at any.
     """
     w = workload
     steps = any_stride or w.stride == (1, 1)
@@ -39,15 +42,9 @@ def register_tiles(
     """Return pixels and channels of register tiles; small ones only if there are no larger ones.
 
     A tile of fewer blocks uses each loaded operand for few products. It is slower as soon as
-    operands do not come from L1.
-
-    Parameters
-    ----------
-    columns : int
-        The number of pixels in a row of the output.
-    parts : int
-        The number of values of the unit that each value is split into. All operands of a step then
-        stay in registers at once, because each is used more than once.
+    operands do not come from L1. Rows of the output have ``columns`` pixels, and each value is
+    split into ``parts``; all operands of a step then stay in registers at once, because each is
+    used more than once.
     """
     made = unit.instruction
     found = [
@@ -69,13 +66,6 @@ def _is_whole(reg_oc: int, out_channels: int, unit: DotUnit) -> bool:
     return reg_oc % unit.lanes == 0 and (reg_oc <= unit.lanes or not overhangs)
 
 
-def fits(down: int, across: int, unit: DotUnit, parts: int = 1) -> bool:
-    """Return whether the registers hold these rows and columns of sums and a step's operands."""
-    if unit.instruction.in_tiles:
-        return down * across + down + (across if parts > 1 else 1) <= TILES
-    return down * across + down + 2 <= unit.registers
-
-
 def _pixels(down: int, columns: int, unit: DotUnit) -> Iterator[int]:
     """Yield the numbers of pixels of ``down`` blocks: whole blocks, or part of a short row."""
     rows = unit.instruction.rows
@@ -89,3 +79,47 @@ def _pixels(down: int, columns: int, unit: DotUnit) -> Iterator[int]:
     each = ceil_div(ceil_div(columns, tiles), down)
     if each < rows and each * down <= columns and ceil_div(each * down, rows) == down:
         yield each * down
+
+
+L1_LOAD, L2_LOAD = 8.4, 21.0
+"""The cycles of loading a tile."""
+STRIDED_LOADS: Final = ((4096, 16.4), (2048, 12.2), (128, 9.3))
+"""The same from L1 for rows that are at least so many bytes apart."""
+LOAD_INTERFERENCE: Final = 0.7
+"""The cycles that a hidden load still costs: 1x1 tiles take 17.3 cycles, and 2x2 tiles 16."""
+BLOCK_CYCLES, STORE_TILE = 77.0, 18.0
+"""The cycles of beginning a register tile, and of storing one of its tiles."""
+STORE_CYCLES: Final = 2.0
+"""The cycles of storing a vector of sums after the epilogue."""
+
+
+def strip_cycles(t: MatrixTiling, target: CpuTarget, *, products: int = 1, loads: int = 1) -> float:
+    """Return the cycles of a task's register tiles.
+
+    ``products`` counts products of tiles for each product of values, and ``loads`` those of each
+    operand.
+    """
+    begun = BLOCK_CYCLES + STORE_TILE * t.block_rows * t.block_columns
+    return register_tiles_cycles(t, t.steps * _step(t, target, products, loads), begun)
+
+
+def register_tiles_cycles(t: MatrixTiling, tap: float, begun: float) -> float:
+    """Return the cycles of a task's register tiles on any matrix unit.
+
+    ``tap`` has the cycles of a block of input channels at one tap, and ``begun`` those of beginning
+    and ending a register tile, without its epilogue.
+    """
+    tile = t.chunks * t.workload.kernel[0] * t.window_columns * tap + begun
+    tile += t.vectors * t.scheme.reg_n * (STORE_CYCLES + steps_cycles(t.workload.epilogue))
+    across = 1 if t.is_flat else t.column_tiles
+    return t.strip_tiles * across * ceil_div(t.oc_blocks, t.groups) * tile
+
+
+def _step(t: MatrixTiling, target: CpuTarget, products: int, loads: int) -> float:
+    """Return the cycles of one product for each pair of tiles, or of loading its operands."""
+    busy = products * t.block_rows * t.block_columns / t.unit.per_cycle
+    apart = next((cycles for least, cycles in STRIDED_LOADS if t.row_stride >= least), L1_LOAD)
+    data = apart if t.data_bytes < target.l1d // 2 else L2_LOAD
+    weights = L1_LOAD if t.data_bytes + t.block_bytes < target.l1d else L2_LOAD
+    brought = loads * (t.block_rows * data + t.block_columns * weights)
+    return max(busy, brought) + LOAD_INTERFERENCE * loads * (t.block_rows + t.block_columns)

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import tirx
 
+from neocpu.schedules.convolutions.pointwise_tiling import PIXEL_SUMS, PRODUCTS, StrassenTiling
 from neocpu.schedules.convolutions.scheme_space import scheme_space
 from neocpu.schedules.convolutions.strassen.strassen_kernel import KEPT, Emitter
-from neocpu.schedules.convolutions.strassen.strassen_tiling import PIXEL_SUMS, PRODUCTS, Tiling
 from neocpu.schedules.convolutions.winograd.filters import flushed
 from neocpu.schedules.estimates.memory_traffic import cold_weights, with_memory
 from neocpu.schedules.estimates.register_tile import (
@@ -77,12 +77,11 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def error_factor(scheme: StrassenScheme, workload: Conv2dWorkload) -> float:
-    """Return the largest norm-wise error as a multiple of direct float32 summation's."""
     return ERROR_FACTOR
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[StrassenScheme, ...]:
-    """Return schemes for every pair of blocks, best estimate first: see `scheme_space`."""
+    """Return schemes for every pair of blocks; see `scheme_space`."""
     variants = _variants(workload, target)
     return scheme_space(workload, target, variants, estimate, NOMINAL_THREADS)
 
@@ -128,25 +127,24 @@ def _pixel_limit(workload: Conv2dWorkload, vectors: int, target: CpuTarget) -> i
 
 def _strip(workload: Conv2dWorkload, scheme: StrassenScheme, target: CpuTarget) -> int:
     """Return the most blocks whose pixels and their sums stay in L2."""
-    whole = Tiling(workload, scheme, target.dot_unit(workload.numerics).lanes)
+    whole = StrassenTiling(workload, scheme, target.dot_unit(workload.numerics).lanes)
     blocks = whole.tiles.strip_blocks
     return max(1, min(int(STRIP_L2 * target.l2) * blocks // whole.panel_bytes, blocks))
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: StrassenScheme) -> Arguments:
-    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
+    """The weights are ``(blocks, rows, reg_oc)``.
 
-    The weights are ``(blocks, rows, reg_oc)``. For two register tiles of output channels they hold
-    the rows of all products, in the order of multiplication; then for each tile those of the
-    remaining channels; then the factors of pixels and of sums.
+    For two register tiles of output channels they hold the rows of all products, in the order of
+    multiplication; then for each tile those of the remaining channels; then the factors of pixels
+    and of sums.
     """
-    tiling = Tiling(workload, scheme, lanes=1)
+    tiling = StrassenTiling(workload, scheme, lanes=1)
     shape = (tiling.tiles.oc_blocks, tiling.last_row + 1, scheme.reg_oc)
     return convolution_arguments(workload, scheme, shape)
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: StrassenScheme) -> StrassenLayout:
-    """Return the layout that `pack_weights` writes."""
     return StrassenLayout(scheme.ic_half, scheme.reg_oc)
 
 
@@ -194,20 +192,18 @@ def _power_of_two(
 def lower(
     workload: Conv2dWorkload, scheme: StrassenScheme, target: CpuTarget, threads: int = 1
 ) -> tirx.PrimFunc:
-    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
+    """The loop nest goes over strips of the row of all pixels and groups of output channels::
 
-    The loop nest goes over strips of the row of all pixels and groups of output channels::
-
-        for group, strip, image in parallel:
-            for block in strip:                              # two register tiles of pixels
-                added[4, ic, reg_n] = sums of pixels                                # in L2
-            for oc_block in group, block in strip:           # two register tiles each way
-                for product in range(7):
-                    acc[reg_n, reg_oc] = 0 or kept sums                      # registers
-                    for ic in half: acc += broadcast(data or added) * weights
-                    kept = acc, or output[…] = epilogue(acc + kept)          # kept in L1
+    for group, strip, image in parallel:
+        for block in strip:                              # two register tiles of pixels
+            added[4, ic, reg_n] = sums of pixels                                # in L2
+        for oc_block in group, block in strip:           # two register tiles each way
+            for product in range(7):
+                acc[reg_n, reg_oc] = 0 or kept sums                      # registers
+                for ic in half: acc += broadcast(data or added) * weights
+                kept = acc, or output[…] = epilogue(acc + kept)          # kept in L1
     """
-    tiling = Tiling(workload, scheme, target.dot_unit(workload.numerics).lanes, threads)
+    tiling = StrassenTiling(workload, scheme, target.dot_unit(workload.numerics).lanes, threads)
     return build_convolution(
         argument_shapes(workload, scheme),
         lambda data, weights, *rest: Emitter(tiling, target, data, weights, rest).emit(),
@@ -218,7 +214,7 @@ def estimate(
     workload: Conv2dWorkload, scheme: StrassenScheme, target: CpuTarget, threads: int = 1
 ) -> float:
     """Return analytic seconds: the busiest thread's sums and products, and weight transfers."""
-    tiling = Tiling(workload, scheme, target.dot_unit(workload.numerics).lanes, threads)
+    tiling = StrassenTiling(workload, scheme, target.dot_unit(workload.numerics).lanes, threads)
     tiles, images = tiling.tiles, workload.batch
     shares = ceil_div(images * tiles.tasks, threads) / tiles.tasks
     if images == 1:
@@ -230,7 +226,7 @@ def estimate(
     return with_memory(busy / target.frequency, _fetched_bytes(tiling, target), cold, target)
 
 
-def _pixel_cycles(tiling: Tiling) -> float:
+def _pixel_cycles(tiling: StrassenTiling) -> float:
     """Return the cycles of adding up vectors of four channels, and of packing them."""
     cycles = PIXEL_SUMS * ADD_CYCLES
     if tiling.packs:
@@ -238,8 +234,7 @@ def _pixel_cycles(tiling: Tiling) -> float:
     return cycles
 
 
-def _block_cycles(tiling: Tiling, target: CpuTarget) -> float:
-    """Return the cycles of a block: its products, and storing them."""
+def _block_cycles(tiling: StrassenTiling, target: CpuTarget) -> float:
     workload, scheme = tiling.workload, tiling.scheme
     unit = target.dot_unit(workload.numerics)
     size = tiling.weight_bytes // tiling.tiles.oc_blocks
@@ -249,8 +244,7 @@ def _block_cycles(tiling: Tiling, target: CpuTarget) -> float:
     return steps * step + tiling.vectors * scheme.reg_n * each_sum + PRODUCTS * TILE_CYCLES
 
 
-def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:
-    """Return the bytes that a thread reads from beyond its L2: weights and pixels."""
+def _fetched_bytes(tiling: StrassenTiling, target: CpuTarget) -> float:
     tiles, half = tiling.tiles, target.l2 // 2
     tasks = ceil_div(tiling.workload.batch * tiles.tasks, tiling.threads)
     group = tiling.weight_bytes / tiles.groups

@@ -21,7 +21,6 @@ as large as those of its neighbour in the first half, and so are an output's wei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -30,10 +29,9 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.pixel_tiles import Part, Pixel, TileEmitter, first_pixel, part
-from neocpu.schedules.convolutions.strassen.strassen_tiling import PIXEL_SUMS, PRODUCTS, Tiling
+from neocpu.schedules.convolutions.pointwise_tiling import PIXEL_SUMS, PRODUCTS, StrassenTiling
 from neocpu.schedules.tir.builder import fraction, span
 from neocpu.schedules.vocabulary.layout import ceil_div
-from neocpu.schedules.vocabulary.target import CpuTarget
 
 # The number of sums of products that wait in L1.
 KEPT = 3
@@ -47,16 +45,10 @@ _C = _S1
 
 @dataclass(frozen=True, slots=True)
 class _Pixels:
-    """The buffers that a task keeps for its strip.
+    """The buffers of a task's strip: ``(blocks, operands, half, reg_n, lanes)``.
 
-    Attributes
-    ----------
-    panel : tvm.tirx.Buffer
-        ``(blocks, operands, half, reg_n, lanes)``.
-    ends : tvm.tirx.Buffer or None
-        Packed pixels of the channels after both halves, ``(blocks, 2, chunks, reg_n, lanes)``.
-    image : tvm.tirx.Expr or int
-        The image of the batch.
+    ``ends`` has packed pixels of the channels after both halves, ``(blocks, 2, chunks, reg_n,
+    lanes)``.
     """
 
     panel: Any
@@ -71,16 +63,10 @@ def _reader(buffer: Any, *place: Any) -> Pixel:
 class Emitter(TileEmitter):
     """An emitter of the loop nest, created inside the builder's frame."""
 
-    def __init__(
-        self, tiling: Tiling, target: CpuTarget, data: Any, weights: Any, rest: Sequence[Any]
-    ) -> None:
-        super().__init__(tiling.workload, tiling.scheme, target, data, weights, rest)
-        self._tiling = tiling
-        self._prefetches = tiling.weight_bytes > target.l2 // 2
+    _tiling: StrassenTiling
 
     def emit(self) -> None:
-        """Emit the whole kernel; see `strassen.conv2d_strassen.lower`."""
-        t, batch = self._tiling.tiles, self.workload.batch
+        t, batch = self._tiling.tiles, self._workload.batch
         with T.parallel(batch * t.tasks) as task:
             image = 0 if batch == 1 else T.Bind(tirx.floormod(task, batch))
             place = task if batch == 1 else T.Bind(tirx.floordiv(task, batch))
@@ -89,13 +75,13 @@ class Emitter(TileEmitter):
             self._task(image, oc, strip)
 
     def _task(self, image: Any, oc: Part, strip: Part) -> None:
-        t, reg_n, data = self._tiling, self.scheme.reg_n, self.workload.numerics.data
-        blocks, tail = t.tiles.strip_blocks, (reg_n, self.lanes)
+        t, reg_n, data = self._tiling, self._scheme.reg_n, self._workload.numerics.data
+        blocks, tail = t.tiles.strip_blocks, (reg_n, self._lanes)
         panel = T.alloc_buffer((blocks, t.operands, t.half, *tail), data, layout=None)
-        kept = T.alloc_buffer((KEPT, reg_n, t.vectors, self.lanes), data, layout=None)
+        kept = T.alloc_buffer((KEPT, reg_n, t.vectors, self._lanes), data, layout=None)
         ends = None
         if t.packs and t.rest:
-            shape = (blocks, 2, ceil_div(t.rest, self.lanes), *tail)
+            shape = (blocks, 2, ceil_div(t.rest, self._lanes), *tail)
             ends = T.alloc_buffer(shape, data, layout=None)
         pixels = _Pixels(panel, ends, image)
         with T.serial(strip.count) as i:
@@ -108,7 +94,7 @@ class Emitter(TileEmitter):
 
     def _add_pixels(self, pixels: _Pixels, at: Any, oc: Any, start: Any) -> None:
         """Compute ``s1`` to ``s4`` of a block's pixels; with a prologue also keep the pixels."""
-        t, lanes, reg_n = self._tiling, self.lanes, self.scheme.reg_n
+        t, lanes, reg_n = self._tiling, self._lanes, self._scheme.reg_n
 
         def read(place: int, far: bool, chunk: Any, j: int) -> Any:
             first = (chunk + t.half if far else chunk) * lanes
@@ -117,7 +103,7 @@ class Emitter(TileEmitter):
                 target = (at, place, chunk, j)
                 self._pack_vector(pixels.panel, target, (pixels.image, first, 0, pixel))
                 return pixels.panel[(*target, self._every)]
-            vector, lane = self._chunk_of(first, self.scheme.ic_bn)
+            vector, lane = self._chunk_of(first, self._scheme.ic_bn)
             return self._data[pixels.image, vector, 0, pixel, span(lane, lanes)]
 
         with T.serial(t.half) as chunk:
@@ -132,16 +118,15 @@ class Emitter(TileEmitter):
                     T.buffer_store(pixels.panel, value, [at, place, chunk, j, self._every])
 
     def _pack_ends(self, pixels: _Pixels, at: Any, start: Any) -> None:
-        """Copy the channels after both halves of a block's pixels, and apply the prologue."""
-        t, reg_n = self._tiling, self.scheme.reg_n
+        t, reg_n = self._tiling, self._scheme.reg_n
         for tile, chunk, j in product(*map(range, map(int, pixels.ends.shape[1:4]))):
-            channel = (2 * t.half + chunk) * self.lanes
+            channel = (2 * t.half + chunk) * self._lanes
             source = (pixels.image, channel, 0, start + tile * reg_n + j)
             self._pack_vector(pixels.ends, (at, tile, chunk, j), source)
 
     def _block(self, pixels: _Pixels, oc: Any, at: Any, start: Any, kept: Any) -> None:
         """Compute and store both tiles of pixels for both tiles of output channels."""
-        half, reg_n = self._tiling.half, self.scheme.reg_n
+        half, reg_n = self._tiling.half, self._scheme.reg_n
         starts = (start, T.Bind(start + reg_n))
         acc = self._sums()
 
@@ -155,7 +140,7 @@ class Emitter(TileEmitter):
                 else:
                     stored = chunk if place == _A else half + chunk
                     pixel = self._stored_pixel(pixels.image, starts[place == _D], stored)
-                self._multiply(acc, oc, row * self.lanes, self.lanes, pixel)
+                self._multiply(acc, oc, row * self._lanes, self._lanes, pixel)
 
         def store(tile: int, outputs: int) -> None:
             self._multiply_rest(acc, pixels, (at, tile, starts[tile]), oc, outputs)
@@ -186,13 +171,12 @@ class Emitter(TileEmitter):
         store(0, 1)
 
     def _keep(self, acc: Any, kept: Any, place: int) -> None:
-        """Store a register tile's sums in L1 for later."""
         for j, v in self._places:
             T.buffer_store(kept, acc[j, v, self._every], [place, j, v, self._every])
 
     def _undoing(self, oc: Any, vector: int) -> Any:
         """Return the inverse factors of a vector of sums of a block's second output tile."""
-        return self._weights[oc, self._tiling.last_row, span(vector * self.lanes, self.lanes)]
+        return self._weights[oc, self._tiling.last_row, span(vector * self._lanes, self._lanes)]
 
     def _multiply_rest(
         self, acc: Any, pixels: _Pixels, place: tuple[Any, int, Any], oc: Any, outputs: int
@@ -201,7 +185,7 @@ class Emitter(TileEmitter):
 
         ``place`` has a block's number in its strip, a tile of it, and its first pixel.
         """
-        t, lanes = self._tiling, self.lanes
+        t, lanes = self._tiling, self._lanes
         at, tile, start = place
         first = t.rest_row + outputs * t.rest
         for chunk, done in enumerate(range(0, t.rest, lanes)):
@@ -216,6 +200,6 @@ class Emitter(TileEmitter):
 
         A visit covers one vector of input channels of one product.
         """
-        elements, turns = self.lanes * self.scheme.reg_oc, self._tiling.tiles.strip_blocks
+        elements, turns = self._lanes * self._scheme.reg_oc, self._tiling.tiles.strip_blocks
         place = fraction(visit, elements, turns, self._target)
         self._fetch_weights(oc + 1, place, elements, turns)

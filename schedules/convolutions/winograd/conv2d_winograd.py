@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +25,10 @@ from neocpu.schedules.convolutions.winograd import scaled_integers
 from neocpu.schedules.convolutions.winograd.domain import domain_of, proof
 from neocpu.schedules.convolutions.winograd.exact_filter import packed_taps, packed_weights
 from neocpu.schedules.convolutions.winograd.winograd_costs import estimated_seconds
-from neocpu.schedules.convolutions.winograd.winograd_kernel import Emitter, frames_as_rows
+from neocpu.schedules.convolutions.winograd.winograd_input import frames_as_rows
+from neocpu.schedules.convolutions.winograd.winograd_kernel import Emitter
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
-from neocpu.schedules.estimates.register_tile import (
-    LOAD_INTERFERENCE,
-    unrolled_limit,
-)
+from neocpu.schedules.estimates.register_tile import LOAD_INTERFERENCE, unrolled_limit
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
@@ -83,7 +81,6 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def _unit(workload: Conv2dWorkload, target: CpuTarget) -> DotUnit | None:
-    """Return the instruction that multiplies transformed values, if the CPU has one."""
     return target.find_dot_unit(domain_of(workload).numerics)
 
 
@@ -236,25 +233,14 @@ def argument_shapes(workload: Conv2dWorkload, scheme: WinogradScheme) -> Argumen
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: WinogradScheme) -> WinogradLayout | None:
-    """Return the layout that `pack_weights` writes, for floats and images; otherwise None."""
     if domain_of(workload).is_of_integers:
         return None
     return WinogradLayout(scheme.tile, workload.stride, scheme.ic_bn, scheme.reg_oc)
 
 
-_AT_A_TIME: Final = 1 << 13
-"""Pairs of channels transformed at a time: their taps, in float64, stay in L2 for all points."""
-
-
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: WinogradScheme
 ) -> NDArray[np.generic]:
-    """Transform OIHW weights and pack them in the layout of `argument_shapes`.
-
-    The bits equal those of `weight_kernels`: taps are added up in order, in float64, where products
-    with the elements of a `weight_matrix` are exact. Inputs and results too small to be normal
-    become zero.
-    """
     domain = domain_of(workload)
     if domain.is_of_integers:
         shape, dtype = argument_shapes(workload, scheme)[1]
@@ -267,31 +253,13 @@ def pack_weights(
     if along is not workload:
         weights = weights.reshape(len(weights), along.kernel[0], -1, 1).swapaxes(1, 2)
     matrix = winograd.weight_matrix(scheme.tile, along.kernel, along.stride)
-    (points, blocks, padded, reg_oc), dtype = argument_shapes(workload, scheme)[1]
-    ins = weights.shape[1]
-    packed = np.zeros((points, blocks, padded, reg_oc), dtype)
-    step = max(1, _AT_A_TIME // reg_oc)
-    for block in range(ceil_div(len(weights), reg_oc)):
-        part = winograd.flushed(weights[block * reg_oc : (block + 1) * reg_oc])
-        for first in range(0, ins, step):
-            some = part[:, first : first + step].transpose(2, 3, 1, 0)
-            taps = some.reshape(-1, *some.shape[2:]).astype(np.float64)
-            place = packed[:, block, first : first + taps.shape[1], : len(part)]
-            sums, products = np.empty_like(taps[0]), np.empty_like(taps[0])
-            for row, point in zip(matrix, place, strict=True):
-                sums.fill(0)
-                for tap in np.flatnonzero(row):
-                    sums += np.multiply(taps[tap], row[tap], out=products)
-                point[...] = sums
-    return packed
+    return winograd.packed_weights(weights, argument_shapes(workload, scheme)[1][0], matrix)
 
 
 def lower(
     workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget, threads: int = 1
 ) -> tirx.PrimFunc:
-    """Return the scheduled kernel; its arguments are those of `argument_shapes`.
-
-    The loop nest goes over strips of the row of all images' tiles::
+    """The loop nest goes over strips of the row of all images' tiles::
 
         for strip in parallel:
             for ic_chunk, tile:    V[tile, ic_chunk, p] = B^T d B           # in L2

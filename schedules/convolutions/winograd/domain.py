@@ -11,7 +11,6 @@ from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.winograd import (
     edge_tiles,
     exact_filter,
-    exactness,
     filters,
     scaled_integers,
 )
@@ -26,18 +25,9 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 class Domain:
     """The element types of transformed data, weights and sums, and the transforms.
 
-    Attributes
-    ----------
-    numerics : Numerics
-        The types of the factors and of the sums.
-    pixels : str
-        The element type of data while they are transformed.
-    results : str
-        The element type of sums while they are transformed back.
-    is_exact : bool
-        Whether integers stand for themselves, by `exact_filter`.
-    is_scaled : bool
-        Whether integers stand for floats, by `scaled_integers`.
+    Data have the type ``pixels`` while they are transformed, and sums have ``results`` while they
+    are transformed back. Integers stand for themselves (`exact_filter`) or for floats
+    (`scaled_integers`).
     """
 
     numerics: Numerics
@@ -48,7 +38,6 @@ class Domain:
 
     @property
     def is_of_integers(self) -> bool:
-        """Whether integers are multiplied."""
         return self.is_exact or self.is_scaled
 
     @property
@@ -67,7 +56,6 @@ class Domain:
     def filters(
         self, tile: int, kernel: tuple[int, int], stride: tuple[int, int]
     ) -> tuple[Filter, Filter]:
-        """Return the filters along rows and columns."""
         if self.is_exact:
             assert tile in self.tiles(kernel, stride), (tile, kernel, stride)
             return exact_filter.FILTERS
@@ -93,7 +81,6 @@ SCALED: Final = Domain(numerics=_SHORT, pixels="float32", results="float32", is_
 
 
 def domain_of(workload: Conv2dWorkload) -> Domain:
-    """Return the number system of a convolution."""
     numerics = workload.numerics
     if (numerics.data, numerics.weights) == ("uint8", "int8"):
         return INTEGERS
@@ -106,4 +93,4 @@ def proof(workload: Conv2dWorkload) -> SumBound | None:
     """Return the bound that proves a convolution of integers exact or not; None for floats."""
     if not domain_of(workload).is_exact:
         return None
-    return exactness.bound_of_any(workload.in_channels * math.prod(workload.kernel))
+    return exact_filter.bound_of_any(workload.in_channels * math.prod(workload.kernel))

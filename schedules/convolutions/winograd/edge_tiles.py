@@ -23,21 +23,10 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """Tiles of one size that cover a rectangle of every image.
+    """Tiles of one size that cover a rectangle of every image, from output pixel ``top, left`` on.
 
-    Attributes
-    ----------
-    filters : tuple of ExactFilter
-        The filters along rows and columns.
-    first : int
-        The number of its first tile.
-    rows, columns : int
-        The numbers of tiles of an image in each direction.
-    top, left : int
-        The first output pixel.
-    images : int
-    span : int
-        The number of points in a whole tile's row.
+    ``first`` is the number of its first tile, and ``span`` that of points in a whole tile's row.
+    Rows and columns count tiles.
     """
 
     filters: tuple[ExactFilter, ExactFilter]
@@ -51,7 +40,6 @@ class Region:
 
     @property
     def tiles(self) -> int:
-        """The number of tiles over all images."""
         return self.images * self.rows * self.columns
 
     def corner(self, tile: Any, *, of_input: bool = False) -> tuple[Any, Any, Any]:
@@ -79,16 +67,10 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointClass:
-    """Points that occur in the same tiles.
+    """Points that occur in the same tiles: all pairs of some rows and columns of a tile.
 
-    Attributes
-    ----------
-    rows, columns : tuple of int
-        The rows and columns of a tile; all pairs are points.
-    first, tiles : int
-        The number of the first tile that has these points, and the number of such tiles.
-    span : int
-        The number of points in a whole tile's row.
+    ``first`` is the number of the first tile that has these points, ``tiles`` the number of such
+    tiles, and ``span`` the number of points in a whole tile's row.
     """
 
     rows: tuple[int, ...]
@@ -99,7 +81,6 @@ class PointClass:
 
     @property
     def count(self) -> int:
-        """The number of points."""
         return len(self.rows) * len(self.columns)
 
     def point(self, number: Any) -> Any:
@@ -117,7 +98,6 @@ class EdgeTiles:
 
     @property
     def tiles(self) -> int:
-        """The number of tiles over all regions."""
         return sum(region.tiles for region in self.regions)
 
 
@@ -179,7 +159,6 @@ def _order(rows: int, columns: int) -> Iterator[tuple[int, int]]:
 
 
 def _classes(regions: Sequence[Region]) -> Iterator[PointClass]:
-    """Group points by the set of tiles that have them."""
     axes = [_kinds(tuple(region.filters[axis] for region in regions)) for axis in range(2)]
     for rows in axes[0]:
         for columns in axes[1]:

@@ -2,8 +2,7 @@
 
 The points are 0, 1, -1, 2, -1/2 and infinity. The matrices are scaled so that all elements are
 whole, and a tile's results are ``30 * 30 = 900`` times the convolution's sums. Six points cannot
-have fewer factors of two, because two of them fall in each class modulo 2. `exactness` explains
-what follows from this::
+have fewer factors of two, because two of them fall in each class modulo 2::
 
     B^T = [2 3 -4 -3 2 0; 0 -2 -5 -1 2 0; 0 2 1 -5 2 0; 0 -1 -2 1 2 0; 0 2 -1 -2 1 0; 0 2 3 -4 -3 2]
     G   = [15 0 0; -5 -5 -5; 5 -5 5; 1 2 4; -4 2 -1; 0 0 15]
@@ -15,6 +14,18 @@ In two dimensions, transformed data of 0 to 255 are at most 24990 in absolute va
 F(1, 3), F(2, 3) and F(3, 3) use three, four and five of the same points, with the same weights and
 the same factor. They compute the rest that whole tiles leave at the end of a row or column with
 fewer products. Their transformed data are smaller and also fit 16 bits.
+
+The kernel computes multiples of the convolution's sums ``Y`` modulo 2^32. Their factor, 900 = 4 *
+225, is removed in two steps. A multiplication by the inverse of 225 modulo 2^32
+leaves ``4 Y`` modulo 2^32, and a shift by two bits leaves ``Y``. The result is exact if ``4 Y``
+fits a signed integer of 32 bits::
+
+    -2^31 <= 4 Y < 2^31
+
+Data are 0 to 255, so that ``Y`` lies between 255 times the sum of an output channel's negative
+weights and 255 times that of its positive ones. No other step can lose anything: transformed data
+and weights always fit 16 bits, and everything after that is modulo 2^32. The bound
+is sharp: data of 0 and 255 reach it.
 """
 
 from __future__ import annotations
@@ -28,9 +39,29 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.convolutions.winograd.exactness import LOST_BITS, bound_of_weights
 from neocpu.schedules.convolutions.winograd.filters import Filter, Keep, Vectors, constant
 from neocpu.schedules.tir.llvm_text import Wrapping
+from neocpu.schedules.vocabulary.accuracy import SumBound
+
+LARGEST_DATUM: Final = 255
+LARGEST_WEIGHT: Final = 128
+LOST_BITS: Final = 2
+"""The bits of 32 that are lost to the factors of two in the sums' factor."""
+LIMIT: Final = 1 << (31 - LOST_BITS)
+"""The bound below which absolute values of sums are exact."""
+
+
+def bound_of_weights(weights: NDArray[Any]) -> SumBound:
+    """Return the bound on sums of OIHW weights of integers with any data."""
+    flat = weights.reshape(len(weights), -1).astype(np.int64)
+    positive, negative = np.maximum(flat, 0).sum(axis=1), np.maximum(-flat, 0).sum(axis=1)
+    return SumBound(LARGEST_DATUM * int(np.maximum(positive, negative).max()), LIMIT)
+
+
+def bound_of_any(products: int) -> SumBound:
+    """Return the bound on sums of so many products with any data and weights."""
+    return SumBound(LARGEST_DATUM * LARGEST_WEIGHT * products, LIMIT)
+
 
 TILE: Final = 4
 """The number of outputs of a tile along a dimension."""
@@ -52,7 +83,6 @@ class ExactFilter(Filter):
         return _POINTS[self.tile]
 
     def kernel_matrix(self) -> NDArray[np.float64]:
-        """Return ``G``, of shape ``(span, 3)``."""
         return np.array([_KERNEL_MATRIX[point] for point in self.points], np.float64)
 
     def kernel(self, taps: Vectors, keep: Keep = T.Bind) -> list[Any]:
@@ -71,7 +101,6 @@ class ExactFilter(Filter):
         return [keep(each) for each in made]
 
     def input(self, pixels: Vectors, keep: Keep = T.Bind) -> list[Any]:
-        """Return the components of ``B^T pixels``; ``keep`` names intermediate values."""
         p = pixels
         if self.tile <= 2:
             first = keep(p[0] - p[2])

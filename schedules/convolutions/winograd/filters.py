@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from tvm.ir import Expr
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.vocabulary.accuracy import EVERY_TILE
+from neocpu.schedules.vocabulary.layout import ceil_div
 
 # Positive points, by the number of finite points. All products of their squares are exact in
 # float32. Among the sums of eighths that were tried, these have the least error, or nearly so with
@@ -71,17 +72,7 @@ Keep = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """F(tile, taps) along one dimension.
-
-    Attributes
-    ----------
-    tile : int
-        The number of outputs, ``m``.
-    taps : int
-        The number of taps, ``r``.
-    stride : int
-        The distance in pixels from one output to the next.
-    """
+    """F(tile, taps) along one dimension, with ``stride`` pixels from one output to the next."""
 
     tile: int
     taps: int
@@ -143,14 +134,13 @@ class Filter:
 
     @property
     def input_additions(self) -> int:
-        """The number of additions of `input`, with products fused into them."""
+        """The number of additions, with products fused into them."""
         counter = _Additions()
         self.input([counter] * self.span, _identity)
         return counter.total
 
     @property
     def output_additions(self) -> int:
-        """The number of additions of `output`, with products fused into them."""
         counter = _Additions()
         self.output([counter] * self.span, _identity)
         return counter.total
@@ -168,8 +158,6 @@ class Filter:
 
 
 class _Additions:
-    """A value that counts the additions to it and subtractions from it."""
-
     def __init__(self) -> None:
         self.total = 0
 
@@ -215,6 +203,36 @@ def flushed(numbers: NDArray[Any]) -> NDArray[Any]:
     return np.where(small, numbers.dtype.type(0), numbers) if small.any() else numbers
 
 
+_AT_A_TIME: Final = 1 << 13
+"""Pairs of channels transformed at a time: their taps, in float64, stay in L2 for all points."""
+
+
+def packed_weights(
+    weights: NDArray[Any], shape: tuple[int, ...], matrix: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Transform and pack OIHW weights of float32, as ``(points, O / reg_oc, I, reg_oc)``.
+
+    The bits equal those of `weight_kernels`: taps are added up in order, in float64, where products
+    with the elements of a `weight_matrix` are exact. Inputs and results too small to be normal
+    become zero.
+    """
+    packed, reg_oc = np.zeros(shape, np.float32), shape[-1]
+    step = max(1, _AT_A_TIME // reg_oc)
+    for block in range(ceil_div(len(weights), reg_oc)):
+        part = flushed(weights[block * reg_oc : (block + 1) * reg_oc])
+        for first in range(0, weights.shape[1], step):
+            some = part[:, first : first + step].transpose(2, 3, 1, 0)
+            taps = some.reshape(-1, *some.shape[2:]).astype(np.float64)
+            place = packed[:, block, first : first + taps.shape[1], : len(part)]
+            sums, products = np.empty_like(taps[0]), np.empty_like(taps[0])
+            for row, point in zip(matrix, place, strict=True):
+                sums.fill(0)
+                for tap in np.flatnonzero(row):
+                    sums += np.multiply(taps[tap], row[tap], out=products)
+                point[...] = sums
+    return packed
+
+
 def tiles_of(kernel: tuple[int, int], stride: tuple[int, int]) -> tuple[int, ...]:
     """Return the tile sizes for a kernel, smallest first; none if it has no transform."""
     if not _filtered(kernel, stride):
@@ -233,7 +251,6 @@ def error_factor(tile: int, kernel: tuple[int, int], stride: tuple[int, int]) ->
 
 
 def _filtered(kernel: tuple[int, int], stride: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return taps and stride of the dimensions with more than one tap."""
     return [pair for pair in zip(kernel, stride, strict=True) if pair[0] > 1]
 
 

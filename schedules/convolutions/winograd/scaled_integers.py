@@ -52,11 +52,9 @@ class ScaledFilter(Filter):
     """F(m, r) of stride 1 whose transformed data never exceed the largest pixel in size."""
 
     def kernel_matrix(self) -> NDArray[np.float64]:
-        """Return ``G``, of shape ``(span, taps)``."""
         return Filter.kernel_matrix(self) * self._gains()[:, None]
 
     def input(self, pixels: Vectors, keep: Keep = T.Bind) -> list[Any]:
-        """Return the components of ``B^T pixels``; ``keep`` names intermediate values."""
         made = Filter.input(self, pixels, keep)
         if self.is_identity:
             return made
@@ -78,7 +76,6 @@ def tiles(kernel: tuple[int, int], stride: tuple[int, int]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def filters(tile: int, kernel: tuple[int, int]) -> tuple[ScaledFilter, ScaledFilter]:
-    """Return the filters along rows and columns; a dimension of one tap has one-pixel tiles."""
     down, across = (ScaledFilter(tile if taps > 1 else 1, taps, 1) for taps in kernel)
     return down, across
 
@@ -112,13 +109,11 @@ def _reach(tile: int, kernel: tuple[int, int]) -> float:
 def packed_weights(
     weights: NDArray[np.generic], shape: tuple[int, ...], tile: int, kernel: tuple[int, int]
 ) -> NDArray[np.int16]:
-    """Transform, scale and pack OIHW weights of float32.
+    """Transform, scale and pack OIHW weights of float32, ``(points, O / reg_oc, I / 2 + 1, 2
+    reg_oc)``.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        ``(points, O / reg_oc, I / 2 + 1, 2 reg_oc)``: pairs of input channels lie side by side, and
-        the last row has the bits of float32 scales of each output channel's integers.
+    Pairs of input channels lie side by side. The last row has the bits of float32 scales of each
+    output channel's integers.
     """
     points, blocks, rows, width = shape
     outs, ins, *_ = weights.shape
@@ -155,7 +150,6 @@ _ATTRIBUTES: Final = "alwaysinline nounwind memory(none)"
 
 
 def _all_of(kind: str, value: str, count: int) -> str:
-    """Return a vector constant of equal elements."""
     return "<" + ", ".join([f"{kind} {value}"] * count) + ">"
 
 
@@ -245,15 +239,11 @@ def rounded(values: Any, scale: Any) -> Any:
 def extent(high: Any, low: Any) -> Any:
     """Return half of the extent of a tile's pixels and 0; NaN if that is not finite.
 
-    Parameters
-    ----------
-    high, low : expression
-        Vectors of the largest bits, of int16 for ``high`` and of uint16 for ``low``.
+    ``high`` and ``low`` have the largest bits, as vectors of int16 and of uint16.
     """
     width = int(high.ty.dtype.lanes)
     return tirx.call_extern("float32", f"{_NAME}_extent_{width}", high, low)
 
 
 def _hexadecimal(value: float) -> str:
-    """Return a float32 in LLVM's text format."""
     return f"0x{int(np.float64(value).view(np.uint64)):016X}"

@@ -20,13 +20,7 @@ _KIND = "int16"
 
 
 class WeightTransform:
-    """An emitter of the transform, created inside a task's frame, where it allocates its results.
-
-    Parameters
-    ----------
-    weights : buffer
-        Weights as `exact_filter.packed_taps` packs them.
-    """
+    """An emitter of the transform of `exact_filter.packed_taps`, within a task's frame."""
 
     def __init__(self, tiling: Tiling, weights: Any) -> None:
         self._tiling, self._weights = tiling, weights
@@ -38,7 +32,6 @@ class WeightTransform:
 
     @property
     def _rows(self) -> int:
-        """Return the number of pairs of input channels in a part of the sums."""
         return self._tiling.part_chunks * self._tiling.chunk_steps
 
     def transform(self, block: Any, first: Any, count: Any) -> None:
@@ -61,19 +54,12 @@ class WeightTransform:
                         T.buffer_store(self._made, value, [k, point, lanes])
 
     def vector(self, point: Any, row: Any, v: int) -> Any:
-        """Return a vector of the results, by its row from the first of `transform`."""
         return self._made[row, point, span(v * self._width, self._width)]
 
 
 @dataclass(frozen=True, slots=True)
 class MadeWeights:
-    """The weights that a task has transformed: a block of outputs and a part of the sums.
-
-    Attributes
-    ----------
-    first : expression
-        The first step of the part.
-    """
+    """The weights that a task has transformed, from step ``first`` on."""
 
     made: WeightTransform
     first: Any
@@ -81,5 +67,4 @@ class MadeWeights:
     part: Any
 
     def vector(self, point: Any, step: Any, v: int) -> Any:
-        """Return a vector of a point's weights by its step."""
         return self.made.vector(point, step - self.first, v)

@@ -51,7 +51,6 @@ def estimated_seconds(tiling: Tiling, target: CpuTarget) -> float:
 
 
 def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:
-    """Return the bytes that a thread reads from beyond its L2: weights and transformed input."""
     tasks = tiling.tasks_per_thread
     if not tiling.scheme.oc_split:
         return tiling.weight_bytes * (tasks if tiling.weight_bytes > target.l2 else 1)
@@ -90,7 +89,6 @@ def _work(tiling: Tiling, target: CpuTarget) -> tuple[float, float, float]:
 
 @lru_cache(maxsize=256)
 def _transform_cycles(down: Filter, across: Filter) -> tuple[float, float]:
-    """Return the cycles to transform one vector of channels of a tile, input and output."""
     points = down.span * across.span
     inputs = across.span * down.input_additions + down.span * across.input_additions
     outputs = across.span * down.output_additions + down.tile * across.output_additions

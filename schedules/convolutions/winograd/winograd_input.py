@@ -20,12 +20,8 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 class InputTransform:
     """An emitter of the code that reads and transforms the data.
 
-    Parameters
-    ----------
-    border : buffer or None
-        The value that stands for zero around the image, if it is not zero.
-    rows_are_frames : bool
-        Whether images of the workload are volumes, whose rows are images in the buffers.
+    The ``border`` stands for zero around the image, if it is not zero. With ``rows_are_frames``
+    images of the workload are volumes, whose rows are images in the buffers.
     """
 
     def __init__(self, tiling: Tiling, data: Any, border: Any, *, rows_are_frames: bool) -> None:
@@ -169,7 +165,6 @@ class InputTransform:
         return pixel, (y, x), exists, lane
 
     def _widened(self, pixels: Any) -> Any:
-        """Return a vector of input channels in the type in which it is transformed."""
         if self.domain.is_scaled:
             return T.Bind(scaled_integers.widened(pixels))
         if not self.domain.is_exact:
@@ -177,7 +172,6 @@ class InputTransform:
         return pixels.astype(f"{self.domain.pixels}x{self.tiling.width}")
 
     def row(self, image: Any, row: Any, height: int) -> tuple[Any, Any]:
-        """Return image and row in terms of the buffers."""
         return (image * height + row, 0) if self._rows_are_frames else (image, row)
 
     def _input_tile(
@@ -188,7 +182,7 @@ class InputTransform:
         All of its image may do so too, unless the conditions that it exists hold.
         """
         down, across = tiles.filters
-        stored, (y, x), exists, lane = pixels
+        stored, (y, x), exists, _ = pixels
         columns = self._inputs(down.span, across.span)
 
         def pixel(i: Any, k: Any) -> Any:
@@ -220,21 +214,13 @@ class InputTransform:
                 with T.Then():
                     transform(pixel)
                 with T.Else():
-                    transform(reader(self._padded_patch(tiles, pixel, exists, y, x, lane)))
+                    transform(reader(self._padded_patch(tiles, pixel, pixels)))
         if not down.is_identity and not across.is_identity:
             transform_rows(reader(columns))
 
-    def _padded_patch(
-        self,
-        tiles: Tiling | Region,
-        pixel: Callable[..., Any],
-        exists: tuple[Any, ...],
-        y: Any,
-        x: Any,
-        lane: Any,
-    ) -> Any:
+    def _padded_patch(self, tiles: Tiling | Region, pixel: Callable[..., Any], place: Any) -> Any:
         """Copy the pixels that a tile reads, with zeros or the zero point outside the image."""
-        down, across = tiles.filters
+        (down, across), (_, (y, x), exists, lane) = tiles.filters, place
         patch = self._inputs(down.span, across.span)
         write = writer(patch)
         outside = splat(tirx.const(0, self.domain.pixels), self.tiling.width)
@@ -259,7 +245,6 @@ class InputTransform:
         return rows, _overlap(across.span, w.dilation[1], w.width, x, left)
 
     def _inputs(self, *shape: int) -> Any:
-        """Allocate vectors of input channels on the stack."""
         kind = self.domain.pixels
         return T.alloc_buffer((*shape, self.tiling.width), kind, scope="local", layout=None)
 
@@ -277,13 +262,10 @@ class InputTransform:
 
 
 def reader(vectors: Any) -> Callable[..., Any]:
-    """Return a function that reads whole vectors of a buffer by their indices."""
     return lambda *index: vectors[(*index, span(0, int(vectors.shape[-1])))]
 
 
 def writer(vectors: Any) -> Callable[..., None]:
-    """Return a function that writes whole vectors of a buffer with two dimensions of vectors."""
-
     def write(i: Any, k: Any, value: Any) -> None:
         T.buffer_store(vectors, value, [i, k, span(0, int(vectors.shape[-1]))])
 
@@ -305,3 +287,22 @@ def spaced(length: Any, dilation: int) -> Any:
     if dilation == 1:
         return length
     return tirx.floordiv(T.max(length, 0) + (dilation - 1), dilation)
+
+
+def frames_as_rows(buffer: Any) -> Any:
+    """Return depth slices, ``(V * D, C/x, H, W, x)``, as images of one row each."""
+    n, chunks, height, width, block = (int(extent) for extent in buffer.shape)
+    shape, dtype = (n, chunks, 1, height * width, block), str(buffer.dtype)
+    return T.decl_buffer(shape, dtype, data=buffer.data, layout=None)
+
+
+def within(tile: int, length: int, start: Any) -> Any:
+    """Return the number of pixels, or vectors, of a tile at ``start`` that lie in the output."""
+    return tile if length % tile == 0 else T.min(tile, length - start)
+
+
+def written(tile: int, dilation: int, length: int, start: Any) -> Any:
+    """Return the pixels, ``dilation`` apart, of a tile at ``start`` that lie in the output."""
+    if dilation == 1 or length % (tile * dilation) == 0:
+        return within(tile, length // dilation, start)
+    return T.min(tile, spaced(length - start, dilation))

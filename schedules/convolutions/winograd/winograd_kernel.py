@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeAlias
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
@@ -15,19 +15,18 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
     load_data,
     load_weights,
 )
-from neocpu.schedules.convolutions.vector_store import VectorStore
+from neocpu.schedules.convolutions.kernel_nest import VectorStore
 from neocpu.schedules.convolutions.winograd import scaled_integers
 from neocpu.schedules.convolutions.winograd.edge_tiles import Region, register_tiles
 from neocpu.schedules.convolutions.winograd.weight_transform import MadeWeights, WeightTransform
 from neocpu.schedules.convolutions.winograd.winograd_input import (
     InputTransform,
     reader,
-    spaced,
+    within,
     writer,
+    written,
 )
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
-from neocpu.schedules.operators.epilogue import buffer_readers
-from neocpu.schedules.tir.bfloat16 import bits_of, rounds_vectors
 from neocpu.schedules.tir.builder import prefetch_to_l2, span, splat
 from neocpu.schedules.tir.llvm_text import (
     Wrapping,
@@ -37,6 +36,9 @@ from neocpu.schedules.tir.llvm_text import (
 )
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
+
+Reader: TypeAlias = Callable[..., Any]
+Places: TypeAlias = list[tuple[Any, Any]]
 
 
 class Emitter:
@@ -64,13 +66,8 @@ class Emitter:
             tiling, data, rest[0] if pads else None, rows_are_frames=rows_are_frames
         )
         unit = target.find_dot_unit(workload.numerics)
-        self._results = VectorStore(
-            workload=workload,
-            block=self.scheme.oc_bn,
-            lanes=self.lanes,
-            readers=buffer_readers(workload.epilogue, rest[int(pads) : -1]),
-            output=bits_of(rest[-1]),
-            rounds=rounds_vectors(workload.numerics.output, unit),
+        self._results = VectorStore.after_epilogue(
+            workload, self.scheme.oc_bn, self.lanes, rest[int(pads) :], unit
         )
 
     def arithmetic(self) -> Any:
@@ -93,7 +90,6 @@ class Emitter:
         return T.alloc_buffer((t.points, vectors + 1, self.lanes), kind, layout=None)
 
     def _sums(self, kind: str, *shape: int) -> Any:
-        """Allocate vectors of sums on the stack."""
         return T.alloc_buffer((*shape, self.lanes), kind, scope="local", layout=None)
 
     def products(self, group: Any, count: Any, transformed: Any, at: Any, sums: Any) -> None:
@@ -111,14 +107,16 @@ class Emitter:
             def pixels(chunk: Any, j: int, channels: Any) -> Any:
                 return transformed[(at + block) * chunks + chunk, p * reg_n + j, channels]
 
-            is_last = g + 1 == blocks
-            coming = tirx.Select(is_last, p + 1, p), tirx.Select(is_last, first, first + g + 1)
+            coming = self._coming(p, p + 1, g, first, blocks), block, self.tiling.strip_blocks
             weights = self._weights_at(these, p, first + g)
-            acc, places = self._register_tile(
-                reg_n, pixels, weights, (coming, block, self.tiling.strip_blocks), part
-            )
+            acc, places = self._register_tile(reg_n, pixels, weights, coming, part)
             numbers = [self._sum(g, block * reg_n + j, v) for j, v in places]
             self._store_sums(acc, places, sums, [(p, number) for number in numbers], part)
+
+    def _coming(self, p: Any, further: Any, g: Any, first: Any, blocks: Any) -> tuple[Any, Any]:
+        """Return the point and block of the weights after block ``g`` of a group at point ``p``."""
+        is_last = g + 1 == blocks
+        return tirx.Select(is_last, further, p), tirx.Select(is_last, first, first + g + 1)
 
     def edged_products(self, group: Any, transformed: Any, sums: Any) -> None:
         """Multiply all regions' tiles with a group of output channels, point by point."""
@@ -142,17 +140,11 @@ class Emitter:
                     ) -> Any:
                         return transformed[chunk, p * t.tiles + start + j, channels]
 
-                    is_last = g + 1 == blocks
                     is_end = number + 1 == points.count
                     further = tirx.Select(is_end, then, points.point(number + 1))
-                    coming = (
-                        tirx.Select(is_last, further, p),
-                        tirx.Select(is_last, first, first + g + 1),
-                    )
+                    coming = self._coming(p, further, g, first, blocks), block, count
                     weights = self._weights_at(these, p, first + g)
-                    acc, places = self._register_tile(
-                        reg_n, pixels, weights, (coming, block, count), None
-                    )
+                    acc, places = self._register_tile(reg_n, pixels, weights, coming, None)
                     numbers = [self._sum(g, start + j, v) for j, v in places]
                     self._store_sums(acc, places, sums, [(p, n) for n in numbers], None)
 
@@ -178,9 +170,7 @@ class Emitter:
             return nullcontext(these.part)
         return T.serial(self.tiling.parts) if self.tiling.parts > 1 else nullcontext(None)
 
-    def _weights_at(
-        self, these: MadeWeights | None, point: Any, block: Any
-    ) -> Callable[[Any, int], Any]:
+    def _weights_at(self, these: MadeWeights | None, point: Any, block: Any) -> Reader:
         """Return a function that reads the weights of a point and a block, by step and vector."""
         if these is not None:
             return lambda step, v: these.vector(point, step, v)
@@ -188,32 +178,14 @@ class Emitter:
         return lambda step, v: self._weights[point, block, step, span(v * width, width)]
 
     def _register_tile(
-        self,
-        reg_n: int,
-        pixels: Callable[[Any, int, Any], Any],
-        weights: Callable[[Any, int], Any],
-        coming: tuple[tuple[Any, Any], Any, int],
-        part: Any,
-    ) -> tuple[Any, list[tuple[int, int]]]:
+        self, reg_n: int, pixels: Reader, weights: Reader, coming: Any, part: Any
+    ) -> tuple[Any, Places]:
         """Add up the products of ``reg_n`` tiles and a block of output channels.
 
-        Parameters
-        ----------
-        pixels : callable
-            A function that returns a tile's transformed input for a vector of input channels, the
-            tile, and the channels within the vector.
-        weights : callable
-            A function that returns a vector of weights for a step and the vector's number.
-        coming : tuple
-            The point and block of the next weights; the number of this register tile, and the
-            number of register tiles.
-        part : expression or None
-            The part of the sums.
-
-        Returns
-        -------
-        acc, places
-            The accumulators, and their indices.
+        ``pixels`` takes a vector of input channels, the tile, and the channels within the vector;
+        ``weights`` takes a step and a vector's number. ``coming`` has the point and block of the
+        next weights, the number of this register tile, and that of all. Return the accumulators and
+        their indices.
         """
         lanes, every = self.lanes, span(0, self.lanes)
         vectors = self.scheme.reg_oc // lanes
@@ -249,14 +221,7 @@ class Emitter:
                 multiply(start + chunk, k)
         return acc, places
 
-    def _store_sums(
-        self,
-        acc: Any,
-        places: Sequence[tuple[int, int]],
-        sums: Any,
-        stored: Sequence[tuple[Any, Any]],
-        part: Any,
-    ) -> None:
+    def _store_sums(self, acc: Any, places: Places, sums: Any, stored: Places, part: Any) -> None:
         """Store a register tile's sums; those of later parts are added to the stored ones."""
         every, kind = span(0, self.lanes), f"{sums.dtype}x{self.lanes}"
 
@@ -267,7 +232,8 @@ class Emitter:
                     total = total.astype(kind)
                 if added:
                     before = sums[p, vector, every]
-                    total = self._both(before, total)
+                    wraps = self.domain.is_exact
+                    total = (Wrapping(before) + Wrapping(total)).value if wraps else before + total
                 T.buffer_store(sums, total, [p, vector, every])
 
         if part is None:
@@ -279,34 +245,25 @@ class Emitter:
             with T.Else():
                 store(added=True)
 
-    def _both(self, one: Any, other: Any) -> Any:
-        """Return the sum of two vectors of sums."""
-        if self.domain.is_exact:
-            return (Wrapping(one) + Wrapping(other)).value
-        return one + other
-
     def _part(self, part: Any) -> tuple[Any, Any]:
         """Return the first vector of input channels of a part of the sums, and their number."""
         t = self.tiling
         if part is None:
             return 0, t.chunks
         start = T.Bind(part * t.part_chunks)
-        return start, _within(t.part_chunks, t.chunks, start)
+        return start, within(t.part_chunks, t.chunks, start)
 
     def _tap(self, vector: Any) -> Any:
-        """Bind a vector of weights."""
         is_plain = not self.domain.is_of_integers
         return T.Bind(vector) if is_plain else load_weights([vector], self._unit)
 
     def _spread(self, channels: Any) -> Any:
-        """Bind the input channels of a step in all lanes."""
         if not self.domain.is_of_integers:
             return T.Bind(splat(channels, self.lanes))
         word = tirx.reinterpret("int32", channels)
         return load_data([word], self.domain.numerics.data, self._unit)
 
     def _multiplied(self, sums: Any, pixels: Any, tap: Any) -> Any:
-        """Return a vector of sums plus the products of a step."""
         if not self.domain.is_of_integers:
             return sums + pixels * tap
         return add_products(sums, pixels, tap, self._unit)
@@ -315,7 +272,7 @@ class Emitter:
         """Return the first block of output channels of a group, and the number of blocks."""
         t = self.tiling
         first = T.Bind(group * t.group)
-        return first, _within(t.group, t.oc_blocks, first)
+        return first, within(t.group, t.oc_blocks, first)
 
     def _sum(self, g: Any, tile: Any, v: Any) -> Any:
         """Return the position of a vector of sums among those of its point."""
@@ -346,7 +303,6 @@ class Emitter:
         self._output_of(self.tiling, group, (start, tiles), 0, sums, scales)
 
     def edged_output(self, group: Any, sums: Any) -> None:
-        """Transform the sums of all regions' tiles back and store them."""
         assert self.tiling.edges is not None
         for region in self.tiling.edges.regions:
             tiles = region.first, region.tiles
@@ -363,12 +319,8 @@ class Emitter:
     ) -> None:
         """Transform and store the sums of some tiles, which begin with tile ``at``.
 
-        Parameters
-        ----------
-        these : tuple
-            The number of the first tile, and the number of tiles.
-        extents : tuple or None
-            The results of `InputTransform.measure`, and the place where those of these tiles begin.
+        ``these`` are the first tile and the number of tiles; ``extents`` has the results of
+        `InputTransform.measure`, and the place of the first.
         """
         vectors, (start, count) = self.scheme.reg_oc // self.lanes, these
         oc_first, oc_count = self._group(group)
@@ -377,7 +329,7 @@ class Emitter:
             y, x = T.Bind(row), T.Bind(column)
             before = T.Bind((oc_first + g) * vectors)
             scale = None if extents is None else T.Bind(extents[0][extents[1] + i])
-            with T.serial(_within(vectors, self.tiling.oc_vectors, before)) as v:
+            with T.serial(within(vectors, self.tiling.oc_vectors, before)) as v:
 
                 def product(row: Any, column: Any, g: Any = g, i: Any = i, v: Any = v) -> Any:
                     p = tiles.point(row, column)
@@ -394,13 +346,7 @@ class Emitter:
         scales = self._weights[p, block, last, span(v * width, width)]
         return sums.astype(kind) * tirx.reinterpret(kind, scales)
 
-    def _output_tile(
-        self,
-        tiles: Tiling | Region,
-        product: Callable[[Any, Any], Any],
-        at: tuple[Any, Any, Any, Any],
-        scale: Any,
-    ) -> None:
+    def _output_tile(self, tiles: Tiling | Region, product: Reader, at: Any, scale: Any) -> None:
         w, (down, across) = self.workload, tiles.filters
         image, channel, y, x = at
         chunk = T.Bind(tirx.floordiv(channel, self.scheme.oc_bn))
@@ -412,34 +358,15 @@ class Emitter:
             values = [product(i, k) for i in range(down.span)]
             for i, value in enumerate(down.output(values)):
                 write(i, k, value)
-        with T.serial(_written(down.tile, w.dilation[0], w.out_height, y)) as i:
+        with T.serial(written(down.tile, w.dilation[0], w.out_height, y)) as i:
             row = [reader(columns)(i, k) for k in range(across.span)]
             for k, value in enumerate(across.output(row)):
                 value = self.domain.finished(value)
                 if scale is not None:
                     value = value * splat(scale, self.lanes)
                 write_result(0, k, value)
-            written = _written(across.tile, w.dilation[1], w.out_width, x)
-            with T.serial(written) as k:
+            count = written(across.tile, w.dilation[1], w.out_width, x)
+            with T.serial(count) as k:
                 found, row_of = self.inputs.row(image, y + i * w.dilation[0], w.out_height)
                 at = (found, chunk, row_of, x + k * w.dilation[1])
                 self._results.store(result, (0, k), at, lane)
-
-
-def frames_as_rows(buffer: Any) -> Any:
-    """Return depth slices, ``(V * D, C/x, H, W, x)``, as images of one row each."""
-    n, chunks, height, width, block = (int(extent) for extent in buffer.shape)
-    shape, dtype = (n, chunks, 1, height * width, block), str(buffer.dtype)
-    return T.decl_buffer(shape, dtype, data=buffer.data, layout=None)
-
-
-def _within(tile: int, length: int, start: Any) -> Any:
-    """Return the number of pixels, or vectors, of a tile at ``start`` that lie in the output."""
-    return tile if length % tile == 0 else T.min(tile, length - start)
-
-
-def _written(tile: int, dilation: int, length: int, start: Any) -> Any:
-    """Return the pixels, ``dilation`` apart, of a tile at ``start`` that lie in the output."""
-    if dilation == 1 or length % (tile * dilation) == 0:
-        return _within(tile, length // dilation, start)
-    return T.min(tile, spaced(length - start, dilation))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import pairwise
 from math import gcd, prod
 from typing import Any
 
@@ -11,11 +9,10 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.convolutions.task_cuts import finer_cut
+from neocpu.schedules.convolutions.task_cuts import busiest_share, finer_cut
 from neocpu.schedules.convolutions.winograd import scaled_integers
-from neocpu.schedules.convolutions.winograd.domain import Domain, domain_of
-from neocpu.schedules.convolutions.winograd.edge_tiles import EdgeTiles, register_tiles
-from neocpu.schedules.convolutions.winograd.filters import Filter
+from neocpu.schedules.convolutions.winograd.domain import domain_of
+from neocpu.schedules.convolutions.winograd.edge_tiles import register_tiles
 from neocpu.schedules.tir.builder import part_start
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
@@ -29,7 +26,6 @@ MAX_GROUP_BYTES = 1 << 20
 MAX_MADE_BYTES = 3 << 16
 
 
-@dataclass(frozen=True, slots=True)
 class Tiling:
     """The tiles, register tiles and strips of a workload.
 
@@ -40,70 +36,97 @@ class Tiling:
     and columns that are ``dilation`` apart only see each other. The tiles of the phases follow each
     other.
 
-    Attributes
-    ----------
-    lanes : int
-        The number of output channels in one vector of sums.
-    threads : int
-        The number of threads that share the strips.
-    domain : Domain
-        The number system of transformed data and weights.
-    filters : tuple of Filter
-        F(m, r) down the image and across it.
-    edges : EdgeTiles or None
-        The regions of whole and smaller tiles, if the scheme has smaller ones.
-    tiles : int
-        The number of tiles over all images.
-    strips : int
-        The number of strips of the image: as many as ``strip`` asks for. If a task computes all
-        channels of one, it is a multiple of the threads; otherwise it is larger if the groups of
-        channels are too few for the threads. It never exceeds the number of register tiles.
+    There are as many ``strips`` as the scheme asks for. If a task computes all channels of one,
+    they are a multiple of the threads; otherwise more if the groups of channels are too few for the
+    threads. They never exceed the register tiles. ``edges`` are the regions of whole and smaller
+    tiles.
     """
 
-    workload: Conv2dWorkload
-    scheme: WinogradScheme
-    lanes: int
-    threads: int = 1
-    # These are fields because estimates read them dozens of times each.
-    domain: Domain = field(init=False, repr=False, compare=False)
-    filters: tuple[Filter, Filter] = field(init=False, repr=False, compare=False)
-    edges: EdgeTiles | None = field(init=False, repr=False, compare=False)
-    tiles: int = field(init=False, repr=False, compare=False)
-    strips: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        w, scheme = self.workload, self.scheme
-        object.__setattr__(self, "domain", domain_of(w))
-        object.__setattr__(self, "filters", self.domain.filters(scheme.tile, w.kernel, w.stride))
+    def __init__(
+        self, workload: Conv2dWorkload, scheme: WinogradScheme, lanes: int, threads: int = 1
+    ) -> None:
+        self.workload, self.scheme, self.lanes, self.threads = workload, scheme, lanes, threads
+        w = workload
+        self.domain = domain_of(w)
+        self.filters = self.domain.filters(scheme.tile, w.kernel, w.stride)
+        # Undilated convolutions along each axis, and tiles in the longest of them.
+        axes = tuple(zip((w.out_height, w.out_width), w.dilation, strict=True))
+        self._phases = tuple(map(min, axes))
+        self._phase_tiles = tuple(
+            ceil_div(ceil_div(*each), line.tile)
+            for each, line in zip(axes, self.filters, strict=True)
+        )
+        # Tile rows of an image, and tiles in each.
+        self.rows, self.columns = (
+            phases * tiles for phases, tiles in zip(self._phases, self._phase_tiles, strict=True)
+        )
         has_edges = scheme.edge_tiles and scheme.oc_split  # strips of rows have no corners
-        edges = self.domain.edge_tiles(scheme.tile, w) if has_edges else None
-        object.__setattr__(self, "edges", edges)
-        tiles = edges.tiles if edges else w.batch * self.rows * self.columns
-        object.__setattr__(self, "tiles", tiles)
-        strips = ceil_div(self.blocks, scheme.strip)
-        if edges is not None:
-            strips = 1
-        elif scheme.oc_split:
-            strips = min(strips, self.blocks)
-            strips = finer_cut(strips, self.blocks, self.threads, self._busiest)
-        else:
-            strips = min(ceil_div(strips, self.threads) * self.threads, self.blocks)
-        object.__setattr__(self, "strips", strips)
+        self.edges = self.domain.edge_tiles(scheme.tile, w) if has_edges else None
+        # Tiles over all images; register tiles along the image, of which the last may overhang.
+        self.tiles = self.edges.tiles if self.edges else w.batch * self.rows * self.columns
+        self.blocks = ceil_div(self.tiles, scheme.reg_n)
+        self._divide_channels()
+        self._divide_tasks()
 
-    @property
-    def on_the_fly(self) -> bool:
-        """Whether tasks transform the weights."""
-        return self.scheme.on_the_fly and self.scheme.oc_split and self.domain.is_exact
+    def _divide_channels(self) -> None:
+        scheme, lanes, domain = self.scheme, self.lanes, self.domain
+        w, (down, across) = self.workload, self.filters
+        # Vectors of output channels, padding of the layout's last block included; register tiles
+        # along them, of which the last may overhang.
+        self.oc_vectors = ceil_div(w.out_channels, scheme.oc_bn) * (scheme.oc_bn // lanes)
+        self.oc_blocks = ceil_div(self.oc_vectors * lanes, scheme.reg_oc)
+        # Products of a tile for one input channel and one output channel.
+        self.points = down.span * across.span
+        # Input channels in one vector, limited by lanes and the layout; vectors of them, and steps
+        # of a product for each.
+        self.width = gcd(scheme.ic_bn, lanes * domain.group)
+        self.chunks = ceil_div(w.in_channels, self.width)
+        self.chunk_steps = self.width // domain.group
+        # Whether tasks transform the weights, and the bytes that result from an input vector and a
+        # register tile's outputs.
+        self.on_the_fly = scheme.on_the_fly and scheme.oc_split and domain.is_exact
+        made = self.points * self.width * scheme.reg_oc * bytes_of(domain.numerics.weights)
+        # Vectors of input channels whose products are added up in one part. Register tiles of whole
+        # and of smaller tiles may overlap, so their sums cannot be added to later.
+        self.part_chunks = self.chunks
+        if self.on_the_fly and self.edges is None:
+            self.part_chunks = min(self.chunks, max(1, MAX_MADE_BYTES // made))
+        elif domain.is_scaled:
+            self.part_chunks = scaled_integers.PART // self.width
+        self.parts = ceil_div(self.chunks, self.part_chunks)
+        self.made_bytes = self.part_chunks * made  # that a task holds at a time
 
-    @property
-    def rows(self) -> int:
-        """The number of tile rows of an image."""
-        return self._phases(0) * self._phase_tiles(0)
+    def _divide_tasks(self) -> None:
+        scheme, numerics = self.scheme, self.domain.numerics
+        self.strips = self._strips()
+        # The longest strip, and its tiles with those that fill the last register tile.
+        self.strip_blocks = ceil_div(self.blocks, self.strips)
+        self.strip_tiles = self._filled(self.strip_blocks)
+        # Blocks of output channels that a task multiplies a point's input with: all of them, or a
+        # thread's share, within `MAX_GROUP_BYTES` of sums.
+        self.group = self._group(self.strips)
+        self.groups = ceil_div(self.oc_blocks, self.group)
+        self.tasks = self.strips * (self.groups if scheme.oc_split else 1)
+        self.tasks_per_thread = ceil_div(self.tasks, self.threads)
+        # Bytes of transformed input, of all and of the longest strip; of the strip's sums, for one
+        # register tile's channels and for a group's; and of stored weights, transformed or not.
+        each = self.points * self.chunks * self.width * bytes_of(numerics.data)
+        self.input_bytes = self._filled(self.blocks) * each
+        self.strip_bytes = self.strip_tiles * each
+        self.sum_bytes = self._sum_bytes(self.strips)
+        self.group_bytes = self.group * self.sum_bytes
+        values = self.points * bytes_of(numerics.weights)
+        if self.on_the_fly:
+            values = prod(self.workload.kernel)
+        self.weight_bytes = self.oc_blocks * scheme.reg_oc * values * self.chunks * self.width
 
-    @property
-    def columns(self) -> int:
-        """The number of tiles in a tile row."""
-        return self._phases(1) * self._phase_tiles(1)
+    def _strips(self) -> int:
+        strips, threads = ceil_div(self.blocks, self.scheme.strip), self.threads
+        if self.edges is not None:
+            return 1
+        if self.scheme.oc_split:
+            return finer_cut(min(strips, self.blocks), self.blocks, threads, self._busiest)
+        return min(ceil_div(strips, threads) * threads, self.blocks)
 
     def corner(self, tile: Any, *, of_input: bool = False) -> tuple[Any, Any, Any]:
         """Return the image and the first output pixel of a tile, or its first input pixel.
@@ -114,87 +137,21 @@ class Tiling:
         down, across = (f.step if of_input else f.tile for f in self.filters)
         return image, self.first(0, row, down), self.first(1, column, across)
 
-    def _phases(self, axis: int) -> int:
-        """Return the number of undilated convolutions along an axis."""
-        return min(self.workload.dilation[axis], self._length(axis))
-
-    def _phase_tiles(self, axis: int) -> int:
-        """Return the number of tiles in the longest undilated convolution along an axis."""
-        length = ceil_div(self._length(axis), self.workload.dilation[axis])
-        return ceil_div(length, self.filters[axis].tile)
-
-    def _length(self, axis: int) -> int:
-        return (self.workload.out_height, self.workload.out_width)[axis]
-
     def first(self, axis: int, number: Any, width: int) -> Any:
         """Return the first pixel along an axis of tile ``number``, for tiles ``width`` apart."""
-        dilation, each = self.workload.dilation[axis], self._phase_tiles(axis)
+        dilation, each = self.workload.dilation[axis], self._phase_tiles[axis]
         if dilation == 1:
             return number * width
         return tirx.floormod(number, each) * (width * dilation) + tirx.floordiv(number, each)
 
     def last(self, axis: int) -> int:
         """Return the first pixel that the last tile reads along an axis, without padding."""
-        dilation, each = self.workload.dilation[axis], self._phase_tiles(axis)
-        return (each - 1) * self.filters[axis].step * dilation + self._phases(axis) - 1
+        dilation, each = self.workload.dilation[axis], self._phase_tiles[axis]
+        return (each - 1) * self.filters[axis].step * dilation + self._phases[axis] - 1
 
     def point(self, row: Any, column: Any) -> Any:
         """Return the point of a tile with this row and column among its products."""
         return row * self.filters[1].span + column
-
-    @property
-    def points(self) -> int:
-        """The number of products of a tile for one input channel and one output channel."""
-        down, across = self.filters
-        return down.span * across.span
-
-    @property
-    def width(self) -> int:
-        """The number of input channels in one vector, limited by lanes and the layout."""
-        return gcd(self.scheme.ic_bn, self.lanes * self.domain.group)
-
-    @property
-    def chunks(self) -> int:
-        """The number of vectors of input channels."""
-        return ceil_div(self.workload.in_channels, self.width)
-
-    @property
-    def parts(self) -> int:
-        """The number of parts of sums over input channels, each of `part_chunks` but the last."""
-        return ceil_div(self.chunks, self.part_chunks)
-
-    @property
-    def part_chunks(self) -> int:
-        """The number of vectors of input channels whose products are added up in one part.
-
-        Register tiles of whole and of smaller tiles may overlap, so their sums cannot be added to
-        later.
-        """
-        if self.on_the_fly and self.edges is None:
-            return min(self.chunks, max(1, MAX_MADE_BYTES // self._made_bytes))
-        return scaled_integers.PART // self.width if self.domain.is_scaled else self.chunks
-
-    @property
-    def chunk_steps(self) -> int:
-        """The number of steps of a product for one vector of input channels."""
-        return self.width // self.domain.group
-
-    @property
-    def oc_vectors(self) -> int:
-        """The number of vectors of output channels, padding of the layout's last block included."""
-        return ceil_div(self.workload.out_channels, self.scheme.oc_bn) * (
-            self.scheme.oc_bn // self.lanes
-        )
-
-    @property
-    def oc_blocks(self) -> int:
-        """The number of register tiles along the output channels; the last may overhang."""
-        return ceil_div(self.oc_vectors * self.lanes, self.scheme.reg_oc)
-
-    @property
-    def blocks(self) -> int:
-        """The number of register tiles along the image; the last may overhang."""
-        return ceil_div(self.tiles, self.scheme.reg_n)
 
     def register_tiles(self, reg_n: int) -> list[tuple[int, int, int]]:
         """Return, for at most ``reg_n`` tiles: points, register tiles of each, and their tiles."""
@@ -204,27 +161,29 @@ class Tiling:
             (points.count, *register_tiles(points.tiles, reg_n)) for points in self.edges.classes
         ]
 
-    @property
-    def strip_blocks(self) -> int:
-        """The number of register tiles in the longest strip."""
-        return ceil_div(self.blocks, self.strips)
+    def place(self, tile: Any) -> tuple[Any, Any, Any]:
+        """Return image, tile row and tile column of a tile."""
+        row = tirx.floordiv(tile, self.columns)
+        y, x = tirx.floormod(row, self.rows), tirx.floormod(tile, self.columns)
+        return T.Bind(tirx.floordiv(row, self.rows)), y, x
 
-    @property
-    def strip_tiles(self) -> int:
-        """The number of tiles in the longest strip, with those that fill its last register tile."""
-        return self._filled(self.strip_blocks)
+    def strip_start(self, strip: Any) -> Any:
+        return part_start(strip, self.blocks, self.strips)
 
     def _filled(self, blocks: int) -> int:
         """Return the tiles of ``blocks`` register tiles; with smaller tiles, all that exist."""
         return self.tiles if self.edges else blocks * self.scheme.reg_n
 
     @property
-    def group(self) -> int:
-        """The number of blocks of output channels that a task multiplies a point's input with.
+    def busiest_share(self) -> float:
+        """The busiest thread's share of all products; strips and groups may differ in size."""
+        return self._busiest(self.strips)
 
-        It is all of them, or a thread's share, within `MAX_GROUP_BYTES` of sums.
-        """
-        return self._group(self.strips)
+    def _busiest(self, strips: int) -> float:
+        starts = [0, 1]
+        if self.scheme.oc_split:
+            starts = [*range(0, self.oc_blocks, self._group(strips)), self.oc_blocks]
+        return busiest_share(starts, self.blocks, strips, self.threads)
 
     def _group(self, strips: int) -> int:
         most = max(1, MAX_GROUP_BYTES // self._sum_bytes(strips))
@@ -233,92 +192,6 @@ class Tiling:
             groups = ceil_div(groups, self.threads) * self.threads
         return ceil_div(self.oc_blocks, groups)
 
-    @property
-    def groups(self) -> int:
-        """The number of groups of blocks of output channels."""
-        return ceil_div(self.oc_blocks, self.group)
-
-    @property
-    def tasks(self) -> int:
-        """The number of tasks of the loop that multiplies."""
-        return self.strips * (self.groups if self.scheme.oc_split else 1)
-
-    @property
-    def tasks_per_thread(self) -> int:
-        """The number of consecutive tasks of a thread; the last thread may have fewer."""
-        return ceil_div(self.tasks, self.threads)
-
-    @property
-    def busiest_share(self) -> float:
-        """The busiest thread's share of all products; strips and groups may differ in size."""
-        return self._busiest(self.strips)
-
-    def _busiest(self, strips: int) -> float:
-        channels = self.oc_blocks if self.scheme.oc_split else 1
-        group = self._group(strips) if self.scheme.oc_split else 1
-        tasks = strips * ceil_div(channels, group)
-        done: list[int] = []
-        for task in (*range(0, tasks, ceil_div(tasks, self.threads)), tasks):
-            before, rest = task // strips * group, task % strips
-            tiles = rest * self.blocks // strips
-            done.append(before * self.blocks + min(group, channels - before) * tiles)
-        done[-1] = channels * self.blocks
-        return max(end - start for start, end in pairwise(done)) / done[-1]
-
-    @property
-    def input_bytes(self) -> int:
-        """The bytes of the whole image's transformed input."""
-        return self._input_bytes(self.blocks)
-
-    @property
-    def strip_bytes(self) -> int:
-        """The bytes of the longest strip's transformed input."""
-        return self._input_bytes(self.strip_blocks)
-
-    @property
-    def group_bytes(self) -> int:
-        """The bytes of sums of the longest strip, for a group of blocks of output channels."""
-        return self.group * self.sum_bytes
-
-    @property
-    def sum_bytes(self) -> int:
-        """The bytes of sums of the longest strip, for the channels of one register tile."""
-        return self._sum_bytes(self.strips)
-
     def _sum_bytes(self, strips: int) -> int:
         each = self.points * self.scheme.reg_oc * bytes_of(self.domain.numerics.sum)
         return self._filled(ceil_div(self.blocks, strips)) * each
-
-    @property
-    def weight_bytes(self) -> int:
-        """The bytes of the stored weights, whether transformed or not."""
-        if self.on_the_fly:
-            taps = prod(self.workload.kernel)
-            return self.oc_blocks * self.scheme.reg_oc * taps * self.chunks * self.width
-        each = self.points * self.chunks * self.width * bytes_of(self.domain.numerics.weights)
-        return self.oc_blocks * self.scheme.reg_oc * each
-
-    @property
-    def made_bytes(self) -> int:
-        """The bytes of transformed weights that a task holds at a time, if it transforms them."""
-        return self.part_chunks * self._made_bytes
-
-    @property
-    def _made_bytes(self) -> int:
-        """The bytes of transformed weights of an input vector and a register tile's outputs."""
-        each = self.points * self.width * self.scheme.reg_oc
-        return each * bytes_of(self.domain.numerics.weights)
-
-    def _input_bytes(self, blocks: int) -> int:
-        each = self.points * self.chunks * self.width * bytes_of(self.domain.numerics.data)
-        return self._filled(blocks) * each
-
-    def strip_start(self, strip: Any) -> Any:
-        """Return the first register tile of a strip."""
-        return part_start(strip, self.blocks, self.strips)
-
-    def place(self, tile: Any) -> tuple[Any, Any, Any]:
-        """Return image, tile row and tile column of a tile."""
-        row = tirx.floordiv(tile, self.columns)
-        y, x = tirx.floormod(row, self.rows), tirx.floormod(tile, self.columns)
-        return T.Bind(tirx.floordiv(row, self.rows)), y, x

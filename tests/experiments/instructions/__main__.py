@@ -23,7 +23,6 @@ from tests.experiments.instructions.instruction_count import require_tools
 
 
 def table(counts: Sequence[tuple[Kernel, KernelCount]]) -> Table:
-    """Return a row for each convolution."""
     rows = tuple(
         (
             str(kernel.workload),
@@ -42,7 +41,6 @@ def table(counts: Sequence[tuple[Kernel, KernelCount]]) -> Table:
 
 
 def main() -> None:
-    """Count and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.experiments.instructions")
     parser.add_argument("models", nargs="+")
     parser.add_argument("--db", type=Path, action="append", default=[])

@@ -24,7 +24,6 @@ def mark() -> None:
 
 
 def main() -> None:
-    """Load, warm up, count one run."""
     import neocpu
 
     with open(sys.argv[1]) as file:

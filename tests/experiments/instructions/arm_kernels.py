@@ -32,28 +32,18 @@ _Kind: TypeAlias = tuple[tuple[int, int], tuple[int, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A convolution of one image, its bias and its activation.
-
-    Attributes
-    ----------
-    scheme : Scheme
-        The scheme that neocpu chooses in the network.
-    """
+    """A convolution of one image, its bias and activation, and its scheme in the network."""
 
     workload: Conv2dWorkload
     scheme: Scheme
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of direct convolution."""
         return self.workload.flops // 2
 
 
 def hot_kernels(
-    model: str,
-    target: CpuTarget,
-    shapes: InputShapes,
-    databases: Sequence[Path] = (),
+    model: str, target: CpuTarget, shapes: InputShapes, databases: Sequence[Path] = ()
 ) -> tuple[Kernel, ...]:
     """Return of each kind of convolution that matters the one with the most work in the network.
 

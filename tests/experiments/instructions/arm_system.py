@@ -29,14 +29,7 @@ _L2: Final = (2, "Unified", "1024K", f"0-{CORES - 1}")
 
 @dataclass(frozen=True, slots=True)
 class ArmSystem:
-    """The paths of an AArch64 system's Python and of its root.
-
-    Attributes
-    ----------
-    python : Path
-    root : Path
-        The value of QEMU's ``-L``: programs look for files there first.
-    """
+    """An AArch64 system's Python, and the root where programs look for files (QEMU's ``-L``)."""
 
     python: Path
     root: Path
@@ -46,11 +39,6 @@ def open_system(sysroot: Path, folder: Path) -> ArmSystem:
     """Return the system in ``sysroot`` with the CPU of a board, described in ``folder``.
 
     QEMU would show the host's ``/proc/cpuinfo`` and ``/sys``, which do not describe the board.
-
-    Raises
-    ------
-    UsageError
-        There is no such system.
     """
     python = next(iter(sorted(sysroot.glob("usr/bin/python3.*"))), None)
     if python is None or not _find(sysroot, "neocpu"):
@@ -66,7 +54,6 @@ def open_system(sysroot: Path, folder: Path) -> ArmSystem:
 
 
 def guest_program() -> Path:
-    """Return the path of `tests.experiments.instructions.arm_guest`."""
     return Path(__file__).with_name("arm_guest.py")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,15 +22,9 @@ _ENCODING: Final = re.compile(r"\t(.*?)\s*// encoding: \[(.*)\]$")
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop that holds no other.
+    """A loop that holds no other: its instructions, the branch back last.
 
-    Attributes
-    ----------
-    body : tuple of str
-        Its instructions in LLVM's syntax, the branch back last.
-    iterations : int
-    work : float
-        Multiply-adds of all iterations, in whole vectors.
+    ``work`` counts multiply-adds of all iterations, in whole vectors.
     """
 
     body: tuple[str, ...]
@@ -44,13 +39,7 @@ def multiply_adds(instruction: str) -> float:
 
 
 def disassemble(words: Iterable[int]) -> dict[int, str]:
-    """Return each instruction in LLVM's syntax; those LLVM does not know are missing.
-
-    Raises
-    ------
-    NeoCPUError
-        ``llvm-mc`` fails.
-    """
+    """Return each instruction in LLVM's syntax; those LLVM does not know are missing."""
     lines = [_bytes(word) for word in sorted(set(words))]
     said = run(
         ["llvm-mc", "--disassemble", f"--triple={TRIPLE}", "--mattr=+all", "--show-encoding"],
@@ -63,12 +52,7 @@ def disassemble(words: Iterable[int]) -> dict[int, str]:
 def innermost_loops(executed: Sequence[Executed], texts: Mapping[int, str]) -> tuple[Loop, ...]:
     """Return the innermost loops that multiply and add, by address.
 
-    Parameters
-    ----------
-    executed : sequence of Executed
-        The instructions that were executed, by address.
-    texts : mapping of int to str
-        Instructions of machine code, as `disassemble` returns them.
+    ``texts`` are those of `disassemble`.
     """
     addresses = [instruction.address for instruction in executed]
     spans: dict[tuple[int, int], Loop] = {}
@@ -116,3 +100,33 @@ def _bytes(word: int) -> str:
 
 def _word(encoding: str) -> int:
     return int.from_bytes(bytes(int(byte, 16) for byte in encoding.split(",")), "little")
+
+
+ITERATIONS: Final = 100
+"""Enough that filling the pipelines at the start counts for little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """One iteration of a loop in its steady state, when loads hit the first-level cache.
+
+    Multiply-adds are in whole vectors.
+    """
+
+    instructions: int
+    multiply_adds: float
+    cycles: float
+
+
+def model(body: Sequence[str], cpu: str) -> Throughput:
+    """Return the throughput of a loop, its branch back included, on LLVM's model of ``cpu``."""
+    said = run(
+        [
+            *("llvm-mca", f"--mtriple={TRIPLE}", f"--mcpu={cpu}", "--mattr=+all", "--json"),
+            *(f"--iterations={ITERATIONS}", "-"),
+        ],
+        "\n".join(body) + "\n",
+    )
+    (region,) = json.loads(said)["CodeRegions"]
+    cycles = region["SummaryView"]["TotalCycles"] / ITERATIONS
+    return Throughput(len(body), sum(map(multiply_adds, body)), cycles)

@@ -8,7 +8,6 @@ they are taken.
 from __future__ import annotations
 
 import logging
-import re
 import shlex
 import shutil
 import subprocess
@@ -37,15 +36,7 @@ TOOLS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """An instruction that was executed.
-
-    Attributes
-    ----------
-    address : int
-    word : int
-        Its machine code.
-    times : int
-    """
+    """An instruction that was executed: its address, machine code and number of times."""
 
     address: int
     word: int
@@ -61,13 +52,7 @@ class Counted:
 
 
 def require_tools() -> None:
-    """Find out that a command is missing.
-
-    Raises
-    ------
-    UsageError
-        Naming the command to install all that is missing.
-    """
+    """Refuse if a command is missing, and name the one that installs it."""
     missing = [command for command in TOOLS if shutil.which(command) is None]
     if missing:
         packages = dict.fromkeys(TOOLS[command] for command in missing)
@@ -77,23 +62,8 @@ def require_tools() -> None:
         )
 
 
-def tool_versions() -> dict[str, str]:
-    """Return the versions of what decides a result, by name."""
-    found = {
-        "QEMU": re.search(r"version ([\d.]+)", run([QEMU, "--version"])),
-        "LLVM": re.search(r"LLVM version ([\d.]+)", run(["llvm-mca", "--version"])),
-    }
-    return {name: match[1] for name, match in found.items() if match}
-
-
 def build_counter(folder: Path) -> Path:
-    """Compile the plugin into ``folder`` and return its path.
-
-    Raises
-    ------
-    NeoCPUError
-        The compiler fails.
-    """
+    """Compile the plugin into ``folder`` and return its path."""
     plugin = folder / "qemu_counter.so"
     run(["cc", "-O2", "-shared", "-fPIC", "-o", str(plugin), str(PLUGIN_SOURCE)])
     return plugin
@@ -108,23 +78,9 @@ def count(
 ) -> Counted:
     """Run an AArch64 program and count what it executes between its marks.
 
-    Parameters
-    ----------
-    program : sequence of str
-        The command line.
-    plugin : Path
-        The plugin that `build_counter` returns.
-    cpu : str
-        QEMU's name of the CPU the program shall see.
-    root : Path, optional
-        The folder where its libraries and absolute paths are looked for first.
-    environment : mapping of str to str, optional
-        Variables in addition to this process's.
-
-    Raises
-    ------
-    NeoCPUError
-        The program failed, or did not set both marks.
+    It sees QEMU's ``cpu``, and looks for libraries and absolute paths in ``root`` first.
+    ``environment`` has further variables. A `NeoCPUError` says that it failed, or did not set both
+    marks.
     """
     with TemporaryFolder("count") as folder:
         counts = Path(folder) / "counts"
@@ -158,13 +114,7 @@ def parse_counts(text: str) -> tuple[Executed, ...]:
 
 
 def run(command: Sequence[str], stdin: str = "") -> str:
-    """Run a command and return what it prints.
-
-    Raises
-    ------
-    NeoCPUError
-        The command failed; the message is the last line of its output.
-    """
+    """Run a command and return what it prints; if it fails, its last line is the error."""
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = (done.stderr or done.stdout).strip().splitlines()

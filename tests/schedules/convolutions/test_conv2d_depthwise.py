@@ -1,18 +1,20 @@
-"""Depthwise convolution against a naive reference."""
+"""Depthwise convolution against a naive reference, and grouped convolution of bfloat16."""
 
 from dataclasses import replace
 
 import needs
 import numpy as np
 import pytest
-from conv_reference import EPILOGUES, check_template
-from conv_workloads import conv_workload
+from conv_reference import check_rounded, check_template
+from conv_workloads import PAD, conv_workload
 from kernel_harness import FOREIGN, HOST, compile_for
 
-from neocpu.schedules.convolutions.conv2d_reference import convolve
+from neocpu.schedules import registry
 from neocpu.schedules.convolutions.in_groups import conv2d_depthwise as template
 from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import DepthwiseScheme
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 HASWELL = FOREIGN[0]  # vectors of eight
@@ -25,14 +27,14 @@ def depthwise(channels, height, width, kernel, batch=1, **options):
 
 
 WORKLOADS = [
-    depthwise(3, 5, 5, (3, 3), padding=(1, 1, 1, 1)),
+    depthwise(3, 5, 5, (3, 3), padding=PAD),
     depthwise(17, 9, 11, (3, 3), batch=2, stride=(2, 2), padding=(0, 1, 1, 0)),
     depthwise(33, 8, 13, (3, 2), dilation=(2, 3)),
     depthwise(16, 7, 7, (5, 5), batch=3, padding=(2, 2, 2, 2)),
     depthwise(31, 7, 7, (7, 7)),
     depthwise(7, 12, 10, (7, 7), padding=(3, 3, 3, 3), stride=(1, 2)),
     depthwise(5, 1, 1, (1, 1)),
-    depthwise(16, 16, 16, (3, 3), batch=16, padding=(1, 1, 1, 1)),
+    depthwise(16, 16, 16, (3, 3), batch=16, padding=PAD),
     depthwise(5, 5, 5, (5, 5), batch=5, padding=(2, 2, 2, 2)),
 ]
 
@@ -44,20 +46,14 @@ def test_every_scheme_matches_naive(workload):
     assert 0 < len(schemes) <= 12
     assert len(set(schemes)) == len(schemes)
     for scheme in schemes:
-        check_template(template, workload, scheme)
-
-
-@pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
-def test_epilogues(epilogue):
-    workload = replace(depthwise(19, 6, 9, (3, 3), padding=(1, 1, 1, 1)), epilogue=epilogue)
-    check_template(template, workload, DepthwiseScheme(16, 4, True))
+        check_template(workload, scheme)
 
 
 @pytest.mark.parametrize(
     "scheme", [DepthwiseScheme(8, 3, True), DepthwiseScheme(4, 5, False)], ids=str
 )
 def test_blocks_narrower_than_a_vector(scheme):
-    check_template(template, depthwise(17, 9, 11, (3, 3), padding=(1, 1, 1, 1)), scheme, threads=4)
+    check_template(depthwise(17, 9, 11, (3, 3), padding=PAD), scheme, threads=4)
 
 
 def test_does_not_apply_to_grouped_convolution():
@@ -74,38 +70,15 @@ def test_padded_lanes_of_packed_weights_are_zero():
     assert not packed[..., 5:].any()
 
 
-@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
-def test_compiles_for_other_cpus(target):
-    workload = depthwise(64, 28, 28, (3, 3), padding=(1, 1, 1, 1))
-    func = template.lower(workload, template.space(workload, target)[0], target, threads=2)
-    assert "T.parallel" in func.script()
-    assert "T.vectorized" in func.script()
-    fma = "fmla" if target.machine == "aarch64" else "vfmadd"
-    assert fma in compile_for(func, target)
-
-
-def test_estimates_rank_larger_work_higher():
-    small, large = depthwise(64, 14, 14, (3, 3)), depthwise(64, 56, 56, (3, 3))
-    scheme = DepthwiseScheme(16, 4, True)
-    costs = [template.estimate(w, scheme, HOST, 2) for w in (small, large)]
-    assert 0 < costs[0] < costs[1]
-
-
-def test_reference_agrees_with_itself_on_identity():
-    workload = depthwise(3, 4, 4, (1, 1))
-    x = np.arange(48, dtype=np.float32).reshape(1, 3, 4, 4)
-    np.testing.assert_array_equal(convolve(workload, x, np.ones((3, 1, 1, 1), np.float32)), x)
-
-
 @pytest.mark.parametrize("blocks", [(8, 32), (32, 8), (16, 8), (24, 32)], ids=str)
 def test_folds_read_and_store_other_blocks(blocks):
     epilogue = (EpilogueOp("bias_add"), EpilogueOp("add"))
-    workload = depthwise(90, 6, 9, (3, 3), padding=(1, 1, 1, 1), epilogue=epilogue)
+    workload = depthwise(90, 6, 9, (3, 3), padding=PAD, epilogue=epilogue)
     plain = DepthwiseScheme(8, 4, True)
     layouts = tuple(map(DataLayout, blocks))
     scheme = template.fold(workload, plain, *layouts, HASWELL)
     assert (scheme.in_layout, scheme.out_layout) == layouts
-    check_template(template, workload, scheme, threads=2, target=HASWELL)
+    check_template(workload, scheme, threads=2, target=HASWELL)
 
 
 def test_folds_of_vectors_only():
@@ -123,7 +96,7 @@ def test_folds_of_vectors_only():
 @pytest.mark.parametrize(
     "workload",
     [
-        depthwise(16, 112, 5, (3, 3), padding=(1, 1, 1, 1)),
+        depthwise(16, 112, 5, (3, 3), padding=PAD),
         depthwise(9, 13, 40, (5, 5), padding=(2, 2, 2, 2), stride=(2, 2)),
         depthwise(24, 4, 4, (3, 3), padding=(9, 9, 9, 9), batch=2),
         depthwise(8, 9, 40, (1, 31), padding=(0, 15, 0, 15)),
@@ -133,4 +106,48 @@ def test_folds_of_vectors_only():
 @needs.one_in(3)
 def test_rows_are_shared_out_without_rest(workload, threads):
     """A row that no task computes would stay NaN."""
-    check_template(template, workload, template.space(workload, HOST)[0], threads=threads)
+    check_template(workload, template.space(workload, HOST)[0], threads=threads)
+
+
+HALVES = Numerics(data="bfloat16", weights="float32", sum="float32", output="bfloat16")
+TO_FLOAT = replace(HALVES, output="float32")
+STEPS = (EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))
+
+OF_HALVES = [
+    conv_workload(1, 32, 9, 11, 32, (3, 3), stride=(1, 1), padding=PAD, groups=32, epilogue=STEPS),
+    conv_workload(
+        2, 37, 8, 7, 37, (5, 3), stride=(2, 1), padding=(2, 0, 1, 3), dilation=(1, 2), groups=37
+    ),
+    conv_workload(1, 16, 5, 6, 16, (1, 1), groups=16, epilogue=STEPS[:1]),
+    conv_workload(1, 32, 7, 9, 32, (3, 3), stride=(2, 2), padding=PAD, groups=8, epilogue=STEPS),
+]
+
+
+@pytest.mark.parametrize("numerics", [HALVES, TO_FLOAT], ids=str)
+@pytest.mark.parametrize("plain", OF_HALVES, ids=str)
+def test_bfloat16_errs_only_by_rounding_stored_values(plain, numerics):
+    workload = replace(plain, numerics=numerics)
+    schemes = registry.schemes(workload, HOST)
+    for scheme in (schemes[0], schemes[-1]):
+        check_rounded(workload, scheme, 2)
+
+
+@pytest.mark.parametrize("target", ["haswell", "znver4"])
+def test_widening_is_a_shift(target):
+    cpu = parse_target(f"llvm -mcpu={target}")
+    workload = replace(OF_HALVES[0], numerics=HALVES)
+    text = compile_for(registry.lower(workload, registry.schemes(workload, cpu)[0], cpu, 1), cpu)
+    assert "vpslld\t$16" in text
+    assert "vfmadd" in text
+
+
+def test_templates_of_float32_leave_it_alone():
+    """Templates of float32 do not round to bfloat16."""
+    for numerics in (
+        TO_FLOAT,
+        Numerics(data="float32", weights="float32", sum="float32", output="bfloat16"),
+    ):
+        workload = conv_workload(
+            1, 32, 9, 9, 32, (3, 3), stride=(1, 1), padding=PAD, numerics=numerics
+        )
+        assert not registry.is_computed(workload, HOST)

@@ -5,11 +5,24 @@ from dataclasses import replace
 import needs
 import numpy as np
 import pytest
-from any_integers import in_any_integers
-from conv_reference import check_exact
-from conv_workloads import conv_workload
-from kernel_harness import build, call, check_first_and_last, check_folds
+from conv_reference import check_exact, computed
+from conv_workloads import (
+    CUBIC,
+    DILATED,
+    FEW_CHANNELS,
+    ONE_PIXEL,
+    PAD,
+    PIXELS,
+    STRIDED_PIXELS,
+    WHOLE_PIXELS,
+    WIDE_STRIDES,
+    WINDOW,
+    conv_workload,
+    typed,
+)
+from kernel_harness import check_first_and_last, check_folds
 
+from neocpu.schedules.convolutions.conv2d_reference import Operands
 from neocpu.schedules.convolutions.dot_products import conv2d_dot as template
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, Quantisation
 from neocpu.schedules.vocabulary.scheme import DotScheme
@@ -32,63 +45,29 @@ SCALED = (EpilogueOp("bias_add"), EpilogueOp("rescale"))
 PLAIN = (*SCALED, *STORED)
 RESIDUAL = (*SCALED, EpilogueOp("add"), EpilogueOp("relu"), *STORED)
 ZERO_POINT = (*SCALED, EpilogueOp("quantise", (101.0,)))
-PAD = (1, 1, 1, 1)
 
 WORKLOADS = [
-    conv_workload(1, 67, 7, 7, 59, (1, 1), numerics=INTEGERS, epilogue=PLAIN),
-    conv_workload(1, 64, 9, 5, 64, (1, 1), numerics=INTEGERS, epilogue=RESIDUAL),
-    conv_workload(2, 41, 5, 9, 37, (1, 1), stride=(2, 2), numerics=INTEGERS, epilogue=PLAIN),
-    conv_workload(1, 130, 1, 1, 31, (1, 1), numerics=TO_FLOAT, epilogue=SCALED),
-    conv_workload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
-    conv_workload(1, 17, 9, 11, 20, (3, 3), padding=PAD, numerics=ASYMMETRIC, epilogue=ZERO_POINT),
-    conv_workload(
-        2,
-        3,
-        17,
-        13,
-        20,
-        (5, 3),
-        stride=(2, 1),
-        padding=(2, 0, 1, 3),
-        dilation=(1, 2),
-        numerics=ASYMMETRIC,
-        epilogue=PLAIN,
+    typed(PIXELS, INTEGERS, PLAIN),
+    typed(WHOLE_PIXELS, INTEGERS, RESIDUAL),
+    typed(STRIDED_PIXELS, INTEGERS, PLAIN),
+    typed(ONE_PIXEL, TO_FLOAT, SCALED),
+    typed(WINDOW, INTEGERS, PLAIN),
+    typed(FEW_CHANNELS, ASYMMETRIC, ZERO_POINT),
+    typed(DILATED, ASYMMETRIC, PLAIN),
+    typed(conv_workload(1, 16, 3, 3, 16, (3, 3)), TO_FLOAT, SCALED),
+    typed(WIDE_STRIDES, INTEGERS, PLAIN),
+    typed(
+        conv_workload(2, 96, 5, 6, 144, (3, 3), stride=(2, 1), padding=PAD, groups=3),
+        ASYMMETRIC,
+        ZERO_POINT,
     ),
-    conv_workload(1, 16, 3, 3, 16, (3, 3), numerics=TO_FLOAT, epilogue=SCALED),
-    conv_workload(
-        3,
-        5,
-        6,
-        7,
-        7,
-        (2, 2),
-        stride=(3, 3),
-        padding=(0, 1, 1, 0),
-        numerics=INTEGERS,
-        epilogue=PLAIN,
-    ),
-    # In groups.
-    conv_workload(
-        2,
-        96,
-        5,
-        6,
-        144,
-        (3, 3),
-        stride=(2, 1),
-        padding=PAD,
-        dilation=(1, 1),
-        groups=3,
-        numerics=ASYMMETRIC,
-        epilogue=ZERO_POINT,
-    ),
-    conv_workload(1, 160, 7, 5, 160, (1, 1), groups=10, numerics=INTEGERS, epilogue=RESIDUAL),
-    conv_workload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
+    typed(conv_workload(1, 160, 7, 5, 160, (1, 1), groups=10), INTEGERS, RESIDUAL),
+    typed(CUBIC, INTEGERS, PLAIN),
 ]
 
 
 def check(workload, scheme, threads=1, target=ZEN4):
-    check_exact(template, workload, scheme, threads, target)
+    check_exact(workload, scheme, threads, target)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.mcpu)
@@ -121,27 +100,22 @@ def test_channels_are_shared_out_where_weights_are_many():
     check(replace(workload, epilogue=PLAIN), template.space(workload, ZEN4)[0], threads=3)
 
 
+def check_brightest(products, weight, target, numerics=TO_FLOAT, schemes=1):
+    """Check sums of so many products of equal weights with pixels that are all 255."""
+    workload = conv_workload(1, products, 3, 3, 16, (1, 1), numerics=numerics, epilogue=SCALED)
+    operands = Operands(
+        np.full(workload.input_shape, 255, np.uint8),
+        np.full(workload.kernel_shape, weight, np.int8),
+        (np.zeros(16, np.int32), np.ones(16, np.float32)),
+    )
+    for scheme in template.space(workload, target)[:schemes]:
+        got = computed(workload, scheme, operands, 1, target)
+        assert np.all(got == weight * 255 * products), scheme
+
+
 def test_sums_as_large_as_they_get():
     """Each product is at its bound, and no instruction may saturate."""
-    workload = conv_workload(1, 256, 3, 3, 16, (1, 1), numerics=TO_FLOAT, epilogue=SCALED)
-    scheme = template.space(workload, ZEN4)[0]
-    weights = np.full(workload.kernel_shape, -128, np.int8)
-    (got,) = brightest(workload, scheme, weights, ZEN4)
-    assert np.all(got == -128 * 255 * 256)
-
-
-def brightest(workload, scheme, weights, target):
-    """Return the sums of an image whose pixels are all 255."""
-    func = in_any_integers(template.lower(workload, scheme, target), target)
-    *shapes, (shape, dtype) = template.argument_shapes(workload, scheme)
-    (data, _), _, (vector, _), _ = shapes
-    arguments = [
-        np.full(data, 255, np.uint8),
-        template.pack_weights(weights, workload, scheme),
-        np.zeros(vector, np.int32),
-        np.ones(vector, np.float32),
-    ]
-    return call(build(func), arguments, [np.zeros(shape, dtype)])
+    check_brightest(256, -128, ZEN4)
 
 
 def test_folds_between_any_blocks_of_whole_vectors():
@@ -188,18 +162,10 @@ def test_small_weights_are_added_up_in_16_bits(workload, target, sums):
 def test_sums_that_the_workload_promises_fit_16_bits(sums, sign):
     """Each 16-bit sum is at its bound."""
     numerics = replace(TO_FLOAT, int16_sums=sums)
-    workload = conv_workload(1, 64, 3, 3, 16, (1, 1), numerics=numerics, epilogue=SCALED)
-    weights = np.full(workload.kernel_shape, sign * 128 // sums, np.int8)
-    for scheme in template.space(workload, HASWELL)[:8]:
-        (got,) = brightest(workload, scheme, weights, HASWELL)
-        assert np.all(got == sign * 128 // sums * 255 * 64), scheme
+    check_brightest(64, sign * 128 // sums, HASWELL, numerics, schemes=8)
 
 
-def test_larger_weights_are_widened():
+@pytest.mark.parametrize("weight", [-128, 127])
+def test_larger_weights_are_widened(weight):
     """The sum of neighbouring products does not fit 16 bits."""
-    workload = conv_workload(1, 64, 3, 3, 16, (1, 1), numerics=TO_FLOAT, epilogue=SCALED)
-    for weight in (-128, 127):
-        weights = np.full(workload.kernel_shape, weight, np.int8)
-        scheme = template.space(workload, HASWELL)[0]
-        (got,) = brightest(workload, scheme, weights, HASWELL)
-        assert np.all(got == weight * 255 * 64)
+    check_brightest(64, weight, HASWELL)

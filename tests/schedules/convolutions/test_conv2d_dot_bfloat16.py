@@ -7,18 +7,25 @@ import ml_dtypes
 import needs
 import numpy as np
 import pytest
-from conv_workloads import conv_workload
-from kernel_harness import build, call, check_folds, compile_for
+from conv_reference import check_rounded, relative_error, written
+from conv_workloads import (
+    CUBIC,
+    DILATED,
+    ONE_PIXEL,
+    PAD,
+    PIXELS,
+    STRIDED_PIXELS,
+    WHOLE_PIXELS,
+    WIDE_STRIDES,
+    WINDOW,
+    conv_workload,
+    typed,
+)
+from kernel_harness import build, call, check_first_and_last, check_folds, compile_for
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.bfloat16 import from_bits, round_to_bits
-from neocpu.schedules.convolutions.conv2d_reference import (
-    Operands,
-    conv2d,
-    kernel_arguments,
-    random_operands,
-    wrong_answer,
-)
+from neocpu.schedules.convolutions.conv2d_reference import Operands, conv2d, random_operands
 from neocpu.schedules.convolutions.dot_products import conv2d_dot as template
 from neocpu.schedules.tir.bfloat16 import bits_of, rounded
 from neocpu.schedules.tir.builder import build_kernel
@@ -36,60 +43,30 @@ SKYLAKE = parse_target("llvm -mcpu=skylake-avx512")
 
 HALVES = Numerics(data="bfloat16", weights="bfloat16", sum="float32", output="bfloat16")
 TO_FLOAT = replace(HALVES, output="float32")
-PAD = (1, 1, 1, 1)
 BIAS, RELU = EpilogueOp("bias_add"), EpilogueOp("relu")
 SPILL = r"\b(?:str\s+q|vmov[adu]\w+\s+%[yz]mm\d+, )"
 RESIDUAL = (BIAS, EpilogueOp("add"), RELU)
 
 WORKLOADS = [
-    conv_workload(1, 67, 7, 7, 59, (1, 1), numerics=HALVES, epilogue=(BIAS, RELU)),
-    conv_workload(1, 64, 9, 5, 64, (1, 1), numerics=HALVES, epilogue=RESIDUAL),
-    conv_workload(2, 41, 5, 9, 37, (1, 1), stride=(2, 2), numerics=TO_FLOAT, epilogue=RESIDUAL),
-    conv_workload(1, 130, 1, 1, 31, (1, 1), numerics=TO_FLOAT, epilogue=(BIAS,)),
-    conv_workload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=HALVES, epilogue=(BIAS,)),
-    conv_workload(
-        2,
-        3,
-        17,
-        13,
-        20,
-        (5, 3),
-        stride=(2, 1),
-        padding=(2, 0, 1, 3),
-        dilation=(1, 2),
-        numerics=HALVES,
-        epilogue=(RELU,),
-    ),
-    conv_workload(3, 5, 6, 7, 7, (2, 2), stride=(3, 3), padding=(0, 1, 1, 0), numerics=HALVES),
-    conv_workload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=HALVES, epilogue=RESIDUAL),
+    typed(PIXELS, HALVES, (BIAS, RELU)),
+    typed(WHOLE_PIXELS, HALVES, RESIDUAL),
+    typed(STRIDED_PIXELS, TO_FLOAT, RESIDUAL),
+    typed(ONE_PIXEL, TO_FLOAT, (BIAS,)),
+    typed(WINDOW, HALVES, (BIAS,)),
+    typed(DILATED, HALVES, (RELU,)),
+    typed(WIDE_STRIDES, HALVES),
+    typed(CUBIC, HALVES, RESIDUAL),
 ]
 
 
-def check(workload, scheme, threads=1, operands=None, target=HASWELL):
-    """Run a kernel, by default one that widens; it may err only by rounding."""
-    operands = operands or random_operands(workload, 1)
-    weights = template.pack_weights(operands.weights, workload, scheme)
-    arguments = kernel_arguments(workload, scheme, operands, weights)
-    *shapes, (shape, dtype) = template.argument_shapes(workload, scheme)
-    assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
-    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
-    func = template.lower(workload, scheme, target, threads)
-    (got,) = call(build(func), arguments, [np.full(shape, np.nan, kind)])
-    expected = conv2d(workload, operands)
-    assert wrong_answer(scheme, got, expected) is None, (str(workload), str(scheme))
-    wide = scheme.out_layout.unpack(got, workload.out_channels).astype(np.float32)
-    norm = np.linalg.norm(wide - expected) / np.linalg.norm(expected)
-    assert norm <= (2.0**-8 if dtype == "bfloat16" else 1e-6)
-    return wide
+def check(workload, scheme, threads=1, target=HASWELL, operands=None):
+    """Run a kernel, by default one that widens."""
+    return check_rounded(workload, scheme, threads, target, operands)
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
 def test_errors_come_only_from_rounding_stored_values(workload):
-    assert template.applies(workload, HASWELL)
-    schemes = template.space(workload, HASWELL)
-    assert len(set(schemes)) == len(schemes) > 0
-    check(workload, schemes[0])
-    check(workload, schemes[-1], threads=3)
+    check_first_and_last(check, template, workload, HASWELL)
 
 
 @needs.instruction_set("avx512bf16")
@@ -97,11 +74,9 @@ def test_errors_come_only_from_rounding_stored_values(workload):
 @needs.one_in(2)
 def test_instructions_of_bfloat16(workload):
     """The kernel has instructions for products and for rounding."""
-    schemes = template.space(workload, ZEN4)
-    check(workload, schemes[0], target=ZEN4)
-    check(workload, schemes[-1], threads=3, target=ZEN4)
+    check_first_and_last(check, template, workload, ZEN4)
     if workload.numerics == HALVES:
-        code = compile_for(template.lower(workload, schemes[0], ZEN4), ZEN4)
+        code = compile_for(template.lower(workload, template.space(workload, ZEN4)[0], ZEN4), ZEN4)
         assert "vcvtneps2bf16" in code
 
 
@@ -129,11 +104,9 @@ def test_errors_are_within_two_to_the_minus_eight_of_float32(workload):
         round_to_bits(each).view(ml_dtypes.bfloat16) if each.ndim == 4 else each
         for each in exact.epilogue
     ]
-    got = check(
-        workload, template.space(workload, HASWELL)[0], 1, Operands(*halves, tuple(residual))
-    )
-    expected = conv2d(workload, exact)
-    assert np.linalg.norm(got - expected) <= 2.0**-8 * np.linalg.norm(expected)
+    operands = Operands(*halves, tuple(residual))
+    got = check(workload, template.space(workload, HASWELL)[0], operands=operands)
+    assert relative_error(got, conv2d(workload, exact)) <= 2.0**-8
 
 
 def test_infinities_keep_to_their_windows():
@@ -141,11 +114,7 @@ def test_infinities_keep_to_their_windows():
     operands = random_operands(workload, 1)
     operands.data[0, 3, 2, 2] = np.inf
     scheme = template.space(workload, HASWELL)[0]
-    weights = template.pack_weights(operands.weights, workload, scheme)
-    *_, (shape, _) = template.argument_shapes(workload, scheme)
-    func = template.lower(workload, scheme, HASWELL)
-    arguments = kernel_arguments(workload, scheme, operands, weights)
-    (got,) = call(build(func), arguments, [np.zeros(shape, ml_dtypes.bfloat16)])
+    (got,) = written(workload, scheme, operands, 1, HASWELL, (0,))
     lanes = scheme.out_layout.unpack(got, workload.out_channels).astype(np.float32)
     assert not np.isfinite(lanes[0, :, 1:4, 1:4]).any()
     assert np.isfinite(np.delete(lanes, [1, 2, 3], axis=2)).all()

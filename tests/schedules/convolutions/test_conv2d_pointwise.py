@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from conv_reference import EPILOGUES, check_template
 from conv_workloads import conv_workload
-from kernel_harness import FOREIGN, HOST, compile_for
+from kernel_harness import FOREIGN, HOST, check_folds, compile_for
 
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions import conv2d_direct
 from neocpu.schedules.convolutions import conv2d_pointwise as template
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling
-from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme
 from neocpu.schedules.vocabulary.target_parsing import parse_target
@@ -59,8 +58,8 @@ def test_matches_naive(workload):
     schemes = template.space(workload, HOST)
     assert len(set(schemes)) == len(schemes) > 0
     for scheme in random.Random(0).sample(schemes, min(2, len(schemes))):
-        check_template(template, workload, scheme)
-    check_template(template, workload, schemes[0], threads=3)
+        check_template(workload, scheme)
+    check_template(workload, schemes[0], threads=3)
 
 
 @pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
@@ -71,7 +70,7 @@ def test_tasks_strips_and_passes_that_divide_nothing(prologue, strip, split):
     """Five passes over the input channels, five blocks of output channels, nine register tiles."""
     workload = conv_workload(1, 9 * LANES - 3, 5, 5, 9 * LANES - 1, (1, 1), prologue=prologue)
     for threads in (1, 3):
-        check_template(template, workload, scheme_of(strip=strip, split=split), threads)
+        check_template(workload, scheme_of(strip=strip, split=split), threads)
 
 
 @pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
@@ -84,7 +83,7 @@ def test_epilogues(epilogue, split):
             2, channels, 3, 4, 3 * LANES - 1, (1, 1), epilogue=epilogue, prologue=prologue
         )
         for passes in (1, 2):
-            check_template(template, workload, scheme_of(passes=passes, split=split), threads=2)
+            check_template(workload, scheme_of(passes=passes, split=split), threads=2)
 
 
 @pytest.mark.parametrize("kind", ["relu", "clip", "leaky_relu", "prelu", "sigmoid", "tanh"])
@@ -93,7 +92,7 @@ def test_prologues_of_every_operand(kind):
     workload = conv_workload(
         1, LANES + 3, 3, 3, LANES, (1, 1), padding=(1, 1, 1, 1), prologue=(EpilogueOp(kind, args),)
     )
-    check_template(template, workload, scheme_of(vectors=1))
+    check_template(workload, scheme_of(vectors=1))
 
 
 @pytest.mark.parametrize(
@@ -108,27 +107,22 @@ def test_prologues_of_every_operand(kind):
 )
 def test_any_blocks_with_any_register_tile(scheme):
     workload = conv_workload(1, 5 * LANES - 2, 4, 5, 5 * LANES - 1, (1, 1))
-    check_template(template, workload, scheme, threads=2)
-    check_template(template, replace(workload, prologue=GATE), scheme, threads=2)
+    check_template(workload, scheme, threads=2)
+    check_template(replace(workload, prologue=GATE), scheme, threads=2)
 
 
-def test_folds_between_any_blocks_of_whole_vectors():
+@pytest.mark.parametrize("blocks", [(LANES, 4 * LANES), (3 * LANES, 2 * LANES)])
+def test_folds_between_any_blocks_of_whole_vectors(blocks):
     workload = conv_workload(1, 4 * LANES, 5, 5, 4 * LANES, (1, 1))
-    scheme = template.space(workload, HOST)[0]
-    for ic_bn, oc_bn in ((LANES, 4 * LANES), (3 * LANES, 2 * LANES)):
-        folded = registry.fold(workload, scheme, DataLayout(ic_bn), DataLayout(oc_bn), HOST)
-        assert folded == replace(scheme, ic_bn=ic_bn, oc_bn=oc_bn)
-        check_template(template, workload, folded)
-    half = DataLayout(LANES // 2)
-    assert registry.fold(workload, scheme, half, DataLayout(LANES), HOST) is None
-    assert registry.fold(workload, scheme, DataLayout(LANES), half, HOST) is None
+    refused = [(LANES // 2, LANES), (LANES, LANES // 2)]
+    check_folds(check_template, template, workload, HOST, blocks, refused)
 
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_vectors_of_other_widths_match_naive(target):
     """The schedule is that of another target, in this machine's instructions."""
     for workload in (WORKLOADS[0], WORKLOADS[4]):
-        check_template(template, workload, template.space(workload, target)[0], target=target)
+        check_template(workload, template.space(workload, target)[0], target=target)
 
 
 @pytest.mark.parametrize("target", [AVX2, AVX512], ids=lambda t: t.mcpu)

@@ -4,16 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conv_reference import EPILOGUES, check_template
+from conv_reference import EPILOGUES, check_template, computed, relative_error
 from conv_workloads import conv_workload
-from kernel_harness import FOREIGN, HOST, compile_for, run
+from kernel_harness import FOREIGN, HOST, check_folds, compile_for
 
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions import conv2d_pointwise
-from neocpu.schedules.convolutions.conv2d_reference import conv2d, kernel_arguments, random_operands
+from neocpu.schedules.convolutions.conv2d_reference import conv2d, random_operands
 from neocpu.schedules.convolutions.strassen import conv2d_strassen as template
 from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, NO_TILES
-from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import StrassenScheme
 from neocpu.schedules.vocabulary.target_parsing import parse_target
@@ -45,7 +44,7 @@ def test_matches_naive(workload):
     assert template.applies(workload, HOST)
     schemes = template.space(workload, HOST)
     assert len(set(schemes)) == len(schemes) > 0
-    check_template(template, workload, schemes[0], threads=2)
+    check_template(workload, schemes[0], threads=2)
 
 
 @pytest.mark.parametrize(
@@ -61,22 +60,19 @@ def test_matches_naive(workload):
     ids=str,
 )
 def test_tasks_blocks_and_halves_that_divide_nothing(workload, scheme, threads):
-    check_template(template, workload, scheme, threads)
+    check_template(workload, scheme, threads)
 
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_vectors_of_other_widths_match_naive(target):
     """The schedule is that of another target, in this machine's instructions."""
     workload = conv_workload(1, 71, 5, 5, 61, (1, 1), epilogue=EPILOGUES[3])
-    check_template(template, workload, template.space(workload, target)[0], target=target)
+    check_template(workload, template.space(workload, target)[0], target=target)
 
 
 def test_folds_between_any_blocks_of_whole_vectors():
-    scheme = template.space(EVEN, HOST)[0]
-    wide = DataLayout(2 * LANES), DataLayout(4 * LANES)
-    folded = registry.fold(EVEN, scheme, *wide, HOST)
-    assert folded == replace(scheme, ic_bn=2 * LANES, oc_bn=4 * LANES)
-    assert registry.fold(EVEN, scheme, DataLayout(LANES // 2), wide[1], HOST) is None
+    blocks, refused = (2 * LANES, 4 * LANES), [(LANES // 2, 4 * LANES)]
+    check_folds(check_template, template, EVEN, HOST, blocks, refused)
 
 
 @pytest.mark.parametrize(
@@ -103,12 +99,7 @@ def test_errors_are_little_larger_than_direct_and_admitted_only_with_tiles():
 
     def error(module):
         scheme = module.space(workload, HOST)[0]
-        packed = module.pack_weights(operands.weights, workload, scheme)
-        arguments = kernel_arguments(workload, scheme, operands, packed)
-        shape = module.argument_shapes(workload, scheme)[-1][0]
-        got = run(module.lower(workload, scheme, HOST), arguments, shape)
-        got = scheme.out_layout.unpack(got, workload.out_channels)
-        return np.linalg.norm(got - exact) / np.linalg.norm(exact)
+        return relative_error(computed(workload, scheme, operands), exact)
 
     assert error(template) < template.ERROR_FACTOR * error(conv2d_pointwise)
     schemes = template.space(workload, HOST)

@@ -6,37 +6,44 @@ from dataclasses import replace
 import needs
 import numpy as np
 import pytest
-from any_integers import in_any_integers
-from conv_workloads import conv_workload
+from conv_reference import WRITTEN_OVER, computed, written
+from conv_workloads import (
+    CUBIC,
+    FAR_TAPS,
+    FEW_CHANNELS,
+    PAD,
+    TINY,
+    TWO_IMAGES,
+    UNEVEN_PADDING,
+    WINDOW,
+    conv_workload,
+    typed,
+)
 from drawn_winograd import drawn_case
 from integer_winograd import (
     HASWELL,
     NO_WINOGRAD,
-    PAD,
     SKYLAKE,
     ZEN4,
     assert_computes_with_instructions,
     assert_loops_over_products,
 )
-from kernel_harness import build, call, check_first_and_last, check_folds
+from kernel_harness import check_first_and_last, check_folds
 
 from neocpu.schedules import registry
-from neocpu.schedules.convolutions.conv2d_reference import (
-    conv2d,
-    kernel_arguments,
-    random_operands,
-    wrong_answer,
-)
+from neocpu.schedules.convolutions.conv2d_reference import conv2d, random_operands, wrong_answer
 from neocpu.schedules.convolutions.dot_products import conv2d_dot
 from neocpu.schedules.convolutions.winograd import conv2d_winograd as template
-from neocpu.schedules.convolutions.winograd import edge_tiles, exact_filter, exactness
+from neocpu.schedules.convolutions.winograd import edge_tiles, exact_filter
 from neocpu.schedules.convolutions.winograd.exact_filter import (
     FACTOR,
     FILTERS,
+    LIMIT,
     ExactFilter,
+    bound_of_any,
+    bound_of_weights,
     transformed_weights,
 )
-from neocpu.schedules.convolutions.winograd.exactness import LIMIT, bound_of_any, bound_of_weights
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
@@ -53,46 +60,27 @@ SIGNED = replace(INTEGERS, output="int8")
 ASYMMETRIC = replace(INTEGERS, quantised=(("data", Quantisation("tensor", symmetric=False)),))
 SCALED = (EpilogueOp("bias_add"), EpilogueOp("rescale"))
 PLAIN = (*SCALED, EpilogueOp("quantise", (0.0,)))
-RESIDUAL = (
-    *(*SCALED, EpilogueOp("add"), EpilogueOp("relu")),
-    EpilogueOp("quantise", (0.0,)),
-)
+RESIDUAL = (*SCALED, EpilogueOp("add"), EpilogueOp("relu"), EpilogueOp("quantise", (0.0,)))
 ZERO_POINT = (*SCALED, EpilogueOp("quantise", (101.0,)))
 MOST_CHANNELS = 1827
 
 WORKLOADS = [
-    conv_workload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
-    conv_workload(2, 67, 9, 5, 64, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=RESIDUAL),
-    conv_workload(1, 17, 9, 11, 20, (3, 3), padding=PAD, numerics=ASYMMETRIC, epilogue=ZERO_POINT),
-    conv_workload(
-        3, 41, 5, 13, 37, (3, 3), padding=(2, 0, 1, 3), numerics=ASYMMETRIC, epilogue=PLAIN
-    ),
-    conv_workload(1, 130, 3, 3, 31, (3, 3), numerics=TO_FLOAT, epilogue=SCALED),  # one pixel
-    conv_workload(1, 16, 1, 1, 16, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
-    conv_workload(
-        1, 32, 9, 10, 32, (3, 3), padding=(2, 3, 2, 3), dilation=(2, 3), numerics=INTEGERS
-    ),
-    conv_workload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
+    typed(WINDOW, INTEGERS, PLAIN),
+    typed(TWO_IMAGES, INTEGERS, RESIDUAL),
+    typed(FEW_CHANNELS, ASYMMETRIC, ZERO_POINT),
+    typed(UNEVEN_PADDING, ASYMMETRIC, PLAIN),
+    typed(conv_workload(1, 130, 3, 3, 31, (3, 3)), TO_FLOAT, SCALED),  # one pixel
+    typed(TINY, INTEGERS, PLAIN),
+    typed(FAR_TAPS, INTEGERS, PLAIN),
+    typed(CUBIC, INTEGERS, PLAIN),
 ]
-WORKLOADS[6] = replace(WORKLOADS[6], epilogue=PLAIN)
-
-
-def outputs(module, workload, scheme, operands, threads=1, target=ZEN4):
-    """Return a kernel's outputs in its layout, written over ones and over twos."""
-    weights = module.pack_weights(operands.weights, workload, scheme)
-    arguments = kernel_arguments(workload, scheme, operands, weights)
-    *shapes, (shape, dtype) = module.argument_shapes(workload, scheme)
-    assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
-    kernel = build(in_any_integers(module.lower(workload, scheme, target, threads), target))
-    # Either value shows unwritten elements.
-    return [call(kernel, arguments, [np.full(shape, each, dtype)])[0] for each in (1, 2)]
 
 
 def check(workload, scheme, threads=1, target=ZEN4, operands=None, expected=None):
     """Compare a kernel with the reference, or with ``expected``."""
     operands = operands or random_operands(workload, 1)
     expected = conv2d(workload, operands) if expected is None else expected
-    for got in outputs(template, workload, scheme, operands, threads, target):
+    for got in written(workload, scheme, operands, threads, target, WRITTEN_OVER):
         assert wrong_answer(scheme, got, expected) is None, (str(workload), str(scheme))
         assert np.array_equal(scheme.out_layout.unpack(got, workload.out_channels), expected)
 
@@ -100,8 +88,7 @@ def check(workload, scheme, threads=1, target=ZEN4, operands=None, expected=None
 def by_direct(workload, target):
     """Return direct convolution's output: LLVM may round once where numpy rounds twice."""
     scheme = conv2d_dot.space(workload, target)[0]
-    got, _ = outputs(conv2d_dot, workload, scheme, random_operands(workload, 1), target=target)
-    return scheme.out_layout.unpack(got, workload.out_channels)
+    return computed(workload, scheme, random_operands(workload, 1), 1, target)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.mcpu)
@@ -162,7 +149,7 @@ def test_the_bound_is_sharp(monkeypatch):
     assert not bound_of_weights(operands.weights).holds
     with pytest.raises(AssertionError, match="need a proof"):
         template.pack_weights(operands.weights, workload, scheme)
-    monkeypatch.setattr(exactness, "LIMIT", 2 * LIMIT)
+    monkeypatch.setattr(exact_filter, "LIMIT", 2 * LIMIT)
     assert template.applies(workload, ZEN4)
     with pytest.raises(AssertionError, match="largest error"):
         check(workload, scheme, operands=operands)
@@ -184,19 +171,10 @@ def test_the_proof_follows_weights():
     assert not SumBound(LIMIT, LIMIT).holds
 
 
-def test_transforms_yield_900_times_the_sums():
-    rng = np.random.default_rng(1)
-    given, taps = rng.integers(0, 256, (6, 6)), rng.integers(-128, 128, (3, 3))
-    b, g, a = (FILTERS[0].input_matrix(), FILTERS[0].kernel_matrix(), FILTERS[0].output_matrix())
-    got = a @ ((g @ taps @ g.T) * (b @ given @ b.T)) @ a.T
-    windows = np.lib.stride_tricks.sliding_window_view(given, (3, 3))
-    assert np.array_equal(got, FACTOR * np.einsum("yxij,ij->yx", windows, taps))
-
-
 @pytest.mark.parametrize("down", [1, 2, 3, 4])
 @pytest.mark.parametrize("across", [1, 2, 3, 4])
-def test_smaller_tiles_are_of_the_same_weights(down, across):
-    """Smaller tiles use some of a whole tile's products, and the same factor of 900."""
+def test_transforms_of_all_tiles_yield_900_times_the_sums(down, across):
+    """Smaller tiles use some of a whole tile's products, of the same weights."""
     rng = np.random.default_rng(1)
     given = rng.integers(0, 256, (down + 2, across + 2))
     taps = rng.integers(-128, 128, (3, 3))

@@ -6,15 +6,14 @@ from itertools import pairwise
 import needs
 import numpy as np
 import pytest
-from conv_reference import EPILOGUES, check_template
+from conv_reference import EPILOGUES, check_template, written
 from conv_workloads import conv_workload
-from kernel_harness import HOST, build, call, run
+from kernel_harness import HOST, run
 
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import (
     conv2d,
     convolve,
-    kernel_arguments,
     random_operands,
     wrong_answer,
 )
@@ -102,7 +101,7 @@ def test_templates_agree_with_the_definition(name, number):
     made = WORKLOADS[name](frames, 1 + number % 2)
     own = [s for s in registry.schemes(made, HOST) if s.template == template_of(name)]
     # Another pair of layouts each time.
-    check_template(registry, made, own[number % len(own)], threads=1 + number % 2)
+    check_template(made, own[number % len(own)], threads=1 + number % 2)
 
 
 @pytest.mark.parametrize("name", ROUNDED)
@@ -116,12 +115,7 @@ def test_rounded_volumes_agree_with_the_definition(name, number):
     target = HASWELL if made.numerics == HALVES else HOST
     own = [s for s in registry.schemes(made, target) if s.template == "conv2d_dot"]
     scheme, operands = own[number % len(own)], random_operands(made, number)
-    packed = registry.pack_weights(operands.weights, made, scheme)
-    arguments = kernel_arguments(made, scheme, operands, packed)
-    *shapes, (shape, dtype) = registry.argument_shapes(made, scheme)
-    assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
-    kernel = build(registry.lower(made, scheme, target, 1 + number % 2))
-    (got,) = call(kernel, arguments, [np.full(shape, 1, dtype)])
+    (got,) = written(made, scheme, operands, 1 + number % 2, target, (1,))
     assert wrong_answer(scheme, got, conv2d(made, operands)) is None
 
 
@@ -134,7 +128,7 @@ def test_epilogues_and_folded_layouts():
     for layouts in ((one, wide), (wide, one)):
         folded = registry.fold(made, scheme, *layouts, HOST)
         assert (folded.in_layout, folded.out_layout) == layouts
-        check_template(registry, made, folded)
+        check_template(made, folded)
 
 
 def test_the_definition_agrees_with_sums_of_images():

@@ -3,6 +3,7 @@
 import itertools
 import random
 import re
+from functools import partial
 
 import pytest
 from conv_workloads import conv_workload
@@ -14,9 +15,9 @@ from neocpu.foundation.instruction_sets import TILES, tiles_permitted
 from neocpu.frontend import models
 from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.schedules import registry
-from neocpu.schedules.convolutions.matrix_products.split_tiling import SplitTiling
+from neocpu.schedules.convolutions.matrix_products.matrix_tiling import SplitTiling
 from neocpu.schedules.isa.catalogue import INSTRUCTIONS
-from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
+from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, FLOAT32, Numerics
 from neocpu.schedules.vocabulary.scheme import MatrixScheme, SplitScheme
 from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.tuning_db.nearest import cpu_target
@@ -54,50 +55,22 @@ def test_every_cpu_with_tiles_has_the_same_rate():
     assert target.find_matrix_unit(INTEGERS).per_cycle == 1 / 16
 
 
+matrix = partial(MatrixScheme, unroll_ker=False)
+split = partial(SplitScheme, unroll_ker=False)
+
+
 @pytest.mark.parametrize(
     ("target", "numerics", "scheme"),
     [
-        (
-            TILED,
-            HALVES,
-            MatrixScheme(32, 16, reg_n=16, unroll_ker=False, reg_oc=32, dot=4),
-        ),  # the weights of bytes
-        (
-            TILED,
-            HALVES,
-            MatrixScheme(32, 16, reg_n=17, unroll_ker=False, reg_oc=32, dot=2),
-        ),  # nine and eight rows
-        (
-            TILED,
-            HALVES,
-            MatrixScheme(48, 16, reg_n=16, unroll_ker=False, reg_oc=32, dot=2),
-        ),  # a line and a half
-        (
-            TILED,
-            HALVES,
-            MatrixScheme(32, 16, reg_n=16, unroll_ker=False, reg_oc=40, dot=2),
-        ),  # columns and a half
-        (
-            TILED,
-            HALVES,
-            MatrixScheme(32, 16, reg_n=32, unroll_ker=False, reg_oc=64, dot=2),
-        ),  # more tiles than there are
-        (
-            PAIRED,
-            HALVES,
-            MatrixScheme(4, 4, reg_n=3, unroll_ker=False, reg_oc=8, dot=4),
-        ),  # a pixel and a half
-        (PAIRED, HALVES, MatrixScheme(4, 4, reg_n=4, unroll_ker=False, reg_oc=8, dot=2)),
-        (
-            TILED,
-            Numerics.uniform("float32"),
-            SplitScheme(48, 16, reg_n=16, unroll_ker=False, reg_oc=32),
-        ),
-        (
-            TILED,
-            Numerics.uniform("float32"),
-            SplitScheme(32, 16, reg_n=16, unroll_ker=False, reg_oc=64),
-        ),
+        (TILED, HALVES, matrix(32, 16, reg_n=16, reg_oc=32, dot=4)),  # the weights of bytes
+        (TILED, HALVES, matrix(32, 16, reg_n=17, reg_oc=32, dot=2)),  # nine and eight rows
+        (TILED, HALVES, matrix(48, 16, reg_n=16, reg_oc=32, dot=2)),  # a line and a half
+        (TILED, HALVES, matrix(32, 16, reg_n=16, reg_oc=40, dot=2)),  # columns and a half
+        (TILED, HALVES, matrix(32, 16, reg_n=32, reg_oc=64, dot=2)),  # more tiles than there are
+        (PAIRED, HALVES, matrix(4, 4, reg_n=3, reg_oc=8, dot=4)),  # a pixel and a half
+        (PAIRED, HALVES, matrix(4, 4, reg_n=4, reg_oc=8, dot=2)),
+        (TILED, FLOAT32, split(48, 16, reg_n=16, reg_oc=32)),
+        (TILED, FLOAT32, split(32, 16, reg_n=16, reg_oc=64)),
     ],
 )
 def test_records_of_impossible_kernels_are_refused(target, numerics, scheme):

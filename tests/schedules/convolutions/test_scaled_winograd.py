@@ -7,28 +7,32 @@ import ml_dtypes
 import needs
 import numpy as np
 import pytest
-from any_integers import in_any_integers
-from conv_workloads import conv_workload
+from conv_reference import computed, relative_error
+from conv_workloads import (
+    CUBIC,
+    FAR_TAPS,
+    PAD,
+    TINY,
+    TWO_IMAGES,
+    UNEVEN_PADDING,
+    WINDOW,
+    conv_workload,
+    typed,
+)
 from drawn_winograd import drawn_case
 from integer_winograd import (
     HASWELL,
     NO_WINOGRAD,
-    PAD,
     SKYLAKE,
     ZEN4,
     assert_computes_with_instructions,
     assert_loops_over_products,
 )
-from kernel_harness import build, call, check_first_and_last
+from kernel_harness import check_first_and_last
 
 from neocpu.foundation.bfloat16 import from_bits, round_to_bits
 from neocpu.schedules import registry
-from neocpu.schedules.convolutions.conv2d_reference import (
-    conv2d,
-    kernel_arguments,
-    random_operands,
-    wrong_answer,
-)
+from neocpu.schedules.convolutions.conv2d_reference import conv2d, random_operands, wrong_answer
 from neocpu.schedules.convolutions.dot_products import conv2d_dot
 from neocpu.schedules.convolutions.winograd import conv2d_winograd as template
 from neocpu.schedules.convolutions.winograd import scaled_integers
@@ -49,13 +53,13 @@ RESIDUAL = (BIAS, EpilogueOp("add"), RELU)
 PROMISED = 2.0**-8
 
 WORKLOADS = [
-    conv_workload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=HALVES, epilogue=(BIAS, RELU)),
-    conv_workload(2, 67, 9, 5, 64, (3, 3), padding=PAD, numerics=HALVES, epilogue=RESIDUAL),
-    conv_workload(3, 41, 5, 13, 37, (3, 3), padding=(2, 0, 1, 3), numerics=TO_FLOAT),
-    conv_workload(1, 300, 3, 3, 31, (3, 3), numerics=TO_FLOAT, epilogue=RESIDUAL),  # one pixel
-    conv_workload(1, 16, 1, 1, 16, (3, 3), padding=PAD, numerics=HALVES, epilogue=(BIAS,)),
-    conv_workload(1, 32, 9, 10, 32, (3, 3), padding=(2, 3, 2, 3), dilation=(2, 3), numerics=HALVES),
-    conv_workload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=HALVES, epilogue=RESIDUAL),
+    typed(WINDOW, HALVES, (BIAS, RELU)),
+    typed(TWO_IMAGES, HALVES, RESIDUAL),
+    typed(UNEVEN_PADDING, TO_FLOAT),
+    typed(conv_workload(1, 300, 3, 3, 31, (3, 3)), TO_FLOAT, RESIDUAL),  # one pixel
+    typed(TINY, HALVES, (BIAS,)),
+    typed(FAR_TAPS, HALVES),
+    typed(CUBIC, HALVES, RESIDUAL),
     conv_workload(1, 129, 8, 11, 48, (3, 1), padding=(1, 0, 1, 0), numerics=HALVES),
     conv_workload(2, 128, 5, 9, 130, (1, 3), padding=(0, 1, 0, 1), numerics=HALVES),
 ]
@@ -67,27 +71,10 @@ def operands_of(workload, seed=1):
     return replace(random_operands(workload, seed), weights=weights)
 
 
-def output(workload, scheme, operands, threads=1, target=ZEN4, module=template):
-    """Return the output of a template's kernel on this host, as float32 in NCHW."""
-    weights = registry.given_weights(operands.weights, workload, scheme)
-    packed = module.pack_weights(weights, workload, scheme)
-    arguments = kernel_arguments(workload, scheme, operands, packed)
-    *shapes, (shape, dtype) = module.argument_shapes(workload, scheme)
-    assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
-    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
-    func = in_any_integers(module.lower(workload, scheme, target, threads), target)
-    (got,) = call(build(func), arguments, [np.full(shape, np.nan, kind)])
-    return scheme.out_layout.unpack(got, workload.out_channels).astype(np.float32)
-
-
-def error(got, expected):
-    return np.linalg.norm(got - expected) / np.linalg.norm(expected)
-
-
 def check(workload, scheme, threads=1, target=ZEN4):
     operands = operands_of(workload)
-    got = output(workload, scheme, operands, threads, target)
-    assert error(got, conv2d(workload, operands)) <= PROMISED, (str(workload), str(scheme))
+    got = computed(workload, scheme, operands, threads, target)
+    assert relative_error(got, conv2d(workload, operands)) <= PROMISED, (str(workload), str(scheme))
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.mcpu)
@@ -122,9 +109,9 @@ def test_errs_as_direct_convolution_does(channels, tile):
     expected = conv2d(workload, operands)
     direct = conv2d_dot.space(workload, ZEN4)[0]
     scheme = replace(template.space(workload, ZEN4)[0], tile=tile)
-    got = output(workload, scheme, operands)
-    other = output(workload, direct, operands, target=HASWELL, module=conv2d_dot)
-    assert error(got, expected) <= 1.1 * error(other, expected)
+    got = computed(workload, scheme, operands, 1, ZEN4)
+    other = computed(workload, direct, operands, 1, HASWELL)
+    assert relative_error(got, expected) <= 1.1 * relative_error(other, expected)
 
 
 @pytest.mark.parametrize("size", [2.0**-80, 2.0**-20, 2.0**20, 2.0**100])
@@ -134,16 +121,16 @@ def test_data_of_any_size(size):
     operands = operands_of(workload)
     data = (operands.data.astype(np.float32) * np.float32(size)).astype(operands.data.dtype)
     scheme = template.space(workload, ZEN4)[0]
-    got = output(workload, scheme, replace(operands, data=data))
+    got = computed(workload, scheme, replace(operands, data=data), 1, ZEN4)
     expected = conv2d(workload, operands) * np.float64(size)
-    assert error(got.astype(np.float64), expected) <= PROMISED
+    assert relative_error(got.astype(np.float64), expected) <= PROMISED
 
 
 def test_zeros_give_the_bias():
     workload = replace(WORKLOADS[0], epilogue=(BIAS,))
     operands = operands_of(workload)
     operands = replace(operands, data=np.zeros_like(operands.data))
-    got = output(workload, template.space(workload, ZEN4)[0], operands)
+    got = computed(workload, template.space(workload, ZEN4)[0], operands, 1, ZEN4)
     bias = from_bits(round_to_bits(operands.epilogue[0]))
     np.testing.assert_array_equal(got, np.broadcast_to(bias[:, None, None], got.shape))
 
@@ -165,7 +152,7 @@ def test_no_sum_leaves_32_bits(sign, tile, channels, target):
             weights=np.full_like(operands.weights, sign),
         )
         scheme = replace(template.space(workload, target)[0], tile=tile)
-        got = output(workload, scheme, extreme, target=target)
+        got = computed(workload, scheme, extreme, 1, target)
         expected = conv2d(workload, extreme)
         assert np.abs(got - expected).max() <= PROMISED * np.abs(expected).max()
 
@@ -176,9 +163,9 @@ def test_values_that_are_not_finite_stay_in_their_tiles(value, split):
     workload = conv_workload(1, 40, 16, 16, 32, (3, 3), padding=PAD, numerics=HALVES)
     scheme = WinogradScheme(32, 32, reg_n=3, tile=4, reg_oc=32, strip=2, oc_split=split)
     operands = operands_of(workload)
-    clean = output(workload, scheme, operands)
+    clean = computed(workload, scheme, operands, 1, ZEN4)
     operands.data[0, 33, 6, 6] = value
-    got = output(workload, scheme, operands, threads=2)
+    got = computed(workload, scheme, operands, 2, ZEN4)
     assert np.isnan(got[:, :, 4:8, 4:8]).all()
     tiles = np.zeros((16, 16), bool)
     tiles[4:8, 4:8] = True
@@ -216,7 +203,7 @@ def test_a_tolerance_of_its_own():
     workload = replace(WORKLOADS[0], epilogue=())
     operands, scheme = operands_of(workload), template.space(workload, ZEN4)[0]
     expected = conv2d(workload, operands)
-    packed = scheme.out_layout.pack(output(workload, scheme, operands))
+    packed = scheme.out_layout.pack(computed(workload, scheme, operands, 1, ZEN4))
     assert wrong_answer(scheme, packed, expected, reads="bfloat16") is None
     assert wrong_answer(scheme, packed, expected) is not None
     moved = packed + np.float32(0.05) * np.sqrt(np.mean(expected**2))
@@ -224,9 +211,7 @@ def test_a_tolerance_of_its_own():
 
 
 @pytest.mark.parametrize(
-    "change",
-    [*NO_WINOGRAD, {"numerics": replace(HALVES, weights="float32")}],
-    ids=str,
+    "change", [*NO_WINOGRAD, {"numerics": replace(HALVES, weights="float32")}], ids=str
 )
 def test_does_not_apply_to_other_workloads(change):
     assert template.applies(replace(WORKLOADS[0], epilogue=()), ZEN4)

@@ -7,16 +7,12 @@ from dataclasses import replace
 import needs
 import numpy as np
 import pytest
-from conv_workloads import conv_workload
-from kernel_harness import FOREIGN, HOST, build, call, compile_for
+from conv_reference import check_exact, written
+from conv_workloads import PAD, conv_workload
+from kernel_harness import FOREIGN, HOST, compile_for
 
 from neocpu.schedules import registry
-from neocpu.schedules.convolutions.conv2d_reference import (
-    conv2d,
-    kernel_arguments,
-    random_operands,
-    wrong_answer,
-)
+from neocpu.schedules.convolutions.conv2d_reference import conv2d, random_operands, wrong_answer
 from neocpu.schedules.convolutions.in_groups import conv2d_depthwise, conv2d_grouped
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
@@ -31,7 +27,6 @@ SUMS = (EpilogueOp("bias_add"), EpilogueOp("rescale"))
 PLAIN = (*SUMS, EpilogueOp("quantise", (0.0,)))
 ZERO_POINT = (*SUMS, EpilogueOp("quantise", (97.0,)))
 RESIDUAL = (*SUMS, EpilogueOp("add"), EpilogueOp("relu"), EpilogueOp("quantise", (3.0,)))
-PAD = (1, 1, 1, 1)
 
 
 def in_groups(channels, height, width, kernel, groups=None, batch=1, **options):
@@ -76,20 +71,9 @@ def check(workload, scheme, threads=1, target=HOST):
             (op for op in workload.epilogue if op.operand != "none"), operands.epilogue, strict=True
         ))  # fmt: skip
         operands = replace(operands, epilogue=tuple(spread))
-    arguments = kernel_arguments(
-        workload, scheme, operands, registry.pack_weights(operands.weights, workload, scheme)
+    check_exact(
+        workload, scheme, threads, target, operands, may_round=workload.numerics.reads_float32
     )
-    *shapes, (shape, dtype) = registry.argument_shapes(workload, scheme)
-    assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
-    func = registry.lower(workload, scheme, target, threads)
-    expected = conv2d(workload, operands)
-    assert np.unique(expected).size > min(20, expected.size // 20)  # neither clipped nor all equal
-    exact = not workload.numerics.reads_float32
-    kernel = build(func)
-    for unwritten in (1, 2):  # either value shows unwritten elements
-        (got,) = call(kernel, arguments, [np.full(shape, unwritten, dtype)])
-        assert wrong_answer(scheme, got, expected, may_round=not exact) is None, str(scheme)
-    return got
 
 
 @pytest.mark.parametrize("workload", DEPTHWISE, ids=str)
@@ -101,7 +85,7 @@ def test_depthwise(workload):
 
 @pytest.mark.parametrize("workload", GROUPED, ids=str)
 def test_grouped(workload):
-    for scheme in conv2d_grouped.space(workload, HOST)[:3]:
+    for scheme in conv2d_grouped.TEMPLATE.space(workload, HOST)[:3]:
         check(workload, scheme, threads=3)
 
 
@@ -143,11 +127,7 @@ def test_numbers_beyond_32_bits_saturate():
     operands = random_operands(workload, 1)
     huge = np.where(np.arange(59) % 2, np.float32(1e30), np.float32(-1e30))
     scheme = registry.schemes(workload, HOST)[0]
-    packed = registry.pack_weights(operands.weights, workload, scheme)
     operands = replace(operands, epilogue=(huge,))
-    shape, _ = registry.argument_shapes(workload, scheme)[-1]
-    arguments = kernel_arguments(workload, scheme, operands, packed)
-    func = registry.lower(workload, scheme, HOST)
-    (got,) = call(build(func), arguments, [np.full(shape, 7, np.uint8)])
+    (got,) = written(workload, scheme, operands, over=(7,))
     assert wrong_answer(scheme, got, conv2d(workload, operands)) is None
     assert set(np.unique(scheme.out_layout.unpack(got, 59))) == {0, 255}

@@ -8,13 +8,9 @@ from conv_workloads import conv_workload
 from kernel_harness import HOST
 
 from neocpu.schedules import registry
-from neocpu.schedules.convolutions import (
-    conv2d_pointwise,
-    pointwise_tiling,
-)
-from neocpu.schedules.convolutions.strassen import strassen_tiling
+from neocpu.schedules.convolutions import pointwise_tiling
 from neocpu.schedules.convolutions.task_cuts import finer_cut
-from neocpu.schedules.convolutions.winograd import conv2d_winograd, winograd_tiling
+from neocpu.schedules.convolutions.winograd import winograd_tiling
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS
 from neocpu.schedules.estimates.memory_traffic import with_cores
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme, StrassenScheme, WinogradScheme
@@ -102,9 +98,9 @@ def test_both_axes_cut_match_naive(split):
     """Sizes are awkward, and there are more threads than parts of either axis."""
     flat = conv_workload(1, 2 * LANES + 3, 5, 7, 5 * LANES - 1, (1, 1))
     for workload in (flat, replace(flat, batch=3, stride=(2, 1))):
-        check_template(conv2d_pointwise, workload, _pointwise(split), threads=16)
+        check_template(workload, _pointwise(split), threads=16)
     window = conv_workload(1, LANES + 3, 13, 11, 5 * LANES - 1, (3, 3), padding=ONE)
-    check_template(conv2d_winograd, window, _winograd(split), threads=16)
+    check_template(window, _winograd(split), threads=16)
 
 
 @pytest.mark.parametrize(("batch", "threads", "tasks"), [(16, 64, 4), (1, 4, 4), (3, 2, 2)])
@@ -113,7 +109,7 @@ def test_images_are_tasks_before_any_of_them_is_cut(batch, threads, tasks):
     scheme = StrassenScheme(
         LANES, LANES, reg_n=6, reg_oc=LANES, ic_half=4 * LANES, strip=1 << 20, oc_split=False
     )
-    tiling = strassen_tiling.Tiling(workload, scheme, LANES, threads)
+    tiling = pointwise_tiling.StrassenTiling(workload, scheme, LANES, threads)
     assert tiling.tiles.tasks == tasks
 
 
@@ -126,7 +122,7 @@ def test_blocks_that_overlap_are_of_one_task(threads, split):
         scheme = StrassenScheme(
             LANES, LANES, reg_n=6, reg_oc=LANES, ic_half=4 * LANES, strip=2, oc_split=split
         )
-        tiles = strassen_tiling.Tiling(workload, scheme, LANES, threads).tiles
+        tiles = pointwise_tiling.StrassenTiling(workload, scheme, LANES, threads).tiles
         *_, last = (part * tiles.blocks // tiles.strips for part in range(tiles.strips))
         assert tiles.blocks - last > 1 or width % 12 == 0
 

@@ -50,7 +50,7 @@ KERNELS = {
         ),
     ),
     "groups of a vector": (
-        conv2d_grouped,
+        conv2d_grouped.TEMPLATE,
         conv_workload(1, 128, 56, 56, 128, (3, 3), padding=PAD, groups=32, epilogue=RELU),
     ),
 }
