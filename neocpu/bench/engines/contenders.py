@@ -57,7 +57,7 @@ class Contender:
     """One entrant of a benchmark."""
 
     label: str  # unique in the benchmark
-    # One of `neocpu.bench.engines.engines.ENGINES`, or of `concurrent_engines.CONCURRENT`.
+    # One of `neocpu.bench.engines.engines.ENGINES`, or of `CONCURRENT` there.
     engine: str
     path: Path  # the artifact, or the ONNX model for a peer
     # The number of simultaneous calls of an engine that makes several; 0 lets it choose.
