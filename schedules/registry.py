@@ -286,6 +286,7 @@ def fold(
     target: CpuTarget,
 ) -> Scheme | None:
     """Return a scheme like ``scheme`` that reads and writes other layouts; None if there is none.
+
     The result need not be one of `schemes`, which lists only the schemes that are worth measuring.
     """
     folds = conv_template(scheme).fold

@@ -96,6 +96,7 @@ class TaskState:
 
 class TuningState:
     """All workloads of a run, whose measurements become records. No two tasks have one workload.
+
     Nothing but the records' time depends on `now`.
     """
 

@@ -255,6 +255,7 @@ def locked(path: Path) -> Iterator[Path]:
 
 def replace_contents(path: Path, data: bytes) -> None:
     """Replace the content of ``path`` by ``data``, or change nothing. The caller has the lock.
+
     Raises OSError if ``path`` is no file or may not be written, or the new file cannot be written.
     Raises DatabaseError if it is a file of another kind.
     """

@@ -175,6 +175,7 @@ def prune(
     path: Path, rules: PruneRules, *, dry_run: bool = False, on_read: OnRead = silent
 ) -> PruneReport:
     """Drop what ``rules`` say from ``path``; the lines that stay keep their order and their bytes.
+
     Raises UsageError if ``path`` is a shipped database. Raises DatabaseError if it cannot be read
     or written; it is then as it was.
     """

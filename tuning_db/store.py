@@ -168,6 +168,7 @@ class Store:
 
     def append(self, records: Sequence[Record]) -> None:
         """Add records, on disk before this returns; several at once are cheaper than one by one.
+
         Raises DatabaseError if the file cannot be written. Its former content stays, and so do
         those ``records`` that were written.
         """

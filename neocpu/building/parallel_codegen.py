@@ -77,6 +77,7 @@ class _Job:
 
 class CodeGeneration:
     """The machine code of every function of a module, made by children within a ``with`` block.
+
     Neither `workers`, the functions compiled at a time, nor `cache` change the objects. Raises
     ArtifactError if there is no room for the objects; this may also be raised within the block.
     """

@@ -25,6 +25,7 @@ CONSTANT_ALIGNMENT = 64
 
 def constant_value(expr: Expr) -> Array | None:
     """Return a tensor constant's value without copying it, or ``None`` for any other expression.
+
     The array shares the constant's memory: treat it as read-only.
     """
     if not isinstance(expr, GenericConst):

@@ -100,6 +100,7 @@ class _Packing:
 
     def units(self, expr: Expr, gates: int, *rest: int) -> Expr:
         """Return ``(directions, gates * hidden, *rest)`` as ``(directions, gates, units, *rest)``.
+
         The elements beyond the hidden units are zeros.
         """
         w, emit = self._w, self._emit

@@ -96,6 +96,7 @@ def apply_plan(
     outline: Callable[[str], tirx.PrimFunc | None] = lambda recipe: None,
 ) -> RewrittenModule:
     """Return ``mod`` with every layout operator of ``plan`` in its chosen layout and scheme.
+
     `outline` returns the kernel of a recipe without its body, or None if the body is needed.
     """
     return _Rewriter(mod, plan, costs, outline).run()

@@ -29,6 +29,7 @@ def with_folds(
     rows: Set[Format] = frozenset(),
 ) -> tuple[Choice, ...]:
     """Return the cheapest of ``choices`` and their folds for every pair of formats, fastest first.
+
     `choices` is the result of `CostModel.conv_choices` for ``workload``. `rows` are the formats of
     feature maps that are rows elsewhere: one block has all channels of a pixel.
     """

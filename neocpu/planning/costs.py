@@ -169,6 +169,7 @@ class CostModel(MemoryCosts):
 
 class BestChoices:
     """The cheapest and the second cheapest way to run a convolution for every pair of formats.
+
     `known` has the best ways so far, one for each pair.
     """
 

@@ -77,6 +77,7 @@ class MemoryCosts:
         self, shape: tuple[int, ...], source: Format, dest: Format, *, from_registers: bool = False
     ) -> Cost:
         """Return the cost of bringing a feature map of NCHW ``shape`` from one format to another.
+
         `from_registers` says whether the feature map would stay in registers without the transform:
         see `Network.in_registers`. Its producer must then write it and its reader must read it,
         which the costs of neither contain.

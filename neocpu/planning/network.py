@@ -65,6 +65,7 @@ class Network:
         narrow: Container[str] | None = None,
     ) -> Network:
         """Return the network with the ways to compute each operator that a plan may choose from.
+
         `small` says whether to keep only the narrow ways of an operator wherever ``precision`` has
         any. `narrow` names the operators that may use ``precision``. Others compute in float32,
         except operators such as concatenations and poolings: see `LayoutOp.takes_halves`.

@@ -48,6 +48,7 @@ class Laboratory:
 
     def noise(self, grids: Mapping[str, TensorGrid], rounded: Sequence[str] = ()) -> float:
         """Return the outputs' noise, as a share of their power, with some tensors rounded.
+
         `rounded` names layers with rounded weights.
         """
         found = [self._run(feeds, grids, rounded) for feeds in self.samples]

@@ -107,6 +107,7 @@ class StoredArray:
 
 class StoredArrays(Mapping[str, StoredArray], Closing):
     """The arrays of an ``.npz`` file by name, or the array of an ``.npy`` file by an empty name.
+
     Raises UsageError if the file is of another kind. Getting an array of the file that has no
     numbers raises, too.
     """

@@ -84,6 +84,7 @@ def piece_of(
     work: KernelWork, tasks: Sequence[int], target: CpuTarget, threads: int
 ) -> Piece | None:
     """Return what a call of a kernel contributes to a shared launch; None if it has several loops.
+
     `tasks` is the result of `worthwhile_tasks` for its parallel loops.
     """
     loops = [nest for nest in work if nest.forks]

@@ -43,6 +43,7 @@ class Piece:
 
 def busiest_seconds(pieces: Sequence[Piece], threads: int) -> float:
     """Return the time at which the last task ends if idle threads always take the next task.
+
     `pieces` are the pieces in the order in which their tasks are taken, longest tasks first.
     """
     # Threads that finish at the same time are counted together: there are few such times.

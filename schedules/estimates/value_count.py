@@ -90,6 +90,7 @@ class ValueCount:
 
     def iterations(self, depth: int) -> float:
         """Return the number of times that a computation outside all loops after ``depth`` runs.
+
         Computations under a condition, or in a loop that ends on a condition, stay within it.
         """
         return math.prod(

@@ -178,8 +178,9 @@ def _too_complex(sch: Schedule, block: Any, stage: Stage, reader: Any, consumer:
     buffer = sch.get(block).body.buffer
     loads = nodes_of(sch.get(reader).body.value, TensorLoad)
     copies = sum(load.source.same_as(buffer) for load in loads)
-    leaves = consumer.leaves + copies * stage.leaves
-    return leaves > MAX_LEAVES or consumer.nesting + copies * stage.nesting > MAX_NESTING
+    leaves: int = consumer.leaves + copies * stage.leaves
+    nesting: int = consumer.nesting + copies * stage.nesting
+    return leaves > MAX_LEAVES or nesting > MAX_NESTING
 
 
 def _reads_digits(sch: Schedule, block: Any) -> bool:

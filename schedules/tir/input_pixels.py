@@ -46,6 +46,7 @@ def padded_pixels(data: te.Tensor, workload: Conv2dWorkload, each: int) -> Any:
 
 def taps_inside(frames: Frames, start: Any) -> tuple[Any, Any]:
     """Return the first tap of a window with a slice of the volume, and the number of such taps.
+
     `start` is the slice under the window's first tap, which may lie before the volume.
     """
     first = T.Bind(T.max((frames.dilation - 1 - start) // frames.dilation, 0))

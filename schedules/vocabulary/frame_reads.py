@@ -20,6 +20,7 @@ def reads_outside(workload: Conv2dWorkload) -> bool:
 
 def frame_of(workload: Conv2dWorkload, image: Any, tap: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return the image that holds depth slice ``tap`` of a window, and conditions that it exists.
+
     `image` is the index of an output image.
     """
     frames = workload.frames

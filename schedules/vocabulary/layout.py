@@ -84,6 +84,7 @@ class DataLayout:
 
     def pack_channels(self, vector: NDArray[np.generic]) -> NDArray[np.generic]:
         """Lay out a per-channel vector ``(C,)`` to broadcast against this layout, padded with 0.
+
         The result has shape ``(1, C, 1, 1)`` or ``(1, ceil(C/block), 1, 1, block)``.
         """
         return self.pack(vector.reshape(1, -1, 1, 1))

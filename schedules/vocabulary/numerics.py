@@ -132,6 +132,7 @@ class Numerics:
     @classmethod
     def take_from(cls, fields: JsonObject) -> Numerics:
         """Remove the JSON form from ``fields``, those of a workload, and return the numerics.
+
         Raises ValueError, KeyError, TypeError if ``fields`` hold no numerics.
         """
         if "dtype" in fields:

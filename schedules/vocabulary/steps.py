@@ -97,6 +97,7 @@ def _emit_round(x: Any, _: None) -> Any:
 
 def _emit_quantise(x: Any, _: None, zero: float) -> Any:
     """Round to 32 bits in one instruction and saturate there; storing bytes saturates by itself.
+
     Without saturation, values too large for 32 bits would become the most negative number.
     """
     x = _tirx().min(x, _const(_LARGEST_ROUNDED, x))

@@ -143,6 +143,7 @@ class Conv2dWorkload(Keyed):
     @property
     def pads_with_zero_point(self) -> bool:
         """Whether images and volumes are padded with the zero point of the integers instead of 0.
+
         Sums of float32 then add up the data less their zero point.
         """
         roles = dict(self.numerics.quantised)

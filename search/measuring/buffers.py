@@ -86,6 +86,7 @@ class Turns:
 
     def take(self, calls: int, stride: int, places: int) -> int:
         """Return the number of the first of ``calls`` places, which no call has read for longest.
+
         Neighbouring places are ``stride`` bytes from each other.
         """
         first = ceil_div(self._offset, stride)

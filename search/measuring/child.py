@@ -32,6 +32,7 @@ class Lost:
 
 class Child:
     """One `neocpu.search.measuring.measuring_process` process, started again after it is lost.
+
     `built` has the requests that it has built, or failed to build, and not been asked to forget.
     """
 

@@ -53,6 +53,7 @@ def back_propagate(trail: list[Step], size: int) -> tuple[int, ...]:
 
 class Problem:
     """A working copy of a layout graph. Arrays are replaced, never written, so copies share them.
+
     `unary` has the cost of each remaining choice of each remaining node. For every remaining edge,
     ``pairs[v][u]`` is the transpose of ``pairs[u][v]``. `alive` has the original indices of each
     node's remaining choices, ascending. No remaining choice changes the cost `offset`. `trail` has

@@ -101,6 +101,7 @@ def _is_centred(data: Expr, whole: Expr, divisor: Divisor, rewrite: Rewrite) -> 
 
 def _sum_of_products(expr: Call, rewrite: Rewrite) -> Expr | None:
     """Find ``x * f + (beta - mean(x) * f)``, with f one over a deviation, and a constant in it.
+
     Keras writes normalisations in this way, where nothing else reads f.
     """
     for one, other in (expr.args, reversed(expr.args)):

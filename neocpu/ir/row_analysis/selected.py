@@ -76,6 +76,7 @@ def reshaped(selected: SelectedRows, before: Shape, shape: Shape) -> SelectedRow
 
 def combined(name: str, operands: Sequence[SelectedRows], shape: Shape) -> SelectedRows:
     """Return the result of an elementwise operator on rows, and on operands that all rows share.
+
     Constants among `operands` are their own bounds; `shape` is that of a row of the result.
     """
     spread = [one.mapped(lambda each: np.broadcast_to(each, shape)) for one in operands]

@@ -53,6 +53,7 @@ class Part:
 
     def stride(self, shape: Shape) -> int:
         """Return the number of elements, in C order, from the start of one row to that of the next.
+
         It stays the same when a tensor is reshaped.
         """
         return self.inner * math.prod(shape[self.axis + 1 :])

@@ -28,6 +28,7 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 def conv_workload(value: Expr, weights: Array | None) -> Conv2dWorkload | None:
     """Return the workload of a convolution over images or depth slices; None for other values.
+
     `weights` are the constant OIHW weights; for depth slices, those that
     `neocpu.ir.frame_calls.folded_weights` returns. None if they are not constant.
     """

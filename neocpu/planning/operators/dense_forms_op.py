@@ -38,6 +38,7 @@ def integer_forms(
     workload: DenseWorkload, stored: StoredWeights, data: Grid, steps: Sequence[Step]
 ) -> tuple[ConvForm, ...]:
     """Return the forms of a layer with many rows that read integers, and write these or float32.
+
     `workload` has no epilogue; its steps are `steps`.
     """
     if workload.m <= FEW_ROWS:

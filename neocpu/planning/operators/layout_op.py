@@ -220,6 +220,7 @@ class LayoutOp:
 
     def computing(self, precision: Precision, target: CpuTarget, small: bool = False) -> LayoutOp:
         """Return the operator with the ways to compute it that ``precision`` and a CPU allow.
+
         `small` says whether to leave out float32 if there are narrower ways, even if these are
         slower.
         """

@@ -327,6 +327,7 @@ def _written(
     function: Function, var: Var, read: Set[Expr]
 ) -> tuple[Var, StridedView, tuple[Var, ...]]:
     """Follow the transposes and reshapes of a product that the kernel can apply as it writes.
+
     `read` has the sources of other products, which must exist. Returns the last variable that the
     kernel can write, the places of the product's elements in it, and the variables from the product
     to it.

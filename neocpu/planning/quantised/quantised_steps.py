@@ -83,6 +83,7 @@ def stored_form(
     in_integers: bool = True,
 ) -> ConvForm | None:
     """Return a convolution of integers with exact sums; None if the numbers do not allow it.
+
     `workload` is the convolution in float32 without its epilogue, whose steps are `steps`. `grids`
     has the grids of feature maps that steps read. `store` says whether the results, which the last
     step rounds to a grid, are stored as integers; if not, as float32. `in_integers` says whether
