@@ -71,13 +71,6 @@ def empty_outputs(model: onnx.ModelProto) -> dict[str, AnyArray]:
     return found
 
 
-def take_outputs(model: onnx.ModelProto, names: Collection[str]) -> None:
-    """Drop outputs of a model, in place."""
-    kept = [value for value in model.graph.output if value.name not in names]
-    del model.graph.output[:]
-    model.graph.output.extend(kept)
-
-
 def _set_open(value: onnx.ValueInfoProto, shape: Sequence[int]) -> None:
     """Set an input's dynamic dimensions to the extents of an array; others stay as declared."""
     if not value.type.HasField("tensor_type"):
@@ -98,18 +91,8 @@ _PLANS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The model compiled for some inputs.
-
-    Attributes
-    ----------
-    module : Module or None
-        The compiled model; None if all outputs are empty.
-    empty : mapping of str to array
-        The outputs without elements, which no module can have.
-    filled : tuple of str
-        The outputs of the module.
-    outputs : tuple of str
-        All outputs, in graph order.
+    """The model compiled for some inputs: all outputs in graph order, those that the module makes,
+    and those without elements, which no module can have; without any other there is no module.
     """
 
     module: Module | None
@@ -194,7 +177,6 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         return plan, constants
 
     def _deciding(self) -> frozenset[str]:
-        """Return the inputs that decide shapes."""
         if self._structural is None:
             self._structural = structural_inputs(self._model)
         return self._structural
@@ -227,7 +209,9 @@ def _make(
     special = specialise(model, arrays, constants)
     outputs = tuple(value.name for value in special.graph.output)
     empty = empty_outputs(special)
-    take_outputs(special, empty)
+    kept = [value for value in special.graph.output if value.name not in empty]
+    del special.graph.output[:]
+    special.graph.output.extend(kept)
     filled = tuple(value.name for value in special.graph.output)
     if not filled:
         return _Plan(None, empty, filled, outputs)

@@ -55,18 +55,11 @@ def load_model(
     """Read, check, freeze and simplify a model.
 
     External data is read from the file's own folder only. ``weights`` takes the large weights,
-    which otherwise stay in the messages.
-
-    Raises
-    ------
-    ModelError
-        The model cannot be read, is not valid ONNX, or an input shape stays dynamic.
-    UsageError
-        ``shapes`` does not fit the model.
-    UnsupportedError
-        The model cannot be raised to a current opset; an output's shape depends on data in more
-        than its number of rows; a tensor is empty or too large; a window does not fit its
-        padded image; or a model of one image cannot take a batch.
+    which otherwise stay in the messages. A file that cannot be read, is not valid ONNX or has an
+    input shape that stays dynamic is a `ModelError`; shapes that do not fit are a `UsageError`.
+    What cannot be compiled is an `UnsupportedError`: an opset that cannot be raised, an output
+    whose shape depends on data in more than its number of rows, tensors that are empty or too
+    large, windows that do not fit, or a model of one image that cannot take a batch.
     """
     given = shapes if isinstance(shapes, InputShapes) else InputShapes.parse(shapes)
     original = read_model(model, weights)
@@ -152,7 +145,6 @@ def _refuse_zeros(graph: onnx.GraphProto, where: str) -> None:
 
 
 def _check(model: onnx.ModelProto, where: str) -> None:
-    """Run onnx's checker."""
     try:
         check_model(model)
     except onnx.checker.ValidationError as error:

@@ -16,35 +16,17 @@ from neocpu.frontend.processing.processing import NO_PROCESSING, Processing
 class LoadedModel:
     """A checked model with static shapes, as given and as imported.
 
-    Attributes
-    ----------
-    name : str
-        The file's stem, or the graph's name.
-    original : onnx.ModelProto
-        The model as given, with frozen input and output shapes, and changed to take a batch;
-        other engines run this one.
-    simplified : onnx.ModelProto
-        The equivalent model with a raised opset, folded constants and without dead code.
-    bounded : onnx.ModelProto
-        The model that is imported: the simplified one with bounds as static shapes where only
-        the data decide the number of rows. Its outputs are followed by hidden ones, the row
-        counts of bounded outputs.
-    inputs, outputs : tuple of TensorSpec
-        Inputs and outputs in graph order; weights are not inputs.
-    row_counts : tuple of int or None
-        The position of the hidden output that is the number of valid rows of each output; None
-        if all are valid.
-    sample : onnx.ModelProto or None
-        The model as given, if it is of one image and was changed to take a batch.
-    notes : tuple of str
-        Remarks on the steps of ``processing`` for the user.
-    identities : tuple of str
-        `model_identity.identities` of the given model.
-    weights : WeightStore or None
-        The large weights of all these models, which refer to them; None if the models contain
-        them.
-    shapes : mapping of str to tuple of int
-        Known shapes of the simplified model's tensors, most of them also the original's.
+    ``original`` is the model as given, with frozen input and output shapes, and changed to take a
+    batch; other engines run it. ``sample`` is that of one image, before such a change.
+    ``simplified`` is equivalent, with a raised opset, folded constants and without dead code.
+    ``bounded`` is imported: its bounds are static shapes where only the data decide the number of
+    rows. Hidden row counts follow its outputs; ``row_counts`` has their positions, or None where
+    all rows are valid.
+
+    Inputs are in graph order, without weights. Notes are remarks on ``processing`` for the user,
+    and identities are those of `model_identity`. The models refer to large weights in ``weights``,
+    or contain them if that is None. ``shapes`` are the known ones of the simplified model's
+    tensors, most of them also the original's.
     """
 
     name: str

@@ -147,7 +147,6 @@ def _zero_spatial_pads(pad: ir.Node) -> list[int] | None:
 
 
 def _constant(value: ir.Value | None) -> list[float] | None:
-    """Return a constant value's elements, or None."""
     if value is None or value.const_value is None:
         return None
     elements: list[float] = value.const_value.numpy().reshape(-1).tolist()

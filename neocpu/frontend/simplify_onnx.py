@@ -62,15 +62,9 @@ def simplify_model(model: onnx.ModelProto, *, counted: bool = True) -> onnx.Mode
     """Return an equivalent, smaller copy of a model in opset `TARGET_OPSET` or newer.
 
     Input shapes must be static. Input and output names, order and shapes stay. If ``counted``, the
-    runtime may repeat the bodies of long loops; they get nodes of our own.
-
-    Raises
-    ------
-    ModelError
-        The model's types or shapes contradict each other, or an argument is meaningless.
-    UnsupportedError
-        An operator cannot be raised to the target opset or written as others, or ONNX's
-        optimiser fails.
+    runtime may repeat the bodies of long loops; they get nodes of our own. Types, shapes or
+    arguments that contradict each other are a `ModelError`; what cannot be raised, written as other
+    operators or optimised is an `UnsupportedError`.
     """
     simplified = _simplify_once(model, counted, _LARGE)
     while (expanded := expand_operators(simplified)) is not None:
@@ -206,13 +200,14 @@ def _restore_weights(module: ir.Model, light: Skeleton) -> None:
     for value in list(graph.inputs):
         weight = light.weights.get(value.name or "")
         if weight is not None:
-            value.const_value = ir_tensor(weight)
+            stored = is_stored(weight)
+            read = ir.serde.deserialize_tensor
+            value.const_value = _StoredTensor(weight) if stored else read(weight)
             graph.inputs.remove(value)
             graph.register_initializer(value)
 
 
 def _optimise(module: ir.Model, most_repeated: int) -> None:
-    """Fold constants, merge nodes and clean up, in place."""
     names = [value.name for value in module.graph.outputs]
     for node in module.graph:
         if node.domain == "ai.onnx":  # the long name of the standard domain
@@ -331,8 +326,3 @@ class _StoredTensor(ir.serde.TensorProtoTensor):
     def tobytes(self) -> bytes:
         """Return a copy of the elements' bytes."""
         return bytes_of_tensor(self.raw).tobytes()
-
-
-def ir_tensor(tensor: onnx.TensorProto) -> ir.TensorProtocol:
-    """Return a message as a tensor of onnx_ir, without copying its elements."""
-    return _StoredTensor(tensor) if is_stored(tensor) else ir.serde.deserialize_tensor(tensor)

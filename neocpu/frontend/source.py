@@ -50,7 +50,23 @@ def read_model(
 
     Anything wrong with the file or its external data is a `ModelError`.
     """
-    found = _read(model, weights)
+    if isinstance(model, onnx.ModelProto):
+        found, where = model, "the given ModelProto"
+        refuse_broken_texts(model, where)
+        _refuse_external_data(model, where, _BY_PATH)
+    elif isinstance(model, bytes):
+        where = "the given bytes object"
+        found = _parse(model, where)
+        _refuse_external_data(found, where, _BY_PATH)
+    elif isinstance(model, str | os.PathLike):
+        found = _read_path(Path(model))
+    else:
+        raise _no_model(model)
+    if weights is not None:
+        found = weights.take(found)
+    elif found is model:
+        found = onnx.ModelProto()
+        found.CopyFrom(model)
     make_dense(found, name_of(model))
     return found
 
@@ -58,29 +74,6 @@ def read_model(
 def name_of(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> str:
     """Return the name of a model for messages: its path, if it has one."""
     return "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
-
-
-def _read(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto, weights: WeightStore | None
-) -> onnx.ModelProto:
-    if isinstance(model, onnx.ModelProto):
-        where = "the given ModelProto"
-        refuse_broken_texts(model, where)
-        _refuse_external_data(model, where, _BY_PATH)
-        if weights is not None:
-            return weights.take(model)
-        own = onnx.ModelProto()
-        own.CopyFrom(model)
-        return own
-    if isinstance(model, bytes):
-        where = "the given bytes object"
-        proto = _parse(model, where)
-        _refuse_external_data(proto, where, _BY_PATH)
-        return proto if weights is None else weights.take(proto)
-    if not isinstance(model, str | os.PathLike):
-        raise _no_model(model)
-    proto = _read_path(Path(model))
-    return proto if weights is None else weights.take(proto)
 
 
 def _read_path(path: Path) -> onnx.ModelProto:
@@ -208,7 +201,6 @@ def _checked_bytes(tensor: onnx.TensorProto, folder: Path) -> int:
 
 
 def _read_tensor(tensor: onnx.TensorProto, folder: Path) -> None:
-    """Read a tensor that was checked."""
     for entry in list(tensor.external_data):  # onnx warns of keys that it does not know
         if entry.key not in ("location", "offset", "length"):
             tensor.external_data.remove(entry)
@@ -249,7 +241,6 @@ def _number(key: str, text: str) -> int:
 
 
 def _bytes_in_file(folder: Path, place: _Place, shown: str) -> int:
-    """Return the number of bytes that a tensor has in its file."""
     try:
         size = regular_status(folder / place.location).st_size
     except FileNotFoundError:

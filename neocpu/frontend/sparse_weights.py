@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -42,7 +41,8 @@ def make_dense(model: onnx.ModelProto, where: str) -> None:
                 f"{where} is not a valid ONNX model: sparse tensor '{plain(name)}' {error}"
             ) from None
 
-    for graph in _graphs(model):
+    inner = (graph for node in model_nodes(model) for graph in graphs_of(node))
+    for graph in (model.graph, *inner):
         graph.initializer.extend(dense(each, each.values.name) for each in graph.sparse_initializer)
         del graph.sparse_initializer[:]
     for node in model_nodes(model):
@@ -56,12 +56,6 @@ def make_dense(model: onnx.ModelProto, where: str) -> None:
                 constant = node.op_type == "Constant" and attribute.name == "sparse_value"
                 name = "value" if constant else attribute.name
                 attribute.CopyFrom(onnx.helper.make_attribute(name, value))
-
-
-def _graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
-    yield model.graph
-    for node in model_nodes(model):
-        yield from graphs_of(node)
 
 
 def _dense(sparse: onnx.SparseTensorProto, name: str, left: int) -> onnx.TensorProto:
@@ -96,7 +90,6 @@ def _dense(sparse: onnx.SparseTensorProto, name: str, left: int) -> onnx.TensorP
 
 
 def _check_parts(sparse: onnx.SparseTensorProto) -> None:
-    """Check shapes and types of a sparse tensor's values and indices."""
     shape, count = list(sparse.dims), [*sparse.values.dims]
     if not shape or min(shape) < 1:
         raise ValueError(f"has the shape {shape}")

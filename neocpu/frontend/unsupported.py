@@ -172,9 +172,6 @@ def hint(domain: str, name: str, known: Iterable[str]) -> str:
     if advice is not None:
         return f"; {advice}"
     # A name that ONNX knows is not misspelt, however similar to another.
-    return "" if _is_known(name) else did_you_mean(name, known)
-
-
-def _is_known(name: str) -> bool:
     schemas = onnx.defs.get_all_schemas_with_history()
-    return any(schema.name == name and schema.domain == "" for schema in schemas)
+    is_known = any(schema.name == name and not schema.domain for schema in schemas)
+    return "" if is_known else did_you_mean(name, known)

@@ -244,6 +244,7 @@ def dropout(b: GraphBuilder, op: str) -> Results:
 
 
 RECIPES = {
+    **dict.fromkeys("Shape Size Identity".split(), of_anything),
     "Reshape": reshape,
     "Transpose": transpose,
     "Flatten": flatten,
@@ -263,8 +264,5 @@ RECIPES = {
     "Range": ranges,
     "EyeLike": eye_like,
     "CenterCropPad": center_crop_pad,
-    "Shape": of_anything,
-    "Size": of_anything,
-    "Identity": of_anything,
     "Dropout": dropout,
 }

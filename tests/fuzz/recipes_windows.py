@@ -237,21 +237,14 @@ def quantised_conv(b: GraphBuilder, op: str) -> Results:
 
 
 RECIPES = {
+    **dict.fromkeys("SpaceToDepth DepthToSpace".split(), blocks),
+    **dict.fromkeys("Resize Upsample".split(), resize),
+    **dict.fromkeys("GlobalAveragePool GlobalMaxPool GlobalLpPool".split(), of_image),
+    **dict.fromkeys("MaxPool AveragePool LpPool".split(), pool),
+    **dict.fromkeys("ConvInteger QLinearConv".split(), quantised_conv),
     "Conv": conv,
     "ConvTranspose": conv_transpose,
-    "ConvInteger": quantised_conv,
-    "QLinearConv": quantised_conv,
-    "MaxPool": pool,
-    "AveragePool": pool,
-    "LpPool": pool,
-    "GlobalAveragePool": of_image,
-    "GlobalMaxPool": of_image,
-    "GlobalLpPool": of_image,
     "LRN": local_response,
-    "Resize": resize,
-    "Upsample": resize,
-    "SpaceToDepth": blocks,
-    "DepthToSpace": blocks,
     "GridSample": grid_sample,
     "RoiAlign": roi_align,
 }

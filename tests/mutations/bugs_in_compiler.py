@@ -35,7 +35,7 @@ BUGS = (
     ),
     Bug(
         "external data: a tensor may take more than it needs",
-        "neocpu/frontend/external_data.py",
+        "neocpu/frontend/source.py",
         "if available != needed:",
         "if available < needed:",
         ("tests/neocpu/frontend/test_load.py",),

@@ -63,7 +63,6 @@ def refuse_arguments(graph: onnx.GraphProto) -> None:
 
 
 def _constant(node: _Node) -> str:
-    """Return what is wrong with a Constant, or ""."""
     count = len(node.proto.attribute)
     return "" if count == 1 else f"has {count} values; a constant has one"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -65,8 +64,8 @@ def _advice(given: onnx.ModelProto, shapes: InputShapes) -> str:
     """Return a suggestion of shapes that fit: multiples, or common sizes of images."""
     skeleton = strip_weights(given).model
     if len(skeleton.graph.node) <= _MAX_NODES:
-        if (fit := _fitting(skeleton, shapes)) is not None:
-            return f"height and width must be a multiple of {fit.multiple}, as in {fit.option}"
+        if advice := _multiple(skeleton, shapes):
+            return advice
         others = first_fitting(skeleton, _others(shapes))
         if others is not None:
             return f"it takes {' '.join(option(*each) for each in others.items())}"
@@ -74,7 +73,6 @@ def _advice(given: onnx.ModelProto, shapes: InputShapes) -> str:
 
 
 def _others(shapes: InputShapes) -> Iterator[Shapes]:
-    """Yield other image sizes, with the same number of channels."""
     values = [
         make_tensor_value_info(name, onnx.TensorProto.FLOAT, [*shape[:2], *[None] * len(shape[2:])])
         for name, shape in shapes.by_name.items()
@@ -98,7 +96,8 @@ def _first_conflict(model: onnx.ModelProto) -> str | None:
             data, made = node.input[0], node.output[0]
             return f"{describe(node)} cannot make {_text(shapes[made])} of {_pair([data], shapes)}"
         known = all(name in shapes and (name in types or name in constants) for name in inputs)
-        if not (inputs and known) or shapes.keys() >= outputs.keys() or not _may_conflict(node):
+        may_conflict = node.domain in STANDARD_DOMAINS and node.op_type in _CONFLICTING
+        if not (inputs and known and may_conflict) or shapes.keys() >= outputs.keys():
             continue
         values = [
             constants.get(name) or make_tensor_value_info(name, types[name], shapes[name])
@@ -119,17 +118,11 @@ def _miscounts(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> b
     return len(counts) > 1
 
 
-def _may_conflict(node: onnx.NodeProto) -> bool:
-    """Return whether a node's input shapes may contradict each other."""
-    return node.domain in STANDARD_DOMAINS and node.op_type in _CONFLICTING
-
-
 def _infers(
     node: onnx.NodeProto,
     inputs: list[onnx.TensorProto | onnx.ValueInfoProto],
     model: onnx.ModelProto,
 ) -> bool:
-    """Return whether ONNX accepts a node's input shapes."""
     constants = [value for value in inputs if isinstance(value, onnx.TensorProto)]
     others = [value for value in inputs if isinstance(value, onnx.ValueInfoProto)]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
@@ -156,28 +149,18 @@ def _text(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    """Image sizes that fit: the multiple, and an option that requests one of them."""
-
-    multiple: int
-    option: str
-
-
-def _fitting(skeleton: onnx.ModelProto, shapes: InputShapes) -> _Fit | None:
-    """Return the smallest multiple such that its next two sizes fit, or None."""
+def _multiple(skeleton: onnx.ModelProto, shapes: InputShapes) -> str:
+    """Return advice with the smallest multiple whose next two sizes fit, or ""."""
     images = {name: shape for name, shape in shapes.by_name.items() if len(shape) >= 3}
-    if not images:
-        return None
-    for multiple in _MULTIPLES:
+    for multiple in _MULTIPLES if images else ():
         larger = [
             {name: _rounded(shape, multiple, more) for name, shape in images.items()}
             for more in (0, multiple)
         ]
         if images != larger[0] and all(_fits(skeleton, each) for each in larger):
-            name, shape = next(iter(larger[0].items()))
-            return _Fit(multiple, option(name, shape))
-    return None
+            fitting = option(*next(iter(larger[0].items())))
+            return f"height and width must be a multiple of {multiple}, as in {fitting}"
+    return ""
 
 
 def _rounded(shape: tuple[int, ...], multiple: int, more: int) -> tuple[int, ...]:

@@ -88,15 +88,10 @@ def tensor_problem(tensor: onnx.TensorProto) -> str:
             return f"holds {len(tensor.raw_data)} bytes, its shape and type need {needed}"
         return ""
     stored = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)))
-    needed = _field_length(tensor.data_type, elements)
+    needed = 2 * elements if tensor.data_type in _COMPLEX else elements
+    if tensor.data_type in PACKED:
+        needed = -(-elements * PACKED[tensor.data_type] // 8)
     return "" if stored == needed else f"holds {stored} numbers, its shape and type need {needed}"
-
-
-def _field_length(data_type: int, elements: int) -> int:
-    """Return the length of the field that stores a tensor's elements."""
-    if data_type in _COMPLEX:
-        return 2 * elements
-    return -(-elements * PACKED[data_type] // 8) if data_type in PACKED else elements
 
 
 _SHOWN = 60

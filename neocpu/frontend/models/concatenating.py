@@ -51,7 +51,6 @@ def _dense_block(net: NetworkBuilder, x: Value, name: str, layers: int, growth: 
 
 
 def _transition(net: NetworkBuilder, x: Value, name: str) -> Value:
-    """Halve channels and resolution."""
     x = net.relu(net.batch_norm(x, f"{name}.norm"), f"{name}.relu")
     x = net.conv(x, f"{name}.conv", x.channels // 2, 1)
     return net.average_pool(x, f"{name}.pool", 2, stride=2)

@@ -98,18 +98,13 @@ def ssd_resnet50(net: NetworkBuilder) -> dict[str, Value]:
     block = partial(bottleneck, stride_first=True)
     features = stages(net, block, BLOCKS)[2:]
     for number, channels in enumerate(EXTRA_CHANNELS):
-        features.append(_extra(net, features[-1], f"extras.{number}", channels))
+        x = net.layer(features[-1], numbered(f"extras.{number}"), channels, 1)
+        features.append(net.layer(x, numbered(f"extras.{number}", 3), channels, 3, stride=2))
     logits, offsets = _all_predictors(net, features)
     anchors = np.concatenate(
         [grid.boxes(*x.image) for grid, x in zip(SSD_ANCHORS, features, strict=True)]
     )
     return _suppress(net, _boxes(net, offsets, anchors), _scores(net, logits))
-
-
-def _extra(net: NetworkBuilder, x: Value, name: str, channels: int) -> Value:
-    """Halve the resolution once more."""
-    x = net.layer(x, numbered(name), channels, 1)
-    return net.layer(x, numbered(name, 3), channels, 3, stride=2)
 
 
 def _all_predictors(net: NetworkBuilder, features: Sequence[Value]) -> tuple[Value, Value]:

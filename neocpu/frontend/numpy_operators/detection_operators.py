@@ -133,7 +133,6 @@ def _samples(start: Any, extent: Any, bins: int, ratio: int, pixels: int) -> _Sa
 def _pooled(
     image: Array, rows: _Samples, columns: _Samples, bins: tuple[int, int], *, largest: bool
 ) -> Array:
-    """Return the bins of one region, for all channels."""
     corners = [
         image[:, y][:, :, x] * (row[:, None] * column)
         for y, row in zip(rows[:2], rows[2], strict=True)

@@ -254,7 +254,6 @@ class LpPool(OpRun):  # type: ignore[misc]
 
 
 def _reduce(operation: Callable[..., Array], window: Window, padded: Array) -> Array:
-    """Combine the elements of all windows, position by position."""
     result: Array | None = None
     for _, seen in window.taps(padded):
         result = seen.copy() if result is None else operation(result, seen, out=result)

@@ -72,8 +72,9 @@ class ScatterElements(OpRun):  # type: ignore[misc]
     ) -> tuple[Array]:
         counted = _counted(indices, x.shape[axis])
         inside = (counted >= 0) & (counted < x.shape[axis])
-        places = tuple(place[inside] for place in _element_places(counted, axis))
-        return (_scattered(x, places, updates[inside], reduction),)
+        places = np.indices(indices.shape)
+        places[axis] = counted
+        return (_scattered(x, tuple(places[:, inside]), updates[inside], reduction),)
 
 
 class Scatter(ScatterElements):
@@ -139,13 +140,6 @@ def _row_places(columns: Sequence[Array], extents: Sequence[int]) -> tuple[Array
             inside = inside & (along >= 0) & (along < extent)
         places = places * extent + along
     return np.broadcast_to(places, shape).reshape(-1), np.broadcast_to(inside, shape).reshape(-1)
-
-
-def _element_places(indices: Array, axis: int) -> tuple[Array, ...]:
-    """Return the positions that indices select, as a coordinate array per axis."""
-    places = np.indices(indices.shape)
-    places[axis] = indices
-    return tuple(places)
 
 
 def _scattered(x: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> Array:

@@ -286,7 +286,6 @@ _TAPS: Mapping[str, Mapping[int, Callable[[Array], Array]]] = {
 
 
 def _reflected(at: Array, low: Array, high: Array) -> Array:
-    """Reflect positions at the borders until they are inside."""
     span = np.maximum(high - low, np.finfo(at.dtype).tiny)
     inside = np.where((at < low) | (at > high), span - np.abs((at - low) % (2 * span) - span), 0)
     return np.where((at < low) | (at > high), low + inside, at)

@@ -14,30 +14,19 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from neocpu.frontend.numpy_operators import (
-    contrib_operators,
-    detection_operators,
-    fast_operators,
-    integer_operators,
-    lookup_operators,
-    missing_operators,
-    recurrent_operators,
-    resize_operators,
-)
+from neocpu.frontend.numpy_operators import contrib_operators as contrib
+from neocpu.frontend.numpy_operators import detection_operators as detection
+from neocpu.frontend.numpy_operators import fast_operators as fast
+from neocpu.frontend.numpy_operators import integer_operators as integer
+from neocpu.frontend.numpy_operators import lookup_operators as lookup
+from neocpu.frontend.numpy_operators import missing_operators as missing
+from neocpu.frontend.numpy_operators import recurrent_operators as recurrent
+from neocpu.frontend.numpy_operators import resize_operators as resize
 
-_MODULES: Final = (
-    contrib_operators,
-    detection_operators,
-    fast_operators,
-    integer_operators,
-    lookup_operators,
-    missing_operators,
-    recurrent_operators,
-    resize_operators,
-)
+_MODULES: Final = (contrib, detection, fast, integer, lookup, missing, recurrent, resize)
 
 OPERATORS: Final[tuple[type[OpRun], ...]] = (
-    *integer_operators.REDUCTIONS,
+    *integer.REDUCTIONS,
     *(
         found
         for module in _MODULES

@@ -80,7 +80,6 @@ def without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _assign(target: onnx.ModelProto | onnx.GraphProto, name: str, value: object) -> None:
-    """Copy the value of one protobuf field, whatever its kind."""
     field = getattr(target, name)
     if hasattr(field, "MergeFrom"):
         field.MergeFrom(value)

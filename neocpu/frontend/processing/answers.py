@@ -45,7 +45,8 @@ def answer(graph: onnx.GraphProto, spec: TensorSpec, kind: str) -> None:
     place = next(i for i, value in enumerate(graph.output) if value.name == name)
     element = graph.output[place].type.tensor_type.elem_type
     scores = fresh_names(graph).fresh(f"{name}.raw")
-    is_probability = _makes_probabilities(graph, name)
+    makers = [node for node in graph.node if name in node.output]
+    is_probability = any(n.op_type == "Softmax" and n.domain in STANDARD_DOMAINS for n in makers)
     rename(graph, name, scores)
     if kind != "argmax" and not is_probability:
         made = name if kind == "softmax" else fresh_names(graph).fresh(f"{name}.probabilities")
@@ -91,11 +92,6 @@ def replace_output(
     kept[place : place + 1] = [helper.make_tensor_value_info(*output) for output in outputs]
     del graph.output[:]
     graph.output.extend(kept)
-
-
-def _makes_probabilities(graph: onnx.GraphProto, name: str) -> bool:
-    makers = (node for node in graph.node if name in node.output)
-    return any(node.op_type == "Softmax" and node.domain in STANDARD_DOMAINS for node in makers)
 
 
 MAX_BOXES: Final = 300

@@ -94,10 +94,6 @@ def geometry_of(picture: PictureInput, size: tuple[int, int], resize: Resize | N
     return Geometry(*sides)
 
 
-def _stretched(given: Sides, size: Sides) -> Sides:
-    return size
-
-
 def _letterboxed(given: Sides, size: Sides) -> Sides:
     ratio = min(size[0] / given[0], size[1] / given[1])
     return max(1, round(given[0] * ratio)), max(1, round(given[1] * ratio))
@@ -111,7 +107,7 @@ def _covering(given: Sides, size: Sides) -> Sides:
 
 
 _RESIZED: Final[Mapping[str, Callable[[Sides, Sides], Sides]]] = {
-    "stretch": _stretched,
+    "stretch": lambda given, size: size,
     "letterbox": _letterboxed,
     "crop": _covering,
 }

@@ -1,4 +1,9 @@
-"""Load a model with the artifact's steps before and after it."""
+"""Load a model with the artifact's steps before and after it.
+
+Nodes before it turn pictures of bytes into its input. For the reference and other engines they are
+standard nodes: resizing is two products with constant matrices. The compiled model has one node of
+our own instead, `OPERATOR`, for one kernel.
+"""
 
 from __future__ import annotations
 

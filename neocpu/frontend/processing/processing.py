@@ -67,14 +67,10 @@ class PictureInput:
 class Resize:
     """The way in which a picture becomes the size of the model's input.
 
-    Attributes
-    ----------
-    fit : str
-        ``stretch``: both sides are scaled; ``crop``: the middle part with the model's aspect
-        ratio is taken; ``letterbox``: the whole picture is in the middle, on grey.
-    sampling : str
-        ``pillow``: antialiased when shrinking, as Pillow's BILINEAR, with which classifiers are
-        trained; ``opencv``: as OpenCV's INTER_LINEAR, with which YOLOs are trained.
+    ``stretch`` scales both sides; ``crop`` takes the middle part with the model's aspect
+    ratio; ``letterbox`` puts the whole picture in the middle, on grey. The sampling ``pillow``
+    antialiases when shrinking, as Pillow's BILINEAR, with which classifiers are trained; ``opencv``
+    is as OpenCV's INTER_LINEAR, with which YOLOs are trained.
     """
 
     height: int
@@ -250,7 +246,6 @@ NO_PROCESSING: Final = Processing()
 
 
 def _category(word: str) -> str | None:
-    """Return the category of a word of ``--input``."""
     if re.fullmatch(r"\d+x\d+", word):
         return "size"
     known = {"dtype": (_BYTES,), "layout": LAYOUTS, "colours": COLOURS}

@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
+from neocpu.frontend.onnx_graph.subgraphs import graphs_of
 from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.rewrites import optional_input
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
@@ -51,7 +52,7 @@ def expand_integer_products(graph: onnx.GraphProto) -> None:
     may exceed 2^24 and are read as integers. So do all in a graph with branches, as these may read
     any of its tensors.
     """
-    if _has_branches(graph):
+    if any(map(graphs_of, graph.node)):
         return
     known = _Known(graph)
     nodes: list[onnx.NodeProto] = []
@@ -80,7 +81,8 @@ class _Known:
         product = INTEGER_PRODUCTS.get(node.op_type)
         if product is None or node.domain not in STANDARD_DOMAINS:
             return False
-        if not self._is_of_bytes(node.input[1]):
+        stored = self._constants.get(node.input[1])
+        if stored is not None and stored.data_type not in (TensorProto.INT8, TensorProto.UINT8):
             return False  # ONNX does not allow it; the checker names the operator
         weights, zero = self._integers(node.input[1]), self._zero(node)
         if weights is None or zero is None or not self._is_single(optional_input(node.input, 2)):
@@ -166,10 +168,6 @@ class _Known:
         tensor = self._constants.get(name)
         return None if tensor is None else array_of(tensor).astype(np.int64)
 
-    def _is_of_bytes(self, name: str) -> bool:
-        tensor = self._constants.get(name)
-        return tensor is None or tensor.data_type in (TensorProto.INT8, TensorProto.UINT8)
-
     def _zero(self, node: onnx.NodeProto) -> NDArray[Any] | None:
         """Return the weights' zero points; None if they are computed."""
         name = optional_input(node.input, 3)
@@ -185,8 +183,3 @@ def _is_to_float(node: onnx.NodeProto) -> bool:
     return node.op_type == "Cast" and any(
         each.name == "to" and each.i == TensorProto.FLOAT for each in node.attribute
     )
-
-
-def _has_branches(graph: onnx.GraphProto) -> bool:
-    kinds = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
-    return any(each.type in kinds for node in graph.node for each in node.attribute)

@@ -33,22 +33,11 @@ _OPSET: Final = 21
 class _Form:
     """The positions of an operator's quantised operands, scales and zero points among its inputs.
 
-    Attributes
-    ----------
-    operands : tuple of int
-        The positions of operands, each followed by its scale and its zero point.
-    result : int or None
-        The position of the result's scale, which its zero point follows.
-    bias : int or None
-        The position of the bias, whose scale is the product of the operands' scales.
-    before : tuple of int
-        The positions of operands that are not quantised, and come first.
-    axes : callable
-        A function from attributes and an operand's number to the axis of the operand's scales.
-    dropped : tuple of str
-        Attributes that the operator on real numbers does not have.
-    real : bool
-        Whether the result may be real, without a scale.
+    A scale and a zero point follow each of the ``operands``; a zero point follows the scale of the
+    ``result``, which may be without both if it is ``real``. The scale of the ``bias`` is the
+    product of the operands' scales. Operands ``before`` are not quantised, and come first. ``axes``
+    returns the axis of the scales of an operand, from the attributes and its number. The operator
+    on real numbers lacks the ``dropped`` attributes.
     """
 
     op: str
@@ -209,5 +198,4 @@ def _two(inputs: Sequence[str], place: int) -> list[str]:
 
 
 def _trimmed(inputs: Sequence[str]) -> list[str]:
-    """Return the inputs without empty ones at the end."""
     return list(inputs) if inputs[-1] else list(inputs[:-1])

@@ -61,9 +61,14 @@ class InputShapes:
                 "neocpu.compile alone takes a sequence of them, a set"
             )
         given = (shapes or {}).items()
-        values = {name: _value(value) for name, value in given if _is_value(value)}
+        values: dict[str, Value] = {
+            name: each if isinstance(each, int | float) else tuple(map(float, each))
+            for name, each in given
+            if _is_value(each)
+        }
         by_name = {name: _extents(name, shape) for name, shape in given if name not in values}
-        if batch is not None and (not isinstance(batch, SupportsIndex) or not _positive(batch)):
+        is_count = isinstance(batch, SupportsIndex) and not isinstance(batch, bool)
+        if batch is not None and not (is_count and operator.index(batch) >= 1):
             raise UsageError(f"the batch must be a whole number, 1 or more, got {batch!r}")
         for extent in (*itertools.chain(*by_name.values()), *([] if batch is None else [batch])):
             if operator.index(extent) > MAX_EXTENT:
@@ -95,10 +100,6 @@ def _is_value(given: Any) -> bool:
     return numbers and all(isinstance(each, float) for each in given)
 
 
-def _value(given: Any) -> Value:
-    return given if isinstance(given, int | float) else tuple(map(float, given))
-
-
 def value_text(value: Value) -> str:
     """Return a value in the form that ``--shape`` takes."""
     elements = value if isinstance(value, tuple) else (value,)
@@ -112,7 +113,3 @@ def _extents(name: str, shape: Any) -> tuple[int, ...]:
         raise UsageError(
             f"the shape of input '{name}' must be a sequence of whole numbers, got {shape!r}"
         ) from None
-
-
-def _positive(number: SupportsIndex) -> bool:
-    return not isinstance(number, bool) and operator.index(number) >= 1

@@ -70,7 +70,8 @@ def join_sets(given: Sequence[tuple[str, tuple[Given, ...]]]) -> list[dict[str, 
     lists: dict[str, list[Given]] = {}
     for name, choices in given:
         lists.setdefault(name, []).extend(choices)
-    combined = {name: lists[name] for name, choices in given if _are_extents(choices)}
+    numbers = [n for n, each in given if len(each) > 1 and all(isinstance(e, int) for e in each)]
+    combined = {name: lists[name] for name in numbers}
     _check_count(math.prod(map(len, combined.values())))
     combinations = [
         dict(zip(combined, each, strict=True)) for each in itertools.product(*combined.values())
@@ -94,11 +95,6 @@ def join_sets(given: Sequence[tuple[str, tuple[Given, ...]]]) -> list[dict[str, 
     return [{name: each[name] for name in lists} for each in signatures]
 
 
-def _are_extents(choices: Sequence[Given]) -> bool:
-    """Return whether an option lists numbers."""
-    return len(choices) > 1 and all(isinstance(each, int) for each in choices)
-
-
 def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:
     """Return the signatures of a set, or the only one; a bad set is a `UsageError`."""
     if shapes is None or isinstance(shapes, Mapping):
@@ -115,7 +111,8 @@ def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:
                 f"224)}}, or a sequence of such for a set, got {shapes!r}"
             )
         if (parsed := InputShapes.parse(each)) in known:
-            raise UsageError(f"--shape {_text(each)} is given twice: give each signature once")
+            text = " ".join(_given_text(name, given) for name, given in each.items())
+            raise UsageError(f"--shape {text} is given twice: give each signature once")
         known.append(parsed)
     return signatures
 
@@ -123,10 +120,6 @@ def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:
 def _check_count(count: int) -> None:
     if count > MAX_SIGNATURES:
         raise UsageError(f"a set of {count} shapes: an artifact has at most {MAX_SIGNATURES}")
-
-
-def _text(signature: Mapping[str, Given]) -> str:
-    return " ".join(_given_text(name, given) for name, given in signature.items())
 
 
 def _given_text(name: str, given: Given) -> str:

@@ -14,46 +14,26 @@ from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.shapes.static_shapes import real_inputs
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
+_PLACES: Final[Mapping[tuple[int, ...], str]] = {
+    (1,): """
+        AffineGrid CenterCropPad CumProd CumSum Expand Reshape SequenceAt SequenceErase
+        Split SplitToSequence Squeeze Tile TopK Trilu Unsqueeze Upsample ReduceL1 ReduceL2
+        ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+        ReduceSumSquare
+    """,
+    (1, 2): "Clip Col2Im DequantizeLinear Dropout OneHot QuantizeLinear",
+    (0,): "ConstantOfShape If BlackmanWindow HammingWindow HannWindow",
+    (0, 1): "Loop",
+    (2,): "MaxUnpool SequenceInsert",
+    (2, 3, 4): "NonMaxSuppression",
+    (1, 2, 3): "Pad Resize",
+    (1, 2, 3, 4, 5, 6, 7, 8): "QLinearConv",
+    (1, 2, 4, 5, 6, 7): "QLinearMatMul",
+    (0, 1, 2): "Range",
+    (1, 2, 3, 4): "Slice",
+}
 STRUCTURAL: Final[Mapping[str, tuple[int, ...]]] = {
-    "AffineGrid": (1,),
-    "CenterCropPad": (1,),
-    "Clip": (1, 2),
-    "Col2Im": (1, 2),
-    "ConstantOfShape": (0,),
-    "CumProd": (1,),
-    "CumSum": (1,),
-    "DequantizeLinear": (1, 2),
-    "Dropout": (1, 2),
-    "Expand": (1,),
-    "If": (0,),
-    "Loop": (0, 1),
-    "MaxUnpool": (2,),
-    "NonMaxSuppression": (2, 3, 4),
-    "OneHot": (1, 2),
-    "Pad": (1, 2, 3),
-    "QLinearConv": (1, 2, 3, 4, 5, 6, 7, 8),
-    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
-    "QuantizeLinear": (1, 2),
-    "Range": (0, 1, 2),
-    "Reshape": (1,),
-    "Resize": (1, 2, 3),
-    "SequenceAt": (1,),
-    "SequenceErase": (1,),
-    "SequenceInsert": (2,),
-    "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "SplitToSequence": (1,),
-    "Squeeze": (1,),
-    "Tile": (1,),
-    "TopK": (1,),
-    "Trilu": (1,),
-    "Unsqueeze": (1,),
-    "Upsample": (1,),
-    **{
-        f"Reduce{name}": (1,)
-        for name in "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
-    },
-    **{f"{name}Window": (0,) for name in ("Blackman", "Hamming", "Hann")},
+    op_type: places for places, names in _PLACES.items() for op_type in names.split()
 }
 """The positions of parameters among each operator's inputs; the other inputs are data."""
 

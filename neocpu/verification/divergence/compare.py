@@ -140,7 +140,6 @@ def compare_artifacts(
 
 
 def _identities(header: ArtifactHeader) -> tuple[str, ...]:
-    """Return the identities of the model; none if this version cannot read the plan."""
     plan = header.known_plan
     return () if plan is None else plan.models
 
@@ -211,7 +210,6 @@ def _common(watched: WatchedModel, truth: _Truth) -> list[ModelValue]:
 
 
 def _counted(header: ArtifactHeader) -> frozenset[str]:
-    """Return the outputs whose number of valid rows is decided by the run."""
     return frozenset(spec.name for spec in header.outputs if spec.bounded)
 
 

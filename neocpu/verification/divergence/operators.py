@@ -72,7 +72,6 @@ class Operators:
         return Operator(self._name(call), self._kernels[call], precision, rounding)
 
     def _name(self, call: int) -> str:
-        """Return the name of a call's operator, or of its kernel if the plan has no operator."""
         operator = self._operators[call]
         return self._kernels[call] if operator is None else operator.name
 

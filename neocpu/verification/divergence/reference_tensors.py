@@ -85,7 +85,6 @@ def load_like(
 
 
 def _processing_of(path: str, header: ArtifactHeader) -> Processing:
-    """Return the processing before and after an artifact's model."""
     try:
         plan = header.plan
         given: Any = plan.processing_options
@@ -106,7 +105,6 @@ def _require_inputs(
     header: ArtifactHeader,
     shapes: InputShapes,
 ) -> None:
-    """Check that the model has the artifact's inputs, and that its shapes allow theirs."""
     own = {v.name: v for v in real_inputs(proto.graph) if v.name not in shapes.values}
     for name in {spec.name for spec in header.inputs}.symmetric_difference(own):
         whose = os.fspath(model) if name in own else path

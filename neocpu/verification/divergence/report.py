@@ -1,4 +1,4 @@
-"""The report of a comparison, tensor by tensor, which ``neocpu compare --json`` prints."""
+"""Errors of tensors, their bounds and places, and the report of them, as ``--json`` prints it."""
 
 from __future__ import annotations
 
@@ -26,29 +26,13 @@ MOST_NAMED: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedTensor:
-    """A tensor that both sides have.
+    """A tensor that both sides have, and the plan's operator that makes it, or else the kernel.
 
-    Attributes
-    ----------
-    operator : str
-        The plan's operator that makes it, or the kernel if the plan has no operator.
-    precision : str
-        Numbers that the operator computes with.
-    nodes : tuple of str
-        Nodes of the model between it and the compared tensors before it: the computation of the
-        operator and of others that are fused with it.
-    error : float
-        Norm-wise error in a normal run, which grows from operator to operator.
-    own_error : float
-        Norm-wise error if all compared tensors before it are exact: that of this operator
-        alone.
-    bound : float
-        Bound of its own error.
-    where : Where or None
-        Places of its own error; None if that is within its bound, or if numbers of rows differ.
-    before : tuple of str
-        Operators before it whose results it depends on, directly or through each other, and
-        that are not compared themselves.
+    The model's ``nodes`` lie between it and the compared tensors before it: the computation of the
+    operator and of others that are fused with it. ``error`` is norm-wise in a normal run, and grows
+    from operator to operator; ``own_error`` is that of this operator alone, if all compared tensors
+    before it are exact. ``where`` is None if that is within its bound, or if numbers of rows
+    differ. Operators ``before`` it, whose results it depends on, are not compared themselves.
     """
 
     name: str

@@ -56,18 +56,12 @@ class WatchedModel(Closing):
 
     It makes the calls of a run in the library's place. After each call, it reads the tensors of the
     model that are complete from the arena, and can put other values there for the calls that
-    follow. Shapes of some inputs select a plan of a set of shapes; without any, it is the first. An
-    artifact that does not say where the model's tensors are is an `ArtifactError`.
+    follow. Shapes of some inputs select a plan of a set of shapes; without any, it is the first.
+    The header is of that plan alone. An artifact that does not say where the model's tensors are is
+    an `ArtifactError`.
 
-    Attributes
-    ----------
-    header : ArtifactHeader
-        Header of the selected plan alone.
-    values : tuple of ModelValue
-        The tensors of the model that are recorded, in order; none within a loop.
-    alternatives : list of tuple of int
-        Alternatives to each call: the call itself and those of the other branch. A run makes
-        one of them.
+    The recorded ``values`` are in order, and none is within a loop. ``alternatives`` to each call
+    are the call itself and those of the other branch: a run makes one of them.
     """
 
     def __init__(
@@ -252,7 +246,6 @@ def _misaligned(spec: TensorSpec) -> Array:
 
 
 def _memory(value: ModelValue, arena: int) -> Array:
-    """Return the stored tensor in place, without a copy."""
     kind = np.dtype(np.uint16) if value.dtype == BFLOAT16 else np.dtype(value.dtype)
     memory: Any = (ctypes.c_char * (value.end - value.offset)).from_address(arena + value.offset)
     return np.ndarray(value.stored_shape, kind, memory)
@@ -268,7 +261,6 @@ def _with_first_rows(array: Array, first: Array) -> Array:
 
 
 def _decoded(value: ModelValue, stored: Array) -> Array:
-    """Return a stored tensor in the model's form."""
     if value.block > 1:
         stored = DataLayout(value.block).unpack(stored, value.shape[1])
     if value.order:
@@ -281,7 +273,6 @@ def _decoded(value: ModelValue, stored: Array) -> Array:
 
 
 def _encoded(value: ModelValue, array: Array) -> Array:
-    """Return the stored form of a tensor in the model's form."""
     if value.order:
         array = np.take(array, value.order, axis=1)
     if value.scale:

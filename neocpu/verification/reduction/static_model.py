@@ -88,7 +88,6 @@ def lift_constants(model: onnx.ModelProto) -> None:
 
 
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield all constant tensors: initializers, and attributes of nodes."""
     for graph in _graphs(model.graph):
         yield from graph.initializer
     for node in model_nodes(model):

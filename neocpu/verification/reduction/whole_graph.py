@@ -153,7 +153,6 @@ def inferred_types(model: onnx.ModelProto) -> Iterable[onnx.ValueInfoProto]:
 
 
 def _run(model: onnx.ModelProto, inputs: Arrays) -> dict[str, Array]:
-    """Return the values of all tensors of a graph in a run; empty if nothing can run it."""
     made = (name for node in model.graph.node for name in node.output if name)
     seen = with_outputs(model, [value.name for value in model.graph.output], made)
     for run in (run_reference, lambda *given: run_onnxruntime(*given, optimised=False)):

@@ -1,4 +1,4 @@
-"""The comparison of outputs with those of the reference."""
+"""The comparison of outputs with those of the reference, and the verdict on a run."""
 
 from __future__ import annotations
 
@@ -19,28 +19,13 @@ from neocpu.verification.reference.tolerance import UNDERFLOW, may_overflow, tol
 class Comparison:
     """The errors of actual outputs against the expected ones.
 
-    Attributes
-    ----------
-    max_abs_error : float
-        Largest ``|actual - expected|`` of all outputs; infinite where NaN, infinities or shapes
-        differ.
-    max_rel_error : float
-        Largest ``max|actual - expected| / max|expected|`` of an output.
-    norm_error : float
-        Largest norm-wise relative error: ``‖actual - expected‖ / ‖expected‖`` of an output, in
-        the 2-norm.
-    worst_output : str
-        Name of the output with the largest norm-wise error, or of one that misses the
-        tolerance.
-    ok : bool
-        Whether every element of every output is within the tolerance, except in
-        `unmatched_rows`.
-    moved_rows, unmatched_rows : int
-        Number of selected rows in another place, and of rows that only one side has. Errors are
-        those of the rows that both have.
-    why : str
-        Reason why the worst output is wrong that numbers do not express, such as ``has shape
-        2x3, not 2x4``; empty if numbers do.
+    ``max_abs_error`` is the largest ``|actual - expected|`` of all outputs, and infinite where NaN,
+    infinities or shapes differ. ``max_rel_error`` is the largest ``max|actual - expected| /
+    max|expected|`` of an output, and ``norm_error`` the largest ``‖actual - expected‖ /
+    ‖expected‖`` in the 2-norm. The worst output has that, or misses the tolerance; ``why`` is a
+    reason that numbers do not express, such as ``has shape 2x3, not 2x4``. They are ``ok`` if every
+    element is within the tolerance, except in ``unmatched_rows``, which only one side has. Errors
+    are those of the rows that both have, ``moved_rows`` in another place.
     """
 
     max_abs_error: float
@@ -90,9 +75,9 @@ def compare(
         mine, theirs = ({name: side[name] for name in group} for side in (actual, expected))
         matched = _match(mine, theirs)
         if matched is not None:
-            results.update(matched.errors)
-            moved += matched.moved
-            unmatched += matched.unmatched
+            errors, places, rest = matched
+            results.update(errors)
+            moved, unmatched = moved + places, unmatched + rest
         else:
             explained = any(not _selects(run, theirs) for run in rounded)
             results.update(dict.fromkeys(group, replace(_MISMATCH, ok=explained)))
@@ -129,17 +114,13 @@ _EXACT = _Errors(0.0, 0.0, 0.0, ok=True)
 _MISMATCH = _Errors(math.inf, math.inf, math.inf, ok=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Matched:
-    """The errors of the rows that both sides have, by output, and the numbers of other rows."""
+def _match(
+    actual: Mapping[str, Array], expected: Mapping[str, Array]
+) -> tuple[dict[str, _Errors], int, int] | None:
+    """Return errors of rows matched as sets, and the numbers of moved and of unmatched rows.
 
-    errors: dict[str, _Errors]
-    moved: int
-    unmatched: int
-
-
-def _match(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> _Matched | None:
-    """Match rows as sets; None if too many have no partner."""
+    None if too many rows have no partner.
+    """
     pairs = pair_rows(actual, expected, {name: tolerances(e) for name, e in expected.items()})
     if pairs is None:
         return None
@@ -147,11 +128,10 @@ def _match(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> _Match
     errors = {}
     for name, value in expected.items():
         errors[name] = replace(_errors(actual[name][mine], value[theirs], []), ok=True)
-    return _Matched(errors, int((mine != theirs).sum()), row_count(actual, expected) - len(mine))
+    return errors, int((mine != theirs).sum()), row_count(actual, expected) - len(mine)
 
 
 def _selects(run: Mapping[str, Array], expected: Mapping[str, Array]) -> bool:
-    """Whether a run has the expected rows, in any order."""
     equal = all(_errors(run[name], value, []).ok for name, value in expected.items())
     return equal or _match({name: run[name] for name in expected}, expected) is not None
 

@@ -192,7 +192,6 @@ def _index_columns(nodes: Sequence[Any], outputs: Sequence[str]) -> set[str]:
 
 
 def _moves(node: Any) -> bool:
-    """Whether a node makes no new numbers."""
     if node.op_type in ("ScatterElements", "ScatterND"):
         return getattr(node, "reduction", None) in (None, "none", b"none")
     return node.op_type in _MOVES and node.onnx_node.domain == ""

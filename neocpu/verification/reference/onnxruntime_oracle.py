@@ -56,7 +56,8 @@ def run_onnxruntime(
     # Without optimisations, no constants are folded, so that weights can be inputs.
     if not optimised and (separate := _separate_weights(model)):
         with suppress(Exception):  # some kernels need their weights when they are created
-            session, weights = session_of(separate.model), _arrays(separate.weights)
+            session = session_of(separate.model)
+            weights = {name: array_of(tensor) for name, tensor in separate.weights.items()}
     if session is None:
         session = session_of(whole(model))
     return run_each_image(
@@ -74,7 +75,3 @@ def _separate_weights(model: onnx.ModelProto) -> Skeleton | None:
     skeleton = strip_weights(model)
     fed = all(tensor.data_type in _FED for tensor in skeleton.weights.values())
     return skeleton if fed else None
-
-
-def _arrays(weights: Mapping[str, onnx.TensorProto]) -> dict[str, Array]:
-    return {name: array_of(tensor) for name, tensor in weights.items()}

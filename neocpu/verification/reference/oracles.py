@@ -52,11 +52,8 @@ class Truth:
     oracle: Oracle
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    name: str
-    truth: Callable[[], Outputs]
-    single: Callable[[Noise | None], Outputs | None]
+_Candidate: TypeAlias = tuple[str, Callable[[], Outputs], Callable[[Noise | None], Outputs | None]]
+"""The name of an oracle, its best run of a model, and its runs in float32."""
 
 
 def find_truth(
@@ -70,13 +67,13 @@ def find_truth(
     """
     reasons: list[str] = []
     candidates = [*_in_numpy(model, inputs), *_in_onnxruntime(model, inputs)]
-    for each in candidates:
+    for name, truth, single in candidates:
         try:
-            outputs = each.truth()
+            outputs = truth()
         except Exception as error:  # an evaluator raises whatever numpy does
-            reasons.append(f"{each.name}: {first_line(error)}")
+            reasons.append(f"{name}: {first_line(error)}")
         else:
-            return Truth(outputs, Oracle(each.name, _reasons_text(reasons), each.single))
+            return Truth(outputs, Oracle(name, _reasons_text(reasons), single))
     lacks_onnxruntime = len(candidates) == 2 and not _has_custom_operators(model)
     more = "install onnxruntime to compare with, or " if lacks_onnxruntime else ""
     raise AccuracyError(
@@ -100,11 +97,11 @@ def find_quick_truth(
     if seconds <= patience:
         return None
     reason = f"{REFERENCE} would take about {duration(seconds)}"
-    _, single = _in_numpy(model, inputs)
+    _, in_float32 = _in_numpy(model, inputs)
     others = [*_in_onnxruntime(model, inputs)] if seconds / 2 > patience else []
-    for each in (*others, single):
+    for name, truth, single in (*others, in_float32):
         try:
-            return Truth(each.truth(), Oracle(each.name, reason, each.single))
+            return Truth(truth(), Oracle(name, reason, single))
         except Exception:  # of any kind: the best oracle is tried later
             continue
     return None
@@ -124,8 +121,8 @@ def _in_numpy(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Iterator[_
     def single(noise: Noise | None) -> Outputs:
         return run(noise=noise)
 
-    yield _Candidate(REFERENCE, partial(run, double=True), single)
-    yield _Candidate(SINGLE, run, single)
+    yield REFERENCE, partial(run, double=True), single
+    yield SINGLE, run, single
 
 
 def _in_onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Iterator[_Candidate]:
@@ -136,15 +133,11 @@ def _in_onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Iter
     if _has_custom_operators(model):
         return
     other = partial(onnxruntime_oracle.run_onnxruntime, model, inputs)
-    yield _Candidate(
-        name,
-        partial(other, optimised=False),
-        lambda noise: other(optimised=True) if noise is None else None,
-    )
+    exact = partial(other, optimised=False)
+    yield name, exact, lambda noise: other(optimised=True) if noise is None else None
 
 
 def _has_custom_operators(model: onnx.ModelProto) -> bool:
-    """Whether a model has custom operators, which only packages for neocpu know."""
     return bool(custom_operators_of(model))
 
 
@@ -171,7 +164,6 @@ def predicted_seconds(
 
 
 def _products(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Return the number of products that a node sums."""
     if node.op_type not in ("Conv", "ConvTranspose", "MatMul", "Gemm"):
         return 0
     first, second, result = (shapes.get(n) for n in (*node.input[:2], node.output[0]))

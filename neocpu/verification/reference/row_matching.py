@@ -54,7 +54,8 @@ def match_rows(
     pairs = [(row, row) for row in placed.tolist()]
     missing = unmatched * max(counts)
     for key, rows in mine.items():
-        pieces = _pieces(theirs.get(key, []))
+        others = theirs.get(key, [])
+        pieces = [np.array(others[i : i + PIECE], int) for i in range(0, len(others), PIECE)]
         for row in rows:
             partner = _take(pieces, partial(right, np.array([row])))
             if partner is not None:
@@ -78,14 +79,13 @@ def pair_rows(
     rows = row_count(actual, expected)
     if rows - len(mine) > UNMATCHED_ROWS * rows:
         return None
-    left, other = (_rest(side, paired) for side, paired in ((actual, mine), (expected, theirs)))
+    left, other = (
+        np.setdiff1d(np.arange(len(next(iter(side.values())))), paired)
+        for side, paired in ((actual, mine), (expected, theirs))
+    )
     if any(_one_wrong(actual, expected, tolerance, row, other) for row in left):
         return None
     return mine, theirs
-
-
-def _rest(side: Mapping[str, Array], paired: Array) -> Array:
-    return np.setdiff1d(np.arange(len(next(iter(side.values())))), paired)
 
 
 def _one_wrong(
@@ -108,7 +108,6 @@ def row_count(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> int
 def _buckets(
     side: Mapping[str, Array], exact: Sequence[str], rows: Array
 ) -> dict[bytes, list[int]]:
-    """Group rows by the values that have to be equal."""
     buckets: dict[bytes, list[int]] = defaultdict(list)
     for row in rows.tolist():
         buckets[b"".join(side[name][row].tobytes() for name in exact)].append(row)
@@ -130,10 +129,6 @@ def _right(
         one = mine == theirs if exact else within(mine, theirs, tolerance[name][others])
         right.append(one.reshape(len(others), math.prod(array.shape[1:])))
     return np.concatenate(right, axis=1)
-
-
-def _pieces(rows: Sequence[int]) -> list[Array]:
-    return [np.array(rows[i : i + PIECE], np.int64) for i in range(0, len(rows), PIECE)]
 
 
 def _take(pieces: list[Array], right: Callable[[Array], Array]) -> int | None:

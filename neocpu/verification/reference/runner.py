@@ -63,7 +63,6 @@ def image_count(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> int:
 
 
 def _images(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the inputs that have several images where the model takes one."""
     of_one = [v.name for v in real_inputs(model.graph) if (static_dims(v) or ())[:1] == (1,)]
     return {name: inputs[name] for name in of_one if len(inputs[name]) > 1}
 

@@ -150,9 +150,12 @@ class Verifier:
         """Compare with the truth, allowing for the errors of runs in float32."""
         truth, outputs = self._truth.outputs, [run.outputs for run in runs]
         found = compare(actual, truth, rounded=outputs, row_groups=self._row_groups)
-        if not self._keeps(found) and any(
-            not _same_range(outputs[0][name], truth[name]) for name in truth
-        ):
+        singles = [(outputs[0][name], right) for name, right in truth.items()]
+        overflowed = any(
+            single.shape == right.shape and (np.isfinite(single) != np.isfinite(right)).any()
+            for single, right in singles
+        )
+        if not self._keeps(found) and overflowed:
             other = compare(actual, outputs[0], rounded=outputs, row_groups=self._row_groups)
             found = other if self._keeps(other) else found
         verdict = Verdict(found, self._keeps(found), max(run.error for run in runs))
@@ -210,8 +213,3 @@ class Verifier:
             return None
         found = compare(outputs, self._truth.outputs, row_groups=self._row_groups)
         return _Run(outputs, found.norm_error)
-
-
-def _same_range(single: Array, truth: Array) -> bool:
-    """Whether float32 overflowed nowhere that float64 did not."""
-    return single.shape != truth.shape or np.array_equal(np.isfinite(single), np.isfinite(truth))

@@ -17,8 +17,16 @@ def value(name: str, given: Any) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, dims)
 
 
+def nodes_of(text: str) -> list[onnx.NodeProto]:
+    """Return the nodes of ONNX's text."""
+    model = onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["": 18]> g () => () {{{text}}}'
+    )
+    return [*model.graph.node]
+
+
 def onnx_model(
-    nodes: Sequence[onnx.NodeProto],
+    nodes: Sequence[onnx.NodeProto] | str,
     inputs: Mapping[str, Any],
     outputs: Mapping[str, Any],
     constants: Mapping[str, Any] | None = None,
@@ -27,13 +35,15 @@ def onnx_model(
     domains: Sequence[str] = (),
     functions: Sequence[onnx.FunctionProto] = (),
 ) -> onnx.ModelProto:
-    """Return a model of nodes, of inputs and outputs as `value` takes them, and of weights."""
+    """Return a model of nodes or their text, and of inputs and outputs as `value` takes them."""
     weights = [
         each if isinstance(each, TensorProto) else numpy_helper.from_array(np.asarray(each), name)
         for name, each in (constants or {}).items()
     ]
     ends = ([value(*each) for each in given.items()] for given in (inputs, outputs))
-    graph = helper.make_graph(list(nodes), "little", *ends, weights)
+    graph = helper.make_graph(
+        nodes_of(nodes) if isinstance(nodes, str) else list(nodes), "little", *ends, weights
+    )
     sets = [helper.make_opsetid("", opset), *(helper.make_opsetid(each, 1) for each in domains)]
     ir_version = 8 if opset < 19 else 10
     return helper.make_model(

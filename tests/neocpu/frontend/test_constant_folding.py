@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper
 from neocpu.frontend.load import load_model
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.verification.reference.runner import run_reference
+from tests.neocpu.frontend.onnx_models import nodes_of
 
 HOLED = random(2, 5)
 HOLED[0, 1] = -np.inf
@@ -19,51 +20,38 @@ HOLED[0, 1] = -np.inf
     ("node", "constants", "opset"),
     [
         (
-            helper.make_node(
-                *("Resize", ["k", "", "s"], ["c"]),
-                mode="linear",
-                coordinate_transformation_mode="align_corners",
-            ),
+            'Resize<mode = "linear", coordinate_transformation_mode = "align_corners">(k, "", s)',
             {"k": random(1, 2, 5, 7), "s": np.array([1, 1, 2.3, 1.7], np.float32)},
             18,
         ),
         (
-            helper.make_node("GridSample", ["k", "g"], ["c"], mode="cubic", padding_mode="border"),
+            'GridSample<mode = "cubic", padding_mode = "border">(k, g)',
             {"k": random(1, 2, 5, 7), "g": random(1, 4, 4, 2, seed=1) * 1.2},
             20,
         ),
-        (helper.make_node("LogSoftmax", ["k"], ["c"]), {"k": HOLED}, 18),
+        ("LogSoftmax(k)", {"k": HOLED}, 18),
+        ("LpNormalization<p = 1, axis = 1>(k)", {"k": random(3, 4, 5)}, 18),
         (
-            helper.make_node("LpNormalization", ["k"], ["c"], p=1, axis=1),
-            {"k": random(3, 4, 5)},
-            18,
-        ),
-        (
-            helper.make_node(
-                *("MaxPool", ["k"], ["c"]),
-                kernel_shape=[3, 3],
-                strides=[2, 2],
-                auto_pad="SAME_LOWER",
-            ),
+            'MaxPool<kernel_shape = [3, 3], strides = [2, 2], auto_pad = "SAME_LOWER">(k)',
             {"k": random(1, 2, 13, 13)},
             18,
         ),
         (
-            helper.make_node("GroupNormalization", ["k", "s", "b"], ["c"], num_groups=2),
+            "GroupNormalization<num_groups = 2>(k, s, b)",
             {"k": random(1, 4, 3, 3), "s": random(4), "b": random(4, seed=1)},
             21,
         ),
         (
-            helper.make_node("ConvTranspose", ["k", "w"], ["c"]),
+            "ConvTranspose(k, w)",
             {"k": random(1, 2, 4, 4), "w": random(2, 3, 3, 3, seed=1)},
             18,
         ),
     ],
-    ids=lambda value: getattr(value, "op_type", ""),
+    ids=lambda value: value.partition("(")[0] if isinstance(value, str) else "",
 )
 def test_constants_are_folded_as_onnxruntime_computes_them(node, constants, opset):
-    shape = run_onnxruntime(make_model([node], {}, constants, ["c"], opset), {})[0].shape
-    nodes = [node, helper.make_node("Add", ["x", "c"], ["y"])]
+    nodes = nodes_of(f"c = {node} y = Add(x, c)")
+    shape = run_onnxruntime(make_model(nodes[:1], {}, constants, ["c"], opset), {})[0].shape
     x = random(*shape, seed=3)
     made = make_model(nodes, {"x": x}, constants, opset=opset)
     folded = simplify_model(made)
@@ -74,8 +62,7 @@ def test_constants_are_folded_as_onnxruntime_computes_them(node, constants, opse
 
 
 def test_all_outputs_of_a_node_are_folded():
-    node = helper.make_node("Split", ["k"], ["a", "b"], num_outputs=2)
-    nodes = [node, *(helper.make_node("Add", ["x", n], [f"y{n}"]) for n in "ab")]
+    nodes = nodes_of("a, b = Split<num_outputs = 2>(k) ya = Add(x, a) yb = Add(x, b)")
     made = make_model(nodes, {"x": random(2)}, {"k": random(4)}, ["ya", "yb"])
     assert [each.op_type for each in simplify_model(made).graph.node] == ["Add", "Add"]
 

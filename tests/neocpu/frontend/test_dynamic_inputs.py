@@ -19,12 +19,9 @@ FLOAT = TensorProto.FLOAT
 
 def model(nodes, inputs, **constants):
     """A model of inputs with these dimensions (None: unknown rank), and an output ``y``."""
-    after = [
-        helper.make_node("Flatten", ["z"], ["flat"], axis=0),
-        helper.make_node("Squeeze", ["flat", "zeroth"], ["y"]),
-    ]
+    after = "flat = Flatten<axis = 0>(z) y = Squeeze(flat, zeroth)"
     weights = {**constants, "zeroth": np.array([0])}
-    return onnx_model([*nodes, *after], inputs, {"y": ["rows"]}, weights, opset=17)
+    return onnx_model(f"{nodes} {after}", inputs, {"y": ["rows"]}, weights, opset=17)
 
 
 def suggested(made, error=ModelError, shapes=None):
@@ -45,38 +42,27 @@ def convolution(channels, size=3):
     return np.ones((4, channels, size, size), np.float32)
 
 
-def conv(source, result):
-    return helper.make_node("Conv", [source, "w"], [result])
-
-
-RELU = helper.make_node("Relu", ["x"], ["z"])
-LINE = [  # of an image of 48 rows, as networks that read lines of text
-    helper.make_node("AveragePool", ["x"], ["p"], kernel_shape=[48, 1], strides=[48, 1]),
-    helper.make_node("Squeeze", ["p", "two"], ["z"]),
-]
+CONV = "z = Conv(x, w)"
+# Of an image of 48 rows, as networks that read lines of text.
+LINE = "p = AveragePool<kernel_shape = [48, 1], strides = [48, 1]>(x) z = Squeeze(p, two)"
 
 
 @pytest.mark.parametrize(
     "dims", [[-1, 3, -1, -1], ["N", 3, "H", "W"], ["?", 3, "?", "?"], [0, 3, 0, 0]]
 )
 def test_the_usual_size(dims):
-    assert suggested(model([conv("x", "z")], {"x": dims}, w=convolution(3))) == {
-        "x": (1, 3, 224, 224)
-    }
+    assert suggested(model(CONV, {"x": dims}, w=convolution(3))) == {"x": (1, 3, 224, 224)}
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_an_unknown_channel_extent_is_that_of_the_weights(channels):
-    made = model([conv("x", "z")], {"x": list("NCHW")}, w=convolution(channels))
+    made = model(CONV, {"x": list("NCHW")}, w=convolution(channels))
     assert suggested(made) == {"x": (1, channels, 224, 224)}
 
 
 def test_channels_that_are_last():
-    made = model(
-        [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]), conv("t", "z")],
-        {"x": ["N", "H", "W", 3]},
-        w=convolution(3),
-    )
+    nodes = "t = Transpose<perm = [0, 3, 1, 2]>(x) z = Conv(t, w)"
+    made = model(nodes, {"x": ["N", "H", "W", 3]}, w=convolution(3))
     assert suggested(made) == {"x": (1, 224, 224, 3)}
 
 
@@ -85,50 +71,33 @@ def test_a_size_that_the_graph_asks_for():
 
 
 def test_another_size_than_the_one_given():
-    joined = model(
-        [
-            helper.make_node("AveragePool", ["x"], ["p"], kernel_shape=[2, 1], strides=[48, 1]),
-            helper.make_node("Concat", ["p", "row"], ["z"], axis=3),
-        ],
-        {"x": ["N", 3, "H", "W"]},
-        row=np.ones((1, 3, 1, 5), np.float32),
-    )
+    nodes = """p = AveragePool<kernel_shape = [2, 1], strides = [48, 1]>(x)
+        z = Concat<axis = 3>(p, row)"""
+    joined = model(nodes, {"x": ["N", 3, "H", "W"]}, row=np.ones((1, 3, 1, 5), np.float32))
     assert suggested(joined, UsageError, {"x": (1, 3, 224, 224)}) == {"x": (1, 3, 48, 320)}
 
 
 def test_an_unknown_rank():
-    assert suggested(model([conv("x", "z")], {"x": None}, w=convolution(1))) == {
-        "x": (1, 1, 224, 224)
-    }
-    product = model(
-        [helper.make_node("MatMul", ["x", "w"], ["z"])],
-        {"x": None},
-        w=np.ones((224, 5), np.float32),
-    )
+    assert suggested(model(CONV, {"x": None}, w=convolution(1))) == {"x": (1, 1, 224, 224)}
+    product = model("z = MatMul(x, w)", {"x": None}, w=np.ones((224, 5), np.float32))
     assert suggested(product)["x"][-1] == 224
 
 
 def test_several_inputs_share_the_extents_of_a_name():
-    made = model(
-        [helper.make_node("Add", ["a", "b"], ["z"])],
-        {"a": ["N", 1, "H", "W"], "b": ["N", 3, "H", "W"]},
-    )
+    made = model("z = Add(a, b)", {"a": ["N", 1, "H", "W"], "b": ["N", 3, "H", "W"]})
     assert suggested(made) == {"a": (1, 1, 224, 224), "b": (1, 3, 224, 224)}
 
 
 def test_the_usual_size_is_suggested_if_no_size_fits():
-    made = model(
-        [helper.make_node("MatMul", ["x", "w"], ["z"])],
-        {"x": ["N", "length"]},
-        w=np.ones((77, 5), np.float32),
-    )
+    weights = np.ones((77, 5), np.float32)
+    made = model("z = MatMul(x, w)", {"x": ["N", "length"]}, w=weights)
     with pytest.raises(ModelError, match=r"shapes={'x': \(1, 224\)}$"):
         load_model(made)
 
 
 def test_only_the_batch():
     with pytest.raises(ModelError, match=r"shapes={'x': \(1, 3, 8, 8\)} or batch=1$"):
-        load_model(model([RELU], {"x": ["N", 3, 8, 8]}))
+        load_model(model("z = Relu(x)", {"x": ["N", 3, 8, 8]}))
 
 
 def test_candidates_are_tried_once():

@@ -2,65 +2,42 @@
 
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from neocpu.frontend import simplify_onnx
 from neocpu.frontend.load import load_model
 from tests.neocpu.frontend.differential import ints, make_model, random
+from tests.neocpu.frontend.onnx_models import nodes_of
 
 X = random(1, 4, 6, 6)
 WEIGHTS = {"w": random(4, 4, 3, 3), "wide": random(1, 4, 6, 6), "shape": ints(1, -1)}
-CONV = helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4)
-
-
-def constant(name: str, *values: int) -> onnx.NodeProto:
-    tensor = helper.make_tensor(name, TensorProto.INT64, [len(values)], values)
-    return helper.make_node("Constant", [], [name], value=tensor)
-
-
+CONV = "c = Conv<pads = [1, 1, 1, 1]>(x, w)"
+SAME = "same = Constant<value = int64[4] {1, 4, 6, 6}>()"
 UNFOLDABLE = {
-    "a network": [
-        CONV,
-        helper.make_node("Relu", ["c"], ["r"]),
-        helper.make_node("Concat", ["r", "x", "wide"], ["j"], axis=1),
-        helper.make_node("GlobalAveragePool", ["j"], ["g"]),
-        helper.make_node("Reshape", ["g", "shape"], ["y"]),
-    ],
-    "a constant that a node reads": [
-        CONV,
-        constant("target", 1, 144),
-        helper.make_node("Reshape", ["c", "target"], ["y"]),
-    ],
+    "a network": (
+        f"{CONV} r = Relu(c) j = Concat<axis = 1>(r, x, wide) g = GlobalAveragePool(j) "
+        "y = Reshape(g, shape)"
+    ),
+    "a constant that a node reads": (
+        f"{CONV} target = Constant<value = int64[2] {{1, 144}}>() y = Reshape(c, target)"
+    ),
 }
 OTHERS = {
-    "sum of weights": [helper.make_node("Add", ["wide", "wide"], ["y"])],
-    "sum of constants": [
-        constant("one", 1),
-        helper.make_node("Add", ["one", "one"], ["two"]),
-        helper.make_node("Gather", ["x", "two"], ["y"], axis=1),
-    ],
-    "shape": [
-        helper.make_node("Shape", ["x"], ["s"]),
-        helper.make_node("Reshape", ["x", "s"], ["y"]),
-    ],
-    "cast": [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)],
-    "dropout": [CONV, helper.make_node("Dropout", ["c"], ["y"])],
-    "the same shape": [
-        constant("same", 1, 4, 6, 6),
-        CONV,
-        helper.make_node("Reshape", ["c", "same"], ["r"]),
-        helper.make_node("Relu", ["r"], ["y"]),
-    ],
-    "one part": [CONV, helper.make_node("Concat", ["c"], ["y"], axis=1)],
-    "expand": [
-        constant("same", 1, 4, 6, 6),
-        helper.make_node("Expand", ["x", "same"], ["y"]),
-    ],
+    "sum of weights": "y = Add(wide, wide)",
+    "sum of constants": (
+        "one = Constant<value = int64[1] {1}>() two = Add(one, one) y = Gather<axis = 1>(x, two)"
+    ),
+    "shape": "s = Shape(x) y = Reshape(x, s)",
+    "cast": "y = Cast<to = 1>(x)",
+    "dropout": f"{CONV} y = Dropout(c)",
+    "the same shape": f"{SAME} {CONV} r = Reshape(c, same) y = Relu(r)",
+    "one part": f"{CONV} y = Concat<axis = 1>(c)",
+    "expand": f"{SAME} y = Expand(x, same)",
 }
 
 
 def simplified(monkeypatch, nodes, folds=None) -> tuple[bytes, int]:
     """Return the simplified model and the number of foldings, forced by ``folds``."""
+    nodes = nodes_of(nodes)
     calls, real = [], simplify_onnx._fold_constants
 
     def fold(*arguments):
@@ -89,4 +66,4 @@ def test_graphs_with_something_to_fold_are_folded(monkeypatch, nodes):
     folded, calls = simplified(monkeypatch, nodes)
     assert calls > 0
     left = onnx.ModelProto.FromString(folded).graph.node
-    assert [node.op_type for node in left] != [node.op_type for node in nodes]
+    assert [node.op_type for node in left] != [node.op_type for node in nodes_of(nodes)]

@@ -14,6 +14,7 @@ from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.graph.simplify import simplify
 from tests.neocpu.frontend.differential import ints, make_model, random
+from tests.neocpu.frontend.onnx_models import nodes_of
 
 X = random(3, 4, 5)
 LEAST = np.iinfo(np.int32).min
@@ -96,13 +97,10 @@ def test_overflowing_constants_are_folded_as_data_are_computed():
     integers = np.array([LEAST, LEAST, 7, -7, 5], np.int32)
     divisors = np.array([-1, 3, -3, 2, 1], np.int32)
     floats = np.array([np.nan, np.inf, -1e30, 3e9, -1.5], np.float32)
-    nodes = [
-        helper.make_node("Div", ["a", "b"], ["q"]),
-        helper.make_node("Mod", ["a", "b"], ["r"]),
-        helper.make_node("Pow", ["a", "b"], ["p"]),
-        helper.make_node("Cast", ["f"], ["c"], to=6),
-        *(helper.make_node("Add", [name, "z"], [f"{name}z"]) for name in "qrpc"),
-    ]
+    nodes = nodes_of(
+        "q = Div(a, b) r = Mod(a, b) p = Pow(a, b) c = Cast<to = 6>(f) "
+        "qz = Add(q, z) rz = Add(r, z) pz = Add(p, z) cz = Add(c, z)"
+    )
     names = [f"{name}z" for name in "qrpc"]
     values = {"a": integers, "b": divisors, "f": floats}
     z = {"z": np.zeros(5, np.int32)}

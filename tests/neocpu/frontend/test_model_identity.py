@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from command_line import conv_model
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from neocpu.frontend.load import load_model
 from neocpu.frontend.model_identity import MADE_OF, difference, identities
@@ -12,24 +12,17 @@ from neocpu.frontend.processing.load_processed import load_processed
 from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.quantiser.quantise import quantize
-from tests.neocpu.frontend.onnx_models import onnx_model
+from tests.neocpu.frontend.onnx_models import text_model
 
 
 def model_with_branches(left: float = 1.0, right: str = "Relu") -> onnx.ModelProto:
     """Return a model whose weights are an attribute in a branch."""
-    value = helper.make_tensor("value", TensorProto.FLOAT, [2], [left, 2.0])
-    branches = [
-        helper.make_graph(
-            [node], name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])]
-        )
-        for name, node in (
-            ("a", helper.make_node("Constant", [], ["a"], value=value)),
-            ("b", helper.make_node(right, ["x"], ["b"])),
-        )
-    ]
-    chosen = helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])
-    inputs = {"c": (TensorProto.BOOL, []), "x": [2]}
-    return onnx_model([chosen], inputs, {"y": [2]})
+    return text_model(
+        f"""(bool c, float[2] x) => (float[2] y) {{ y = If(c) <
+            then_branch = a () => (float[2] a)
+                {{ a = Constant<value = float[2] {{{left}, 2.0}}>() }},
+            else_branch = b () => (float[2] b) {{ b = {right}(x) }}> }}"""
+    )
 
 
 def test_names_and_comments_do_not_change_a_models_identity() -> None:

@@ -16,7 +16,7 @@ from tests.neocpu.frontend.differential import (
     run_imported,
     run_onnxruntime,
 )
-from tests.neocpu.frontend.onnx_models import onnx_model
+from tests.neocpu.frontend.onnx_models import nodes_of, onnx_model
 
 WEIGHTS = np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype(np.float32)
 Q_WEIGHTS = np.clip(np.round(WEIGHTS / 0.02), -128, 127).astype(np.int8)
@@ -29,19 +29,12 @@ CONSTANTS = {
 }
 
 
-def node(op: str, inputs: str, outputs: str, **attributes: object) -> onnx.NodeProto:
-    names = [[("" if n == "_" else n) for n in each.split()] for each in (inputs, outputs)]
-    return helper.make_node(op, *names, name=f"the_{op}", **attributes)
-
-
-def model(
-    *nodes: onnx.NodeProto, kind: int = TensorProto.FLOAT, constants: dict | None = None
-) -> onnx.ModelProto:
+def model(text: str, kind: int = TensorProto.FLOAT, **constants: object) -> onnx.ModelProto:
     """Return a model of ``x`` of shape 1x3x16x16 and ``y``."""
+    nodes = nodes_of(text)
     used = {name for each in nodes for name in each.input}
-    arrays = {**CONSTANTS, **(constants or {})}
     result = kind if nodes[-1].op_type != "Cast" else TensorProto.FLOAT
-    weights = {name: array for name, array in arrays.items() if name in used}
+    weights = {name: array for name, array in (CONSTANTS | constants).items() if name in used}
     ends = {"x": (kind, [1, 3, 16, 16])}, {"y": (result, list("NCHW"))}
     return onnx_model(nodes, *ends, weights, opset=22)
 
@@ -56,17 +49,8 @@ HALVES = pytest.mark.parametrize(
 def test_halves_are_computed_in_float32(kind, dtype):
     """Inputs and outputs stay halves, and the weights keep their values."""
     half = WEIGHTS.astype(dtype)
-    made = model(
-        node("Conv", "x narrow", "c"),
-        node("Softmax", "c", "y", axis=1),
-        kind=kind,
-        constants={"narrow": half},
-    )
-    wide = model(
-        node("Conv", "x narrow", "c"),
-        node("Softmax", "c", "y", axis=1),
-        constants={"narrow": half.astype(np.float32)},
-    )
+    text = "c = Conv(x, narrow) y = Softmax<axis = 1>(c)"
+    made, wide = model(text, kind, narrow=half), model(text, narrow=half.astype(np.float32))
     x = np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype(dtype)
     loaded, module, (found,) = run_imported(made, {"x": x})
     _, _, (expected,) = run_imported(wide, {"x": x.astype(np.float32)})
@@ -77,26 +61,18 @@ def test_halves_are_computed_in_float32(kind, dtype):
 
 @HALVES
 def test_halves_inside(kind, dtype):
-    made = model(
-        node("Cast", "x", "h", to=kind),
-        node("Conv", "h narrow", "c"),
-        node("Cast", "c", "y", to=TensorProto.FLOAT),
-        constants={"narrow": WEIGHTS.astype(dtype)},
-    )
+    text = f"h = Cast<to = {kind}>(x) c = Conv(h, narrow) y = Cast<to = 1>(c)"
+    made = model(text, narrow=WEIGHTS.astype(dtype))
     x = np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype(np.float32)
     _, module, (found,) = run_imported(made, {"x": x})
     assert relax_ops(module) == ["nn.conv2d"]
-    wide = model(node("Conv", "x w", "y"), constants={"w": WEIGHTS.astype(dtype).astype("f4")})
+    wide = model("y = Conv(x, w)", w=WEIGHTS.astype(dtype).astype("f4"))
     np.testing.assert_allclose(found, run_onnxruntime(wide, {"x": x})[0], rtol=1e-4, atol=1e-5)
 
 
 def test_numbers_beyond_float16_become_infinite_only_at_outputs():
-    made = model(
-        node("Mul", "x large", "m"),
-        node("Mul", "m small", "y"),
-        kind=TensorProto.FLOAT16,
-        constants={"large": np.float16(1000), "small": np.float16([[[[1]], [[0.01]], [[-1]]]])},
-    )
+    constants = {"large": np.float16(1000), "small": np.float16([[[[1]], [[0.01]], [[-1]]]])}
+    made = model("m = Mul(x, large) y = Mul(m, small)", TensorProto.FLOAT16, **constants)
     x = np.full((1, 3, 16, 16), 100, np.float16)
     (found,) = run_imported(made, {"x": x})[2]
     np.testing.assert_array_equal(found[0, :, 0, 0], np.float16([np.inf, 1000, -np.inf]))
@@ -104,7 +80,7 @@ def test_numbers_beyond_float16_become_infinite_only_at_outputs():
 
 @HALVES
 def test_an_output_is_rounded_half_to_even(kind, dtype):
-    made = model(node("Mul", "x x", "y"), kind=kind)
+    made = model("y = Mul(x, x)", kind)
     every = np.arange(1 << 16, dtype=np.uint16).view(dtype)
     finite = every[np.isfinite(every.astype(np.float32))]
     x = np.resize(finite, 85 * 768).reshape(85, 3, 16, 16)
@@ -119,7 +95,7 @@ def test_an_output_is_rounded_half_to_even(kind, dtype):
 @HALVES
 @pytest.mark.parametrize("constant", [False, True])
 def test_outputs_that_are_inputs_or_constants(kind, dtype, constant):
-    made = model(node("Add", "x k", "y"), kind=kind, constants={"k": np.ones(1, dtype)})
+    made = model("y = Add(x, k)", kind, k=np.ones(1, dtype))
     shape = [1, 3, 16, 16] if not constant else [1]
     also = helper.make_tensor_value_info("k" if constant else "x", kind, shape)
     made.graph.output.append(also)
@@ -151,11 +127,8 @@ def test_halves_in_attributes_and_functions():
 
 
 def test_numbers_of_eight_bits():
-    made = model(
-        node("QuantizeLinear", "x s eight", "q"),
-        node("DequantizeLinear", "q s eight", "y"),
-        constants={"eight": np.zeros((), ml_dtypes.float8_e4m3fn)},
-    )
+    eight = np.zeros((), ml_dtypes.float8_e4m3fn)
+    made = model("q = QuantizeLinear(x, s, eight) y = DequantizeLinear(q, s, eight)", eight=eight)
     with pytest.raises(UnsupportedError, match="computes with float8e4m3fn numbers"):
         load_model(made)
 
@@ -174,18 +147,14 @@ INT4 = helper.make_tensor(
     ],
 )
 def test_weights_that_become_float32_compile(stored):
-    made = model(
-        node("Cast", "stored", "v", to=TensorProto.FLOAT),
-        node("Conv", "x v", "y"),
-        constants={"stored": stored},
-    )
+    made = model("v = Cast<to = 1>(stored) y = Conv(x, v)", stored=stored)
     x = np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype(np.float32)
     assert_matches_onnxruntime(made, {"x": x})
 
 
 @pytest.mark.parametrize("bits", [8, 4])
 def test_quantised_weights_alone_compile(bits):
-    made = model(node("DequantizeLinear", "wq s zero", "v"), node("Conv", "x v", "y"))
+    made = model("v = DequantizeLinear(wq, s, zero) y = Conv(x, v)")
     if bits == 4:
         del made.graph.initializer[:]
         INT4.name = "wq"
@@ -196,8 +165,6 @@ def test_quantised_weights_alone_compile(bits):
 
 
 def test_a_quantised_input_keeps_its_type():
-    made = model(
-        node("QuantizeLinear", "x s middle", "q"), node("DequantizeLinear", "q s middle", "y")
-    )
+    made = model("q = QuantizeLinear(x, s, middle) y = DequantizeLinear(q, s, middle)")
     x = np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype(np.float32)
     assert_matches_onnxruntime(made, {"x": x})

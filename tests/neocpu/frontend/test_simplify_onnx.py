@@ -19,6 +19,7 @@ from tests.neocpu.frontend.differential import (
     relax_ops,
     run_imported,
 )
+from tests.neocpu.frontend.onnx_models import nodes_of, text_model
 
 X = random(1, 4, 6, 6)
 
@@ -29,54 +30,29 @@ def simplified_ops(model: onnx.ModelProto) -> list[str]:
 
 def test_shape_chains_fold():
     """``view(x.size(0), -1)`` as PyTorch traced it."""
-    nodes = [
-        helper.make_node("Shape", ["x"], ["s"]),
-        helper.make_node("Gather", ["s", "zero"], ["n"], axis=0),
-        helper.make_node("Unsqueeze", ["n"], ["n1"], axes=[0]),
-        helper.make_node("Concat", ["n1", "rest"], ["shape"], axis=0),
-        helper.make_node("Reshape", ["x", "shape"], ["y"]),
-    ]
-    model = make_model(nodes, {"x": X}, {"zero": np.array(0, np.int64), "rest": ints(-1)}, opset=9)
-    model.graph.output[0].CopyFrom(
-        helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "features"])
-    )
+    nodes = """s = Shape(x) n = Gather<axis = 0>(s, zero) n1 = Unsqueeze<axes = [0]>(n)
+        shape = Concat<axis = 0>(n1, rest) y = Reshape(x, shape)"""
+    text = f"(float[1, 4, 6, 6] x) => (float[n, features] y) {{ {nodes} }}"
+    model = text_model(text, opset=9, zero=np.array(0), rest=ints(-1))
     assert simplified_ops(model) == ["Reshape"]
     assert_matches_onnxruntime(model, {"x": X})
 
 
 def test_generated_constants_fold():
-    nodes = [
-        helper.make_node(
-            "ConstantOfShape",
-            ["dims"],
-            ["ones"],
-            value=helper.make_tensor("v", TensorProto.FLOAT, [1], [2.0]),
-        ),
-        helper.make_node("Range", ["start", "limit", "delta"], ["r"]),
-        helper.make_node("Cast", ["r"], ["f"], to=TensorProto.FLOAT),
-        helper.make_node("Expand", ["f", "dims"], ["e"]),
-        helper.make_node("Mul", ["ones", "e"], ["scale"]),
-        helper.make_node("Mul", ["x", "scale"], ["y"]),
-    ]
-    scalars = {
-        name: np.array(value, np.int64)
-        for name, value in {"start": 0, "limit": 6, "delta": 1}.items()
-    }
-    model = make_model(nodes, {"x": X}, {"dims": ints(4, 6, 6), **scalars})
+    nodes = """ones = ConstantOfShape<value = float[1] {2.0}>(dims) r = Range(start, limit, delta)
+        f = Cast<to = 1>(r) e = Expand(f, dims) scale = Mul(ones, e) y = Mul(x, scale)"""
+    constants = {"dims": ints(4, 6, 6), "start": np.array(0), "limit": np.array(6)}
+    text = f"(float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y) {{ {nodes} }}"
+    model = text_model(text, delta=np.array(1), **constants)
     assert simplified_ops(model) == ["Mul"]
     assert_matches_onnxruntime(model, {"x": X})
 
 
 def test_dead_duplicate_and_identity_nodes_go():
-    nodes = [
-        helper.make_node("Identity", ["x"], ["i"]),
-        helper.make_node("Relu", ["i"], ["a"]),
-        helper.make_node("Relu", ["x"], ["b"]),
-        helper.make_node("Sigmoid", ["x"], ["unused"]),
-        helper.make_node("Dropout", ["b"], ["d"]),
-        helper.make_node("Add", ["a", "d"], ["y"]),
-    ]
-    model = make_model(nodes, {"x": X}, opset=12)
+    text = (
+        "i = Identity(x) a = Relu(i) b = Relu(x) unused = Sigmoid(x) d = Dropout(b) y = Add(a, d)"
+    )
+    model = text_model(f"(float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y) {{ {text} }}", opset=12)
     assert simplified_ops(model) == ["Relu", "Add"]
     assert_matches_onnxruntime(model, {"x": X})
 
@@ -91,16 +67,11 @@ def test_opset_is_raised_and_never_lowered(opset):
 
 def test_inputs_and_outputs_keep_names_order_and_aliases():
     """Outputs may be an input, a constant, twice the same value, or also used inside."""
-    nodes = [
-        helper.make_node("Identity", ["b"], ["same"]),
-        helper.make_node("Relu", ["a"], ["inner"]),
-        helper.make_node("Relu", ["a"], ["twin"]),
-        helper.make_node("Neg", ["inner"], ["last"]),
-        helper.make_node("Constant", [], ["fixed"], value_floats=[1.0, 2.0]),
-    ]
+    text = """same = Identity(b) inner = Relu(a) twin = Relu(a) last = Neg(inner)
+        fixed = Constant<value_floats = [1.0, 2.0]>()"""
     feeds = {"b": random(2, 3, seed=1), "a": random(3, 2), "idle": random(1, seed=2)}
     outputs = ["last", "twin", "same", "inner", "fixed"]
-    model = make_model(nodes, feeds, outputs=outputs)
+    model = make_model(nodes_of(text), feeds, outputs=outputs)
     loaded = load_model(model)
     assert [value.name for value in loaded.simplified.graph.input] == list(feeds)
     assert [value.name for value in loaded.simplified.graph.output] == outputs
@@ -201,14 +172,7 @@ def test_prelu_of_opset_6_has_a_slope_per_channel():
 
 
 def test_large_models_print_nothing(capfd):
-    model = make_model(
-        [
-            helper.make_node("Split", ["c"], ["a", "b"], axis=0, num_outputs=2),
-            helper.make_node("Add", ["x", "a"], ["t"]),
-            helper.make_node("Add", ["t", "b"], ["y"]),
-        ],
-        {"x": X},
-        {"c": random(2, 4, 6, 6)},
-    )
+    nodes = nodes_of("a, b = Split<axis = 0, num_outputs = 2>(c) t = Add(x, a) y = Add(t, b)")
+    model = make_model(nodes, {"x": X}, {"c": random(2, 4, 6, 6)})
     load_model(model)
     assert capfd.readouterr() == ("", "")

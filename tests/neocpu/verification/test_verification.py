@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from conv_workloads import conv_workload
-from onnx import TensorProto, helper
 
 import neocpu
 from neocpu.compilation.network_tuning import search_space
@@ -20,22 +19,23 @@ from neocpu.schedules.vocabulary.target_parsing import host_target
 from neocpu.verification.reference.evaluator import Noise
 from neocpu.verification.reference.runner import run_reference
 from neocpu.verification.reference.verification import Verifier
-from tests.neocpu.frontend.onnx_models import onnx_model
+from tests.neocpu.frontend.onnx_models import onnx_model, text_model
 
 HOST = host_target()
 LONG = conv_workload(1, 512, 14, 14, 512, (3, 3), padding=(1, 1, 1, 1))
 
 
-def model(*nodes, shape=(64,)):
+def model(nodes, shape=(64,)):
     """Return a model from ``x`` to ``y``."""
     return onnx_model(nodes, {"x": shape}, {"y": shape})
 
 
-def sums_of_products(constants, *nodes):
+def sums_of_products(constants, nodes):
     """Return a model whose nodes make ``y`` of ``sums``, those of ``x`` and the weights."""
-    product = helper.make_node("MatMul", ["x", "weights"], ["sums"])
     rows, columns = constants["weights"].shape
-    return onnx_model([product, *nodes], {"x": [1, rows]}, {"y": [1, columns]}, constants)
+    return onnx_model(
+        f"sums = MatMul(x, weights) {nodes}", {"x": [1, rows]}, {"y": [1, columns]}, constants
+    )
 
 
 def verify(model, inputs, actual, level):
@@ -47,7 +47,7 @@ def verify(model, inputs, actual, level):
     return verdict.found
 
 
-SINE = model(helper.make_node("Sin", ["x"], ["y"]))
+SINE = model("y = Sin(x)")
 X = {"x": np.linspace(1, 3, 64, dtype="float32")}
 
 
@@ -68,7 +68,7 @@ def test_each_level_has_its_bound():
 
 
 def test_one_wrong_element_is_found_whatever_the_norm():
-    sine = model(helper.make_node("Sin", ["x"], ["y"]), shape=(4096,))
+    sine = model("y = Sin(x)", shape=(4096,))
     x = {"x": np.linspace(1, 3, 4096, dtype="float32")}
     right = np.sin(x["x"])
     assert verify(sine, x, {"y": right}, DEFAULT).ok
@@ -79,12 +79,8 @@ def test_one_wrong_element_is_found_whatever_the_norm():
 
 def test_the_references_own_rounding_does_not_count():
     """Float32 loses the whole difference, float64 none of it."""
-    nodes = [
-        helper.make_node("Constant", [], ["one"], value_float=1e4),
-        helper.make_node("Add", ["x", "one"], ["sum"]),
-        helper.make_node("Sub", ["sum", "one"], ["y"]),
-    ]
-    cancelling = model(*nodes)
+    text = "(float[64] x) => (float[64] y) { sum = Add(x, c) y = Sub(sum, c) }"
+    cancelling = text_model(text, c=np.float32(1e4))
     exact = {"y": X["x"]}
     assert verify(cancelling, X, exact, STRICT).norm_error < 1e-12
     with pytest.raises(AccuracyError, match="numpy in float32 by"):
@@ -93,26 +89,20 @@ def test_the_references_own_rounding_does_not_count():
 
 def test_overflow_of_float32_is_the_models():
     """``exp(60)`` squared is infinite only in float32, and its reciprocal is zero."""
-    nodes = [
-        helper.make_node("Exp", ["x"], ["e"]),
-        helper.make_node("Mul", ["e", "e"], ["y"]),
-    ]
+    square = text_model("(float[64] x) => (float[64] y) { e = Exp(x) y = Mul(e, e) }")
     x = {"x": np.full(64, 60, "float32")}
-    assert verify(model(*nodes), x, {"y": np.full(64, np.inf, "float32")}, DEFAULT).ok
+    assert verify(square, x, {"y": np.full(64, np.inf, "float32")}, DEFAULT).ok
     with pytest.raises(AccuracyError):
-        verify(model(*nodes), x, {"y": np.ones(64, "float32")}, DEFAULT)
+        verify(square, x, {"y": np.ones(64, "float32")}, DEFAULT)
 
 
 def test_outputs_below_float32s_range_may_be_zero():
     """Float64 can represent ``exp(-100)``, and float32 cannot."""
-    nodes = [
-        helper.make_node("Constant", [], ["factor"], value_float=-100.0),
-        helper.make_node("Mul", ["x", "factor"], ["product"]),
-        helper.make_node("Exp", ["product"], ["y"]),
-    ]
-    assert verify(model(*nodes), X, {"y": np.zeros(64, "float32")}, STRICT).norm_error == 0
+    text = "(float[64] x) => (float[64] y) { product = Mul(x, factor) y = Exp(product) }"
+    tiny = text_model(text, factor=np.float32(-100))
+    assert verify(tiny, X, {"y": np.zeros(64, "float32")}, STRICT).norm_error == 0
     with pytest.raises(AccuracyError):
-        verify(model(*nodes), X, {"y": np.full(64, 1e-30, "float32")}, DEFAULT)
+        verify(tiny, X, {"y": np.full(64, 1e-30, "float32")}, DEFAULT)
 
 
 def test_a_decision_that_rounding_takes_either_way_is_right_either_way():
@@ -122,11 +112,8 @@ def test_a_decision_that_rounding_takes_either_way_is_right_either_way():
     weights = rng.standard_normal((256, 64))
     direction = x[0].astype(np.float64) / np.linalg.norm(x)
     weights[:, ::2] -= np.outer(direction, direction @ weights[:, ::2])
-    steep = sums_of_products(
-        {"weights": weights.astype("float32"), "steep": np.float32(1e12)},
-        helper.make_node("Mul", ["sums", "steep"], ["steeper"]),
-        helper.make_node("Sigmoid", ["steeper"], ["y"]),
-    )
+    constants = {"weights": weights.astype("float32"), "steep": np.float32(1e12)}
+    steep = sums_of_products(constants, "steeper = Mul(sums, steep) y = Sigmoid(steeper)")
     verifier = Verifier(steep, {"x": x}, DEFAULT)
     truth = run_reference(steep, {"x": x}, double=True)["y"]
     other = truth.astype("float32")
@@ -138,13 +125,8 @@ def test_a_decision_that_rounding_takes_either_way_is_right_either_way():
 
 
 def test_random_rounding_changes_floats_and_not_counts():
-    nodes = [
-        helper.make_node("Sin", ["x"], ["sine"]),
-        helper.make_node("Round", ["x"], ["whole"]),
-        helper.make_node("Add", ["sine", "whole"], ["y"]),
-    ]
-    wide = model(*nodes)
-    wide.graph.output.append(helper.make_tensor_value_info("whole", TensorProto.FLOAT, (64,)))
+    text = "{ sine = Sin(x) whole = Round(x) y = Add(sine, whole) }"
+    wide = text_model(f"(float[64] x) => (float[64] y, float[64] whole) {text}")
     first, second = (run_reference(wide, X, noise=Noise(seed, ulps=4)) for seed in range(2))
     plain = run_reference(wide, X)
     np.testing.assert_array_equal(first["whole"], plain["whole"])
@@ -157,7 +139,7 @@ def test_rounding_at_random_moves_a_sum_near_zero_as_much_as_those_around_it():
     x = rng.standard_normal((1, 256)).astype("float32")
     weights = rng.standard_normal((256, 64)).astype("float32")
     weights[128:, 5], x[0, 128:] = -weights[:128, 5] * np.float32(1 + 1e-6), x[0, :128]
-    product = sums_of_products({"weights": weights}, helper.make_node("Identity", ["sums"], ["y"]))
+    product = sums_of_products({"weights": weights}, "y = Identity(sums)")
     plain = run_reference(product, {"x": x})["y"]
     assert 0 < abs(plain[0, 5]) < 1e-4
     moves = np.array(
@@ -185,7 +167,7 @@ def test_a_sum_beside_a_pole_may_err_as_float32_does(seed):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((1, 128)).astype("float32")
     weights = rng.standard_normal((128, 4096)).astype("float32")
-    poles = sums_of_products({"weights": weights}, helper.make_node("Tan", ["sums"], ["y"]))
+    poles = sums_of_products({"weights": weights}, "y = Tan(sums)")
     sums = np.zeros((1, 4096), "float32")
     for product in x[0][:, None] * weights:  # one by one, as a kernel adds them
         sums += product
@@ -199,7 +181,7 @@ def test_a_part_of_a_sum_may_overflow_where_sums_are_nearly_that_large(size, acc
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1, 256)).astype("float32")
     weights = (rng.standard_normal((256, 64)) * size / 16).astype("float32")
-    product = sums_of_products({"weights": weights}, helper.make_node("Identity", ["sums"], ["y"]))
+    product = sums_of_products({"weights": weights}, "y = Identity(sums)")
     actual = run_reference(product, {"x": x})["y"]
     smallest = np.argmin(np.abs(actual))
     assert np.isfinite(actual[0, smallest])
@@ -208,17 +190,13 @@ def test_a_part_of_a_sum_may_overflow_where_sums_are_nearly_that_large(size, acc
 
 
 def test_the_reference_computes_in_float64_throughout():
-    nodes = [
-        helper.make_node("Constant", [], ["third"], value_float=1 / 3),
-        helper.make_node("Cast", ["x"], ["cast"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", ["cast", "third"], ["product"]),
-        helper.make_node("Softmax", ["product"], ["y"], axis=0),
-    ]
-    wide = run_reference(model(*nodes), X, double=True)["y"]
+    text = "{ cast = Cast<to = 1>(x) product = Mul(cast, third) y = Softmax<axis = 0>(product) }"
+    net = text_model(f"(float[64] x) => (float[64] y) {text}", third=np.float32(1 / 3))
+    wide = run_reference(net, X, double=True)["y"]
     product = np.exp(X["x"].astype(np.float64) * np.float32(1 / 3))
     assert wide.dtype == np.float64
     np.testing.assert_allclose(wide, product / product.sum(), rtol=1e-14)
-    assert run_reference(model(*nodes), X)["y"].dtype == np.float32
+    assert run_reference(net, X)["y"].dtype == np.float32
 
 
 def measured(workload):

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
-from tests.neocpu.frontend.onnx_models import onnx_model
+from tests.neocpu.frontend.onnx_models import onnx_model, text_model
 
 NAN, INF = float("nan"), float("inf")
 FORMS = ["Upsample-7", "Upsample-9", "Resize-10", "Resize-11", "Resize-18"]
@@ -83,12 +83,9 @@ def test_a_region_of_nan():
 
 
 def numbers(start, limit, delta):
-    nodes = [
-        helper.make_node("Range", ["a", "b", "d"], ["r"]),
-        helper.make_node("Cast", ["r"], ["c"], to=TensorProto.FLOAT),
-        helper.make_node("Add", ["x", "c"], ["y"]),
-    ]
-    return model(nodes, [("a", start), ("b", limit), ("d", delta)])
+    nodes = "r = Range(a, b, d) c = Cast<to = 1>(r) y = Add(x, c)"
+    ends = "(float[1, 3, 8, 8] x) => (float[a, b, c, d] y)"
+    return text_model(f"{ends} {{ {nodes} }}", a=start, b=limit, d=delta)
 
 
 @pytest.mark.parametrize(
@@ -111,15 +108,11 @@ def test_ranges_that_have_no_end(given, said):
 
 
 def test_a_range_whose_delta_is_computed():
-    nodes = [
-        helper.make_node("Shape", ["x"], ["s"]),
-        helper.make_node("Gather", ["s", "i"], ["b"]),
-        helper.make_node("Sub", ["b", "b"], ["d"]),
-        helper.make_node("Range", ["d", "b", "d"], ["r"], name="r"),
-        helper.make_node("Cast", ["r"], ["c"], to=TensorProto.FLOAT),
-        helper.make_node("Add", ["x", "c"], ["y"]),
-    ]
-    assert "Range 'r' has the delta 0" in refusal(model(nodes, [("i", 3)]))
+    nodes = """s = Shape(x) b = Gather(s, i) d = Sub(b, b) [r] r = Range(d, b, d)
+        c = Cast<to = 1>(r) y = Add(x, c)"""
+    ends = "(float[1, 3, 8, 8] x) => (float[a, b, c, d] y)"
+    found = refusal(text_model(f"{ends} {{ {nodes} }}", i=np.array(3)))
+    assert "Range 'r' has the delta 0" in found
 
 
 @pytest.mark.parametrize(
@@ -199,28 +192,16 @@ def test_a_node_whose_shape_depends_on_data_is_named():
 
 @pytest.mark.parametrize("what", ["trip count", "condition", "If"])
 def test_conditions_and_counts_are_single_values(what):
-    values = [
-        helper.make_tensor_value_info(name, kind, shape)
-        for name, kind, shape in (
-            ("i", TensorProto.INT64, []),
-            ("c", TensorProto.BOOL, []),
-            ("s", TensorProto.FLOAT, [1, 3, 8, 8]),
-        )
-    ]
-    steps = [helper.make_node("Add", ["s", "x"], ["t"]), helper.make_node("Identity", ["c"], ["d"])]
-    made = [
-        helper.make_tensor_value_info("d", TensorProto.BOOL, []),
-        helper.make_tensor_value_info("t", TensorProto.FLOAT, [1, 3, 8, 8]),
-    ]
-    body = helper.make_graph(steps, "b", values, made)
-    node = helper.make_node("Loop", ["n", "go", "x"], ["y"], body=body)
+    image = "float[1, 3, 8, 8]"
+    node = f"""y = Loop(n, go, x) <body = b (int64 i, bool c, {image} s) => (bool d, {image} t)
+        {{ t = Add(s, x) d = Identity(c) }}>"""
     if what == "If":
-        branch = helper.make_graph([helper.make_node("Neg", ["x"], ["t"])], "b", [], made[1:])
-        node = helper.make_node("If", ["go"], ["y"], then_branch=branch, else_branch=branch)
+        node = f"""y = If(go) <then_branch = t () => ({image} t) {{ t = Neg(x) }},
+            else_branch = e () => ({image} u) {{ u = Neg(x) }}>"""
     count = [3, 4] if what == "trip count" else 3
     go = True if what == "trip count" else [True, False]
-    constants = [("n", np.array(count)), ("go", np.array(go))]
-    assert "of shape [2]; it takes one value" in refusal(model([node], constants))
+    made = text_model(f"({image} x) => ({image} y) {{ {node} }}", n=count, go=go)
+    assert "of shape [2]; it takes one value" in refusal(made)
 
 
 def test_text_is_named():

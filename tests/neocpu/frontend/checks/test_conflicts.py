@@ -70,7 +70,7 @@ def test_the_multiple_is_the_smallest_that_always_fits(levels, extra):
 
 
 def test_no_multiple_is_suggested_if_none_helps():
-    nodes = [helper.make_node("Add", ["x", "c"], ["y"], "sum")]
+    nodes = "[sum] y = Add(x, c)"
     ends = {"x": ["n", 3, "h", "w"]}, {"y": list("NCHW")}
     model = onnx_model(nodes, *ends, {"c": np.ones((3, 5, 7), np.float32)})
     message = refusal(model, 1, 3, 8, 8)
@@ -84,7 +84,7 @@ def test_a_model_that_contradicts_itself():
 
 
 def test_a_dynamic_batch_whose_graph_is_for_one_image():
-    nodes = [helper.make_node("Concat", ["x", "c"], ["y"], "token", axis=1)]
+    nodes = "[token] y = Concat<axis = 1>(x, c)"
     constants = {"c": np.ones((1, 1, 5), np.float32)}
     model = onnx_model(nodes, {"x": ["n", 3, 5]}, {"y": list("nab")}, constants)
     assert load_model(model, InputShapes(batch=1)).outputs[0].shape == (1, 4, 5)
@@ -95,10 +95,7 @@ def test_a_dynamic_batch_whose_graph_is_for_one_image():
 
 def test_a_shape_that_is_written_into_the_graph():
     """ONNX infers such a shape for any input."""
-    nodes = [
-        helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
-        helper.make_node("Reshape", ["p", "s"], ["y"], "flat"),
-    ]
+    nodes = "p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x) [flat] y = Reshape(p, s)"
     ends = {"x": ["n", 3, "h", "w"]}, {"y": list("ab")}
     model = onnx_model(nodes, *ends, {"s": np.array([1, 3 * 112 * 112])})
     assert load_model(model, {"x": (1, 3, 224, 224)}).outputs[0].shape == (1, 37632)

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.checks import model_limits
 from neocpu.frontend.load import load_model
-from tests.neocpu.frontend.onnx_models import onnx_model
+from tests.neocpu.frontend.onnx_models import onnx_model, text_model
 
 FLOAT = TensorProto.FLOAT
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]
@@ -71,19 +71,13 @@ def test_functions_that_call_each_other_are_refused():
 
 def test_too_many_nodes_are_counted_in_inner_graphs_too(monkeypatch):
     monkeypatch.setattr(model_limits, "MAX_NODES", 10)
-    inner = [
-        helper.make_graph(
-            [helper.make_node("Relu", ["x"], [f"{side}{i}"]) for i in range(5)],
-            side,
-            [],
-            [helper.make_tensor_value_info(f"{side}0", FLOAT, [2, 3])],
-        )
-        for side in ("then", "else")
-    ]
-    branch = helper.make_node("If", ["c"], ["y"], then_branch=inner[0], else_branch=inner[1])
-    chosen = numpy_helper.from_array(np.array(True), "c")
+    inner = {s: " ".join(f"{s}{i} = Relu(x)" for i in range(5)) for s in ("then", "else")}
+    branch = ", ".join(
+        f"{s}_branch = {s}s () => (float[2, 3] {s}0) {{ {inner[s]} }}" for s in inner
+    )
+    text = f"(float[2, 3] x) => (float[2, 3] y) {{ y = If(c) <{branch}> }}"
     with pytest.raises(UnsupportedError, match="has 11 nodes; at most 10"):
-        load_model(model([branch], initializers=[chosen]))
+        load_model(text_model(text, c=np.array(True)))
 
 
 @pytest.mark.parametrize("kind", ["inputs", "outputs"])
@@ -108,12 +102,9 @@ def test_tensors_of_too_many_dimensions_are_named(where):
     elif where == "initializer":
         made, name = model([helper.make_node("Add", ["x", "w"], ["y"])], initializers=[weight]), "w"
     else:
-        target = numpy_helper.from_array(np.array([2, 3, *[1] * 38]), "shape")
-        nodes = [
-            helper.make_node("Reshape", ["x", "shape"], ["t"], name="r"),
-            helper.make_node("ReduceSum", ["t"], ["y"], keepdims=0),
-        ]
-        made, name = model(nodes, initializers=[target]), "t"
+        nodes = "t = Reshape(x, shape) y = ReduceSum<keepdims = 0>(t)"
+        text = f"(float[2, 3] x) => (float[2, 3] y) {{ {nodes} }}"
+        made, name = text_model(text, shape=np.array([2, 3, *[1] * 38])), "t"
     with pytest.raises(UnsupportedError, match=rf"'{name}' of 40 dimensions; at most 32"):
         load_model(made)
 
@@ -135,14 +126,11 @@ def test_a_constant_of_a_hundred_gigabytes_is_never_made(operator):
         "Range": ["zero", "end", "step"],
         "Pad": ["one", "pads"],
     }[operator]
-    nodes = [
-        helper.make_node(operator, inputs, ["big"], name="maker"),
-        helper.make_node("ReduceSum", ["big"], ["sum"], keepdims=0),
-        helper.make_node("Add", ["x", "sum"], ["y"]),
-    ]
-    used = [numpy_helper.from_array(arrays[name], name) for name in inputs]
+    nodes = f"[maker] big = {operator}({', '.join(inputs)}) s = ReduceSum<keepdims = 0>(big)"
+    text = f"(float[2, 3] x) => (float[2, 3] y) {{ {nodes} y = Add(x, s) }}"
+    made = text_model(text, **{name: arrays[name] for name in inputs})
     with pytest.raises(UnsupportedError, match=rf"{operator} 'maker'"):
-        load_model(model(nodes, initializers=used))
+        load_model(made)
 
 
 def test_the_bytes_of_all_constants_are_added_up(monkeypatch):
@@ -168,12 +156,8 @@ def test_constants_that_nothing_reads_any_longer_are_not_counted(monkeypatch):
 
 
 def test_a_network_of_computed_weights_is_within_the_limits():
-    shape = numpy_helper.from_array(np.array([64, 32]), "shape")
-    nodes = [
-        helper.make_node("ConstantOfShape", ["shape"], ["w"]),
-        helper.make_node("MatMul", ["x", "w"], ["y"]),
-    ]
-    loaded = load_model(model(nodes, inputs={"x": [2, 64]}, initializers=[shape]))
+    text = "(float[2, 64] x) => (float[2, 32] y) { w = ConstantOfShape(shape) y = MatMul(x, w) }"
+    loaded = load_model(text_model(text, shape=np.array([64, 32])))
     assert [node.op_type for node in loaded.simplified.graph.node] == ["MatMul"]
 
 

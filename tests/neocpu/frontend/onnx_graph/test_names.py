@@ -3,42 +3,25 @@
 import numpy as np
 import onnx
 from differential import run_onnxruntime
-from onnx import TensorProto, helper
-from onnx.helper import make_node as node
 
 import neocpu
 from neocpu.frontend.onnx_graph.names import fresh_names, rename
 from neocpu.frontend.processing.processing import Processing
-
-FLOAT = TensorProto.FLOAT
-
-
-def graph_of(nodes, inputs, outputs):
-    return helper.make_graph(
-        nodes,
-        "graph",
-        [helper.make_tensor_value_info(*each) for each in inputs],
-        [helper.make_tensor_value_info(*each) for each in outputs],
-    )
+from tests.neocpu.frontend.onnx_models import text_model
 
 
 def branching():
     """A model whose branches read ``x`` and ``s``, return ``s`` itself and have an ``x`` inside."""
-    shape = [1, 3]
-    own = graph_of([node("Relu", ["s"], ["x"]), node("Add", ["x", "s"], ["t"])], [],
-                   [("t", FLOAT, shape)])  # fmt: skip
-    nodes = [
-        node("Neg", ["x"], ["s"]),
-        node("ReduceMax", ["x"], ["most"], keepdims=0),
-        node("Greater", ["most", "most"], ["never"]),
-        node("If", ["never"], ["a"], then_branch=own,
-             else_branch=graph_of([node("Mul", ["x", "s"], ["u"])], [], [("u", FLOAT, shape)])),
-        node("If", ["never"], ["b"], then_branch=graph_of([], [], [("s", FLOAT, shape)]),
-             else_branch=graph_of([node("Identity", ["s"], ["v"])], [], [("v", FLOAT, shape)])),
-        node("Add", ["a", "b"], ["y"]),
-    ]  # fmt: skip
-    graph = graph_of(nodes, [("x", FLOAT, shape)], [("y", FLOAT, shape), ("s", FLOAT, shape)])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return text_model(
+        """(float[1, 3] x) => (float[1, 3] y, float[1, 3] s) {
+            s = Neg(x) most = ReduceMax<keepdims = 0>(x) never = Greater(most, most)
+            a = If(never) <then_branch = own () => (float[1, 3] t) { x = Relu(s) t = Add(x, s) },
+                else_branch = read () => (float[1, 3] u) { u = Mul(x, s) }>
+            b = If(never) <then_branch = outer () => (float[1, 3] s) {},
+                else_branch = copy () => (float[1, 3] v) { v = Identity(s) }>
+            y = Add(a, b) }""",
+        opset=17,
+    )
 
 
 def test_outer_names_in_inner_graphs_are_renamed_and_their_own_are_not():

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from differential import make_model
-from onnx.helper import make_node as node
 
 import neocpu
 from neocpu.foundation.errors import UsageError
@@ -12,6 +11,7 @@ from neocpu.frontend.processing.answers import find_head
 from neocpu.frontend.processing.load_processed import load_processed
 from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
+from tests.neocpu.frontend.onnx_models import nodes_of
 
 SIDE, CLASSES = 96, 5
 SCORE, OVERLAP = 0.25, 0.45
@@ -32,11 +32,10 @@ def head(is_v8, boxes=189):
 
 def detector(made):
     """A model that returns ``made``, whatever its picture."""
-    nodes = [
-        node("ReduceMean", ["images"], ["mean"], keepdims=0),
-        node("Mul", ["mean", "nothing"], ["zero"]),
-        node("Add", ["made", "zero"], ["output0"]),
-    ]
+    nodes = nodes_of(
+        "mean = ReduceMean<keepdims = 0>(images) zero = Mul(mean, nothing) "
+        "output0 = Add(made, zero)"
+    )
     images = np.zeros((1, 3, SIDE, SIDE), np.float32)
     constants = {"made": made, "nothing": np.zeros((), np.float32)}
     return make_model(nodes, {"images": images}, constants, ["output0"])

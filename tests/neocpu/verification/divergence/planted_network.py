@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 from forgery import sign, with_header
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from neocpu.building.elf import read_elf
 from neocpu.building.weights_digest import WeightsDigest
@@ -18,6 +17,7 @@ from neocpu.plan.model_values import ModelValue, values_in_order
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header import DIGEST_SECTION, WEIGHTS_SECTION, ArtifactHeader
 from neocpu.runtime.header_parts import Placement
+from tests.neocpu.frontend.onnx_models import onnx_model
 
 LIMIT, SLOPE, EPSILON = 1.37, 0.0137, 0.0123
 """Numbers that occur only in the code of kernels."""
@@ -76,14 +76,7 @@ def network() -> onnx.ModelProto:
     after = node("Add", [dense(seen, "after", 41, 24), rows], "stream")
     arrays["axis"] = np.array([1], np.int64)
     dense(node("ReduceMean", [after, "axis"], "mean"), "y", 10, 41)
-    graph = helper.make_graph(
-        nodes,
-        "planted",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 20, 20])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 10])],
-        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    return onnx_model(nodes, {"x": [1, 3, 20, 20]}, {"y": [1, 1, 10]}, arrays)
 
 
 def shuffled_network() -> onnx.ModelProto:
@@ -111,14 +104,7 @@ def shuffled_network() -> onnx.ModelProto:
         turned = node("Transpose", [split], [f"{unit}_turned"], perm=[0, 2, 1, 3, 4])
         last = node("Reshape", [turned, "whole"], [f"{unit}_mixed"])
     conv(last, "y", 8, 20)
-    graph = helper.make_graph(
-        nodes,
-        "shuffled",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 7, 7])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 7, 7])],
-        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    return onnx_model(nodes, {"x": [1, 3, 7, 7]}, {"y": [1, 8, 7, 7]}, arrays)
 
 
 class Planter:
@@ -180,6 +166,3 @@ class Planter:
         self._data[end - hashlib.sha256().digest_size : end] = sums.digest()
         path.write_bytes(sign(self._data))
         return path
-
-
-Plant = Callable[[Planter], None]

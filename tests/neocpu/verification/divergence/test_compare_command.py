@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from page_sections import parts_in
 from planted_network import Planter, network
 from small_plans import small_plan
@@ -26,7 +26,7 @@ from neocpu.verification.divergence.operators import Operators
 from neocpu.verification.divergence.report import ComparedTensor, Divergence, norm_error, where_of
 from neocpu.verification.divergence.watched_model import WatchedModel
 from neocpu.verification.reference import onnxruntime_oracle, oracles
-from tests.neocpu.frontend.onnx_models import onnx_model
+from tests.neocpu.frontend.onnx_models import onnx_model, text_model
 
 
 @pytest.fixture(scope="module")
@@ -363,25 +363,21 @@ def test_only_significant_tensors_of_many_are_listed(
 
 
 def test_what_either_branch_makes_a_part_of_is_seen(tmp_path: Path) -> None:
-    rng, nodes = np.random.default_rng(0), []
+    branches = "".join(
+        f"{then}{other} = If(positive) <"
+        f"then_branch = t () => (float[4, 16] {then}_y) {{ {then}_y = MatMul(x, {then}) }}, "
+        f"else_branch = e () => (float[4, 16] {other}_y) {{ {other}_y = MatMul(x, {other}) }}> "
+        for then, other in ("ab", "cd")
+    )
+    text = f"""(float[4, 16] x) => (float[8, 16] y) {{
+        total = ReduceSum<keepdims = 0>(x) positive = Greater(total, zero) {branches}
+        both = Concat<axis = 0>(ab, cd) y = Softmax(both) }}"""
+    rng = np.random.default_rng(0)
     weights = {name: rng.standard_normal((16, 16)).astype(np.float32) for name in "abcd"}
-    nodes.append(helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0))
-    nodes.append(helper.make_node("Greater", ["total", "zero"], ["positive"]))
-    for part in ("ab", "cd"):
-        branches = {}
-        for name, branch in zip(part, ("then", "else"), strict=True):
-            value = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, [4, 16])
-            product = helper.make_node("MatMul", ["x", name], [f"{name}_y"])
-            branches[f"{branch}_branch"] = helper.make_graph([product], branch, [], [value])
-        nodes.append(
-            helper.make_node("If", ["positive"], [part], name=f"choose_{part}", **branches)
-        )
-    nodes.append(helper.make_node("Concat", ["ab", "cd"], ["both"], axis=0))
-    nodes.append(helper.make_node("Softmax", ["both"], ["y"]))
     for file in ("right", "wrong"):
         arrays = {"zero": np.float32(0), **weights}
         arrays |= {"d": 2 * weights["d"]} if file == "wrong" else {}
-        made(tmp_path, onnx_model(nodes, {"x": [4, 16]}, {"y": [8, 16]}, arrays), file)
+        made(tmp_path, text_model(text, **arrays), file)
     for sign, bad in ((1, []), (-1, ["both"])):
         inputs = ComparisonInputs({"x": sign * np.ones((4, 16), np.float32)})
         for file in ("right", "wrong"):
@@ -425,12 +421,10 @@ def test_a_result_of_a_kernel_with_two_is_traced_to_it() -> None:
 
 
 def test_both_outputs_of_a_kernel_name_it(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("TopK", ["x", "three"], ["values", "places"]),
-        helper.make_node("Softmax", ["x"], ["y"]),
-    ]
-    outputs = {"values": [2, 3], "places": (TensorProto.INT64, [2, 3]), "y": [2, 16]}
-    paths = made(tmp_path, onnx_model(nodes, {"x": [2, 16]}, outputs, {"three": np.array([3])}))
+    outputs = "float[2, 3] values, int64[2, 3] places, float[2, 16] y"
+    nodes = "values, places = TopK(x, three) y = Softmax(x)"
+    text = f"(float[2, 16] x) => ({outputs}) {{ {nodes} }}"
+    paths = made(tmp_path, text_model(text, three=np.array([3])))
     found = compare_with_model(*paths, ComparisonInputs())
     makers = {tensor.name: tensor.kernel for tensor in found.tensors}
     assert makers["values"] == makers["places"] != makers["y"]

@@ -12,7 +12,7 @@ from neocpu.frontend import models
 from neocpu.frontend.shapes.static_shapes import real_inputs, tensor_spec
 from neocpu.verification.reduction.static_model import lift_constants, randomise_weights
 from neocpu.verification.reduction.whole_graph import WholeGraph
-from tests.neocpu.frontend.onnx_models import onnx_model
+from tests.neocpu.frontend.onnx_models import onnx_model, text_model
 
 
 def whole_of(model):
@@ -41,13 +41,9 @@ def test_parts_compute_the_same_as_in_the_whole_graph(kept):
 
 
 def test_values_that_decide_shapes_become_constants():
-    nodes = [
-        helper.make_node("Shape", ["x"], ["shape"]),
-        helper.make_node("Concat", ["shape", "one"], ["longer"], axis=0),
-        helper.make_node("Relu", ["x"], ["positive"]),
-        helper.make_node("Reshape", ["positive", "longer"], ["y"]),
-    ]
-    model = onnx_model(nodes, {"x": [2, 3]}, {"y": [2, 3, 1]}, {"one": np.array([1])})
+    text = """shape = Shape(x) longer = Concat<axis = 0>(shape, one) positive = Relu(x)
+        y = Reshape(positive, longer)"""
+    model = text_model(f"(float[2, 3] x) => (float[2, 3, 1] y) {{ {text} }}", one=np.array([1]))
     case = whole_of(model).part([3], "part")
     assert [value.name for value in case.model.graph.input] == ["positive"]
     (shape,) = case.model.graph.initializer
@@ -56,17 +52,12 @@ def test_values_that_decide_shapes_become_constants():
 
 
 def test_bodies_keep_the_outer_values_they_read():
-    def branch(name, op):
-        out = helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])
-        return helper.make_graph([helper.make_node(op, ["h"], [name])], name, [], [out])
-
-    nodes = [
-        helper.make_node("Relu", ["x"], ["h"]),
-        helper.make_node(
-            "If", ["c"], ["y"], then_branch=branch("a", "Neg"), else_branch=branch("b", "Exp")
-        ),
-    ]
-    model = onnx_model(nodes, {"x": [2]}, {"y": [2]}, {"c": np.array(True)})
+    model = text_model(
+        """(float[2] x) => (float[2] y) {
+            h = Relu(x) y = If(c) <then_branch = t () => (float[2] a) { a = Neg(h) },
+                else_branch = e () => (float[2] b) { b = Exp(h) }> }""",
+        c=np.array(True),
+    )
     whole = whole_of(model)
     case = whole.part([1], "part")
     assert [value.name for value in case.model.graph.input] == ["h"]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from neocpu.frontend.onnx_graph.weightless_model import KEEP_BYTES
@@ -19,37 +19,24 @@ def model(nodes, outputs):
     return onnx_model(nodes, {"x": SHAPE}, dict.fromkeys(outputs, SHAPE), weights)
 
 
-def branches():
-    """An If whose branches read a weight and a value of the graph around them."""
-    result = [helper.make_tensor_value_info("r", TensorProto.FLOAT, SHAPE)]
-    body = [
-        helper.make_graph([helper.make_node("Add", pair, ["r"])], "branch", [], result)
-        for pair in (["a", "v"], ["a", "w"])
-    ]
-    total = helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0)
-    zero = helper.make_node("Constant", [], ["zero"], value_float=0.0)
-    positive = helper.make_node("Greater", ["s", "zero"], ["c"])
-    choose = helper.make_node("If", ["c"], ["y"], then_branch=body[0], else_branch=body[1])
-    return [helper.make_node("Relu", ["x"], ["a"]), total, zero, positive, choose]
-
-
+SIZE = f"float[1, {KEEP_BYTES}]"
 NETWORKS = {
     # Values and weights read late, twice, never; an output in the middle of the graph; an optional
     # input; an input, a weight, as outputs.
     "chain": (
-        [
-            helper.make_node("Add", ["x", "v"], ["a"]),
-            helper.make_node("Split", ["a"], ["unread", "half"], axis=1, num_outputs=2),
-            helper.make_node("Clip", ["a", "", "top"], ["b"]),
-            helper.make_node("Mul", ["b", "b"], ["c"]),
-            helper.make_node("Add", ["c", "v"], ["d"]),
-            helper.make_node("Add", ["d", "a"], ["e"]),
-        ],
+        """top = Constant<value_float = 0.5>() a = Add(x, v)
+        unread, half = Split<axis = 1, num_outputs = 2>(a) b = Clip(a, "", top) c = Mul(b, b)
+        d = Add(c, v) e = Add(d, a)""",
         ["b", "e", "x", "w"],
     ),
-    "branches": (branches(), ["y"]),
+    # The branches read a weight and a value of the graph around them.
+    "branches": (
+        f"""a = Relu(x) s = ReduceSum<keepdims = 0>(x) zero = Constant<value_float = 0.0>()
+        c = Greater(s, zero) y = If(c) <then_branch = t () => ({SIZE} p) {{ p = Add(a, v) }},
+            else_branch = e () => ({SIZE} q) {{ q = Add(a, w) }}>""",
+        ["y"],
+    ),
 }
-NETWORKS["chain"][0].insert(0, helper.make_node("Constant", [], ["top"], value_float=0.5))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -65,12 +52,7 @@ def test_like_the_evaluator(name):
 
 
 def test_nodes_that_no_output_needs_are_not_run():
-    nodes = [
-        helper.make_node("Reshape", ["x", "shape"], ["dead"]),
-        helper.make_node("Relu", ["dead"], ["dead_too"]),
-        helper.make_node("Relu", ["x"], ["y"]),
-    ]
-    net = model(nodes, ["y"])
+    net = model("dead = Reshape(x, shape) dead_too = Relu(dead) y = Relu(x)", ["y"])
     net.graph.initializer.append(numpy_helper.from_array(np.array([7, 7, 7]), "shape"))
     result = evaluate(net, {"x": -np.ones(SHAPE, np.float32)}, [])
     np.testing.assert_array_equal(result["y"], np.zeros(SHAPE))
@@ -84,6 +66,6 @@ def test_a_weight_is_read_when_it_is_needed(monkeypatch):
         return real(tensor)
 
     monkeypatch.setattr(evaluator, "array_of", array_of)
-    net = model([helper.make_node("Add", ["x", "v"], ["y"])], ["y"])
+    net = model("y = Add(x, v)", ["y"])
     evaluate(net, {"x": np.zeros(SHAPE, np.float32)}, [])
     assert read == ["v"]

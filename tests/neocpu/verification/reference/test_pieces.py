@@ -12,6 +12,7 @@ from neocpu.frontend.numpy_operators.pieces import SHARED, in_pieces
 from neocpu.verification.reference.evaluator import _flushed
 from neocpu.verification.reference.runner import run_reference
 from tests.neocpu.frontend.differential import make_model
+from tests.neocpu.frontend.onnx_models import nodes_of
 
 RNG = np.random.default_rng(0)
 
@@ -117,11 +118,10 @@ class TestScatter:
         columns = [np.array([[[-1]]]), np.array([[[0], [2]]]), np.array([[[1, 3, -4]]])]
         columns = [np.expand_dims(column, -1) for column in columns]
         names = ["a", "b", "c"]
-        nodes = [
-            *(helper.make_node("Expand", [n, "shape"], [f"{n}s"]) for n in names),
-            helper.make_node("Concat", ["as", "bs", "cs"], ["places"], axis=-1),
-            helper.make_node("ScatterND", ["x", "places", "updates"], ["y"]),
-        ]
+        nodes = nodes_of(
+            "as = Expand(a, shape) bs = Expand(b, shape) cs = Expand(c, shape) "
+            "places = Concat<axis = -1>(as, bs, cs) y = ScatterND(x, places, updates)"
+        )
         constants = {"shape": np.array([1, 2, 3, 1]), **dict(zip(names, columns, strict=True))}
         outputs = ["y", "places"] if as_output else ["y"]
         feeds = {"x": x, "updates": updates}

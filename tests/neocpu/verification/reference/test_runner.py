@@ -281,26 +281,12 @@ def test_several_outputs_keep_the_graph_s_order():
 class TestCompare:
     """Tolerances, positions of NaN, and which output is named."""
 
-    def test_equal(self):
-        result = compare({"y": np.ones(3)}, {"y": np.ones(3)})
-        assert (result.max_abs_error, result.max_rel_error, result.ok) == (0, 0, True)
-
     def test_errors_and_worst_output(self):
         expected = {"a": np.array([1.0, -4.0]), "b": np.array([100.0])}
         actual = {"b": np.array([101.0]), "a": np.array([1.0, -3.0])}
         result = compare(actual, expected)
         assert (result.max_abs_error, result.max_rel_error) == (1.0, 0.25)
         assert (result.worst_output, result.ok) == ("a", False)
-
-    @pytest.mark.parametrize(("error", "ok"), [(1.9e-3, True), (2.1e-3, False)])
-    def test_an_element_may_err_relative_to_its_value_and_to_the_scale(self, error, ok):
-        assert compare({"y": np.array([1 + error])}, {"y": np.array([1.0])}).ok is ok
-
-    @pytest.mark.parametrize("size", [1e-30, 1e-3, 1.0, 1e4, 1e30])
-    def test_the_absolute_part_grows_and_shrinks_with_the_output(self, size):
-        expected = size * np.array([1.0, 0.0])
-        assert not compare({"y": size * np.array([1.0, 1e-3])}, {"y": expected}).ok
-        assert compare({"y": size * np.array([1.0, 5e-4])}, {"y": expected}).ok
 
     @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
     def test_special_values_must_be_in_the_same_positions(self, special):
@@ -312,11 +298,6 @@ class TestCompare:
 
     def test_shapes_must_match(self):
         assert not compare({"y": np.ones((2, 1))}, {"y": np.ones(2)}).ok
-
-    def test_integers_must_be_equal(self):
-        expected = np.array([10**6])
-        assert compare({"y": expected}, {"y": expected}).ok
-        assert not compare({"y": expected + 1}, {"y": expected}).ok
 
     def test_zero_expected(self):
         assert compare({"y": np.zeros(2)}, {"y": np.zeros(2)}).max_rel_error == 0
