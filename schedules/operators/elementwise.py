@@ -177,7 +177,7 @@ def _too_complex(sch: Schedule, block: Any, stage: Stage, reader: Any, consumer:
     """Return whether ``reader`` with ``block`` inlined would keep TVM busy for minutes."""
     buffer = sch.get(block).body.buffer
     loads = nodes_of(sch.get(reader).body.value, TensorLoad)
-    copies = sum(load.source.same_as(buffer) for load in loads)
+    copies = sum(bool(load.source.same_as(buffer)) for load in loads)
     leaves = consumer.leaves + copies * stage.leaves
     return leaves > MAX_LEAVES or consumer.nesting + copies * stage.nesting > MAX_NESTING
 
