@@ -196,8 +196,8 @@ def _dequantize_linear(node: Node) -> relax.Expr:
     scale_value, dtype = constant_value(scale), dtype_of(data)
     zero_value = np.zeros((), dtype) if zero is None else constant_value(zero)
     result = dtype_of(scale)
-    are_constant = scale_value is not None and zero_value is not None
-    if dtype in _EIGHT_BITS and result == "float32" and are_constant:
+    is_native = dtype in _EIGHT_BITS and result == "float32"
+    if is_native and scale_value is not None and zero_value is not None:
         scales, zeros = _same_shape(scale_value, zero_value)
         return relax.op.dequantize(data, const(scales), const(zeros), axis, "float32")
     # Differences of 8 and 16 bits are exact in float32; int32 has no zero point.

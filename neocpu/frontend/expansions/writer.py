@@ -71,7 +71,8 @@ class Writer(NodeWriter):
     def dtype(self, index: int = 0) -> np.dtype[Any]:
         """Return an input's element type."""
         kind = self.graph.types[self.node.input[index]]
-        return np.dtype(helper.tensor_dtype_to_np_dtype(kind))
+        dtype: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(kind)
+        return dtype
 
     def constant(self, index: int) -> Array:
         """Return a constant input's value; a `ValueError` if it is computed at run time."""
