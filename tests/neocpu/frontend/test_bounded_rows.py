@@ -126,7 +126,7 @@ def test_an_operator_that_mixes_selected_rows_is_refused_with_the_reason(
 
 def test_a_node_whose_axis_does_not_exist_is_refused():
     """ONNX infers a shape for the reader of such a node."""
-    gather = node_of("Gather", "selected first", "picked", "culprit", axis=2)
+    gather = node_of("Gather", "selected first", "picked", name="culprit", axis=2)
     nodes = [gather, node_of("Shape", "picked")]
     with pytest.raises(UnsupportedError, match=r"'culprit' \(its shapes do not fit each other"):
         load_model(select_model(nodes, ["y"], {"first": ints(0)}))
