@@ -2,7 +2,6 @@
 
 Messages are written once, for the command line: ``--shape x:1,3,8,8``. A caller of Python functions
 reads ``shapes={'x': (1, 3, 8, 8)}`` instead. Only options that are also arguments are renamed.
-Options of other programs, and of commands without a function, stay.
 """
 
 from __future__ import annotations

@@ -14,30 +14,23 @@ _CODES: Final[Mapping[Kind, int]] = {"int": 0, "uint": 1, "float": 2, "bfloat": 
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """An element type that inputs, outputs, weights and tensors between kernels may have.
+    """An element type that inputs, outputs, weights and tensors between kernels may have."""
 
-    `name`: the name in numpy and TVM: ``float32``. numpy knows ``bfloat16`` only by an extension.
-    `datatype`: the name in the Open Inference Protocol: ``FP32``.
-    """
-
-    name: str
+    name: str  # in numpy and TVM: ``float32``
     kind: Kind
     bits: int
-    datatype: str
+    datatype: str  # in the Open Inference Protocol: ``FP32``
 
     @property
     def is_integer(self) -> bool:
-        """Whether its elements are whole numbers."""
         return self.kind in ("int", "uint")
 
     @property
     def is_float(self) -> bool:
-        """Whether its elements are floating-point numbers."""
         return self.kind in ("float", "bfloat")
 
     @property
     def bytes(self) -> int:
-        """Bytes of an element in memory."""
         return self.bits // 8
 
     @property

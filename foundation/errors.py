@@ -1,11 +1,8 @@
 """Every exception neocpu raises on a user's mistake, and its exit code.
 
-A message names the cause, the place and the fix in one line, which the command line prints. A bug
-in neocpu is an ``AssertionError``, never one of these.
-
-Some exceptions are also those of Python's own functions for the same mistake (``ValueError``,
-``TypeError``, ``FileNotFoundError``, ``ImportError``), for callers who catch those. Our own code
-that catches one of Python's around more than one call lets a `NeoCPUError` pass first.
+A message names the cause, the place and the fix in one line. A bug in neocpu is an
+``AssertionError``, never one of these. Some are also Python's own exceptions for the same mistake:
+our code that catches one of Python's around more than one call lets a `NeoCPUError` pass first.
 """
 
 from __future__ import annotations
@@ -112,15 +109,10 @@ class ArtifactError(NeoCPUError):
 
 
 def dependency_error(error: BaseException) -> DependencyError | None:
-    """Return an error that names packages of the wrong versions as the cause; None if all fit.
-
-    With only ``neocpu-runtime`` installed, the result is always None.
-    """
+    """Return an error that names packages of the wrong versions as the cause; None if all fit."""
     try:
-        # By name: neocpu-runtime lacks this module, and the module needs a package that may be the
-        # missing one.
-        requirements = importlib.import_module("neocpu.foundation.requirements")
-        why = requirements.explain(error)
+        # By name: neocpu-runtime lacks this module, and it needs a package that may be missing.
+        why = importlib.import_module("neocpu.foundation.requirements").explain(error)
     except Exception:  # the metadata of packages are damaged; the error itself is still reported
         return None
     return None if why is None else DependencyError(why)

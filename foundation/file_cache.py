@@ -1,9 +1,8 @@
 """A cache of bytes by key, in a folder of this user, from one process to the next.
 
 Nothing depends on it: an entry that cannot be kept or read is made again. An entry appears whole or
-not at all, and has its own digest, so that one damaged by a crash or a disk is not used. Anybody
-who can write to the folder could make this user run any code, so a folder that others can write to
-is not used either.
+not at all, with its own digest, so that a damaged one is not used. Nor is a folder that others can
+write to: they could make this user run any code.
 """
 
 from __future__ import annotations
@@ -35,10 +34,9 @@ _KEPT: Final = 0.75
 
 
 class FileCache:
-    """A folder of entries, which is made with the first entry.
+    """A folder of entries, which is made with the first entry. Other files there are left alone.
 
-    Files whose names are not those of entries are left alone. `limit`: the most bytes of all
-    entries. The least recently used are deleted first.
+    `limit`: the most bytes of all entries. The least recently used are deleted first.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
@@ -49,7 +47,6 @@ class FileCache:
         self._written = False
 
     def path(self, key: str) -> Path:
-        """Return the path of the entry of ``key``."""
         return self.folder / hashlib.sha256(key.encode()).hexdigest()
 
     def get(self, key: str) -> bytes | None:

@@ -77,10 +77,9 @@ def _open_readable(path: str, flags: int) -> int:
 
 
 def read_file(path: str | os.PathLike[str], limit: int, *, pipes: bool = False) -> bytes:
-    """Read all of an ordinary file, of at most ``limit`` bytes.
+    """Read all of an ordinary file of at most ``limit`` bytes, or of a nameless pipe if ``pipes``.
 
-    `pipes`: whether a pipe without a name is read too: standard input, or a shell's substitution of
-    a command. Raises OSError: the file is of another kind, missing, unreadable, or longer.
+    Raises OSError: the file is of another kind, missing, unreadable, or longer.
     """
     path = Path(path)
     piped = pipes and _is_pipe(path)
@@ -129,12 +128,9 @@ def check_destination(
 def refuse_overwriting(
     path: str | os.PathLike[str], option: str, others: Iterable[str | os.PathLike[str] | None]
 ) -> None:
-    """Refuse to overwrite a file that a command reads or also writes.
+    """Refuse, by a UsageError, to overwrite files of a command, or a model's weights beside them.
 
-    The files beside a model that hold its weights are protected too.
-
-    `others`: the files to protect. A str may also be the name of a network; it counts if there is a
-    file of that name. Raises UsageError: writing to ``path`` would overwrite one of them.
+    A str among ``others`` may also be the name of a network; it counts if there is such a file.
     """
     for other in (each for each in others if each is not None):
         if isinstance(other, str) and not os.path.exists(other):
@@ -153,18 +149,14 @@ def replacing(
 ) -> Iterator[BinaryIO]:
     """Open a new file. On success it is synced and replaces the file at ``path``.
 
-    A file that replaces another one takes its mode. Code and new files take a mode from the umask;
-    see `replacement`.
+    A file that replaces another one takes its mode: see `replacement`. Until it is complete, it has
+    no name, so that a killed process leaves nothing, unless SIGKILL comes between the calls that
+    name it and put it in place, or the file system needs names: then `UNFINISHED` matches it.
 
-    Until it is complete, the file has no name, so that a killed process leaves nothing. There are
-    two exceptions: SIGKILL comes between the two calls that name it and put it in place, or the
-    file system needs names for all files. Then a file with a name like `UNFINISHED` is left.
-
-    `path`: the destination. A device or a pipe is written to directly; on failure it keeps what was
-    written so far. `lasting`: whether to sync it. A file that this process deletes again need not
-    reach the disk. Raises UsageError: the folder is missing or not writable, or ``path`` is a
-    folder, a disk or a socket. Raises ArtifactError: the disk is full or fails. Raises
-    BrokenPipeError: the reader of a pipe goes away.
+    `path`: the destination. A device or a pipe is written to directly, and keeps what was written
+    if that fails. `lasting`: whether to sync it, which a file that is deleted again need not.
+    Raises UsageError: the folder is not writable, or ``path`` is a folder, a disk or a socket;
+    ArtifactError: the disk is full or fails; BrokenPipeError: a pipe's reader goes away.
     """
     try:
         if _is_stream(path):
@@ -185,10 +177,8 @@ def replacing(
 def write_in_huge_pages(file: BinaryIO, parts: Iterable[bytes | memoryview]) -> None:
     """Write a new file from its start so that the page cache can keep it in huge pages.
 
-    Linux caches a write in pages of its size, if its offset is a multiple of that size. So each
-    write but the last is one huge page here, whatever the parts are. Weights in huge pages are read
-    with one address translation instead of 512 for pages of 4 KiB: a call of ResNet-50 takes 7 %
-    less time.
+    Linux caches a write in pages of its size, if its offset is a multiple of that size. Weights in
+    huge pages need one address translation instead of 512: a call of ResNet-50 takes 7 % less time.
     """
     page = bytearray(HUGE_PAGE)
     filled = 0
@@ -207,8 +197,7 @@ def move(source: Path, path: Path, option: str = "-o") -> bool:
     """Sync a file and move it to ``path`` as `replacing` does, if that needs no copy of it.
 
     `source`: a file of this process only. Returns whether it was moved: it is not if ``path`` is on
-    another disk, a device, a pipe, or in a folder that gives files another group
-    than this process has.
+    another disk, a device, a pipe, or in a folder that gives files another group.
     """
     try:
         if _is_stream(path):
@@ -235,12 +224,9 @@ def replacement(
 ) -> Iterator[BinaryIO]:
     """Open a new file that is put at ``path`` on success, as `replacing` does for ordinary files.
 
-    The new file takes the mode, owner and group of the file that it replaces, if that is this
-    user's, or the folder owner's where nobody else may write. Any other file may be a trap: then
-    the new file belongs to this user, with a mode from the umask.
-
-    `path`: the destination. If it is a link, the link itself is replaced. `inherits`: whether a
-    replaced file passes its mode, owner and group on.
+    If ``inherits``, it takes the mode, owner and group of the file that it replaces, if that is
+    this user's, or the folder owner's where nobody else may write: any other file may be a trap. If
+    ``path`` is a link, the link itself is replaced.
     """
     fd, name = _create(path.parent, mode)
     try:
@@ -252,11 +238,9 @@ def replacement(
             if lasting:
                 os.fsync(fd)
             if name is None:
-                # Only a file with a name can replace another. The name is assigned here before the
-                # file gets it, because an interruption may come right after any call.
+                # Only a named file can replace another. Assigned first: interruptions may come.
                 name = _new_name(path.parent)
-                # The descriptor is unused, because the path is absolute. But only with one does
-                # Python call linkat, which can follow this link.
+                # Only with a descriptor does Python call linkat, which can follow this link.
                 os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=fd)
         os.replace(name, path)
         if lasting:
@@ -299,7 +283,6 @@ def _is_pipe(path: Path) -> bool:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether ``path`` is a device or pipe, which is written to and not replaced."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -334,9 +317,7 @@ def _open_stream(path: Path) -> int:
 def link_target(path: Path) -> Path:
     """Return the target of a link, which need not exist, or else ``path`` itself.
 
-    Raises OSError: another user may have planted the link, by Linux's rule
-    (``fs.protected_symlinks``): it lies in a folder like ``/tmp``, and belongs neither to this user
-    nor to the folder's owner.
+    Raises OSError: another user may have planted it, by Linux's rule (``fs.protected_symlinks``).
     """
     if not path.is_symlink():
         return path
@@ -349,10 +330,7 @@ def link_target(path: Path) -> Path:
 
 
 def _keep_mode(stream: int, path: Path) -> None:
-    """Give a new file the mode and owners of the file that it replaces, if they can be trusted.
-
-    They can if the old file is this user's, or the folder's owner's where nobody else may write.
-    """
+    """Give a new file the mode and owners of a trusted file that it replaces: see `replacement`."""
     try:
         old, folder = os.lstat(path), os.stat(path.parent)
     except FileNotFoundError:

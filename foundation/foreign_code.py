@@ -15,13 +15,9 @@ _LONGEST: Final = 1000
 
 @contextmanager
 def foreign_code(failure: Callable[[BaseException], NeoCPUError]) -> Iterator[None]:
-    """Run code that is not ours.
+    """Run code that is not ours; raise what ``failure`` makes of its exception, ``sys.exit`` too.
 
-    ``sys.exit(0)`` in it would end a command with success and without a result, so it counts as a
-    failure too. Ctrl-C passes unchanged.
-
-    `failure`: a function that makes an error from the exception that the code raised. Raises
-    NeoCPUError: the error that ``failure`` makes; or a `UsageError` that the code itself raises.
+    Ctrl-C and a `UsageError` pass unchanged.
     """
     try:
         yield

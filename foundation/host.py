@@ -17,16 +17,12 @@ MAX_THREADS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """A cache as one CPU sees it.
-
-    `kind`: ``Data``, ``Instruction`` or ``Unified``. `size`: bytes, in full even if other CPUs
-    share them. `sharers`: CPUs that share it; 0 if the system does not say.
-    """
+    """A cache as one CPU sees it, with the bytes that it may share with others."""
 
     level: int
-    kind: str
+    kind: str  # Data, Instruction or Unified
     size: int
-    sharers: int
+    sharers: int  # CPUs; 0 if the system does not say
 
 
 def data_caches(folder: Path = CACHES) -> tuple[Cache | None, ...]:
@@ -104,7 +100,7 @@ def _core(folder: Path, cpu: int) -> str:
 def _on_cgroup_path(
     root: Path, membership: Path, controller: str, read: Callable[[Path], list[float]]
 ) -> list[float]:
-    """Return a controller's limits on the path from our control group to the root."""
+    """Return a controller's limits (version 1 or 2) from our control group up to the root."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:
@@ -119,8 +115,7 @@ def _on_cgroup_path(
         else:
             continue
         for mount in mounts:
-            # Inside a container the path may be the host's and not exist below our mount, while
-            # the mount itself is our group. So every ancestor is read, the mount included.
+            # In a container the path may be the host's and the mount our group: read every ancestor
             group = mount / path.lstrip("/")
             for folder in (group, *group.parents):
                 limits += read(folder)

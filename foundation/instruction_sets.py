@@ -121,10 +121,7 @@ LeafReader = Callable[[int], Sequence[int]]
 
 
 def host_features() -> frozenset[str]:
-    """Return the instruction sets of this host that matter for generated code.
-
-    They include tiles if the CPU has them and the system lets this process use them.
-    """
+    """Return the instruction sets that generated code may use here; tiles only with permission."""
     found = _cpu_features()
     return found if TILES.isdisjoint(found) or tiles_permitted() else found - TILES
 
@@ -166,11 +163,7 @@ def code_obstacle(machine: str, features: Iterable[str], available: frozenset[st
 
 
 def x86_features(read: LeafReader) -> frozenset[str]:
-    """Return the features whose bits are set among the usable ones.
-
-    An older C library does not report the newest features. Code for this host then does not use
-    them.
-    """
+    """Return the usable features; an older C library does not report the newest ones."""
     leaves = {leaf: read(leaf)[4:8] for leaf, _, _ in X86_BITS.values()}
 
     def may_use(place: tuple[int, int, int]) -> bool:
@@ -200,9 +193,7 @@ def cpuinfo_features(text: str) -> frozenset[str]:
 def tiles_permitted() -> bool:
     """Ask for tile registers, and return whether this process may use them from here on.
 
-    Without permission, an instruction that touches a tile ends the process, whatever the CPU has.
-    It holds for all threads, is inherited over fork, and is lost when another program is executed.
-    The request fails if a filter of system calls refuses it, or a thread's alternate signal stack
-    is too small for the registers.
+    Without permission, touching a tile ends the process. It holds for all threads and over fork,
+    and fails if a filter of system calls refuses it or a thread's signal stack is too small.
     """
     return bool(ctypes.CDLL(str(LIBRARY)).neocpu_permit_tiles())

@@ -2,8 +2,8 @@
 
 A dataclass becomes an object with its fields in order, a tuple an array, a frozen set a sorted
 array, a mapping an object, an enumeration's member its value. A class with another JSON form has
-its own methods ``to_json`` and ``from_json``, which are used for fields of that class. Hints must
-name types that exist in the class's module at run time, not only for the type checker.
+its own ``to_json`` and ``from_json``. Hints must name types that exist in the class's module at run
+time.
 """
 
 from __future__ import annotations
@@ -63,10 +63,9 @@ def fields_to_json(value: Any) -> JsonObject:
 def fields_from_json(cls: type[T], data: Any, *, exact: bool = False) -> T:
     """Return the dataclass that an object of JSON stands for; the inverse of `fields_to_json`.
 
-    Fields that the object lacks take their defaults. `exact`: whether members without a field are
-    an error. Otherwise they are ignored, because later versions may write more. Raises
-    JsonFormError: the object lacks a field without default, or a member has the wrong type. The
-    message names the place, as in ``ops[3].cost_us: expected a number, got 'much'``.
+    If ``exact``, members without a field are an error; otherwise they are ignored, because later
+    versions may write more. Raises JsonFormError, which names the place, as in ``ops[3].cost_us:
+    expected a number, got 'much'``.
     """
     if not isinstance(data, dict):
         raise _mismatch("an object", data)
@@ -106,11 +105,10 @@ def value_to_json(value: Any) -> Any:
 
 @cache
 def decoder_of(hint: Any) -> Decoder:
-    """Return the function that reads a type from its JSON form.
+    """Return the function that reads a type from its JSON form, or raises JsonFormError.
 
     `hint`: a dataclass, an enumeration, ``str``, ``int``, ``float``, ``bool``, ``None``, ``Any``,
-    literals, or a tuple, frozen set, mapping by texts or union of such types. A function that
-    raises JsonFormError for another form. It reads integers as floats too.
+    literals, or a tuple, frozen set, mapping by texts or union of such types.
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):

@@ -21,8 +21,8 @@ _CROSS_COMPILERS: Final = {
 def find_linker(machine: str, cxx: str | None = None) -> tuple[str, ...]:
     """Return the command that links shared objects for ``machine``.
 
-    The first choice is ``cxx``. The next are ``$CXX`` and the usual names for this host's machine,
-    or the GNU cross compiler and ``ziglang`` from PyPI for another machine.
+    It is ``cxx``, else ``$CXX`` or a usual name for this host's machine, and the GNU cross compiler
+    or PyPI's ``ziglang`` for another.
     """
     native = machine == os.uname().machine
     if wanted := (cxx or (os.environ.get("CXX", "") if native else "")).strip():

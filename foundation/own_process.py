@@ -17,9 +17,8 @@ _SHORTEST_SPIN: Final = "4"
 def collect_rarely() -> None:
     """Make the garbage collector look for cycles seldom.
 
-    By default Python checks new objects after each 700, and again and again the hundreds of
-    thousands of objects in TVM's and ONNX's modules: a tenth of a compilation's time. Hardly any is
-    garbage, because TVM's objects are reference-counted.
+    By default Python checks new objects after each 700, and again and again those of TVM's and
+    ONNX's modules: a tenth of a compilation's time. TVM's objects are reference-counted.
     """
     gc.set_threshold(*_THRESHOLDS)
 
@@ -33,8 +32,5 @@ def wait_idly() -> None:
 
 
 def end_quickly() -> None:
-    """Keep the interpreter from a last search for cycles when it ends.
-
-    After TVM was imported, the search takes a quarter of a second.
-    """
+    """Keep the interpreter from a last search for cycles, which takes 0.25 s with TVM."""
     gc.freeze()

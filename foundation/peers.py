@@ -36,10 +36,7 @@ SWITCH: Final = "ORT_DISABLE_TELEMETRY"
 
 
 def import_onnxruntime() -> Any:
-    """Import ONNX Runtime with its telemetry off, unless the user has set the variable.
-
-    Its builds may send telemetry to their maker.
-    """
+    """Import ONNX Runtime with its telemetry off, unless the user has set the variable."""
     os.environ.setdefault(SWITCH, "1")
     import onnxruntime
 

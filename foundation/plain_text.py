@@ -6,9 +6,7 @@ from __future__ import annotations
 def plain(text: str) -> str:
     """Return ``text`` on one line, with unprintable characters escaped as in Python.
 
-    Line ends, control characters, terminal escapes and characters that turn the direction of
-    writing become ``\\n``, ``\\x1b`` or ``\\u202e``; a name could otherwise forge lines or hide its
-    content. All other characters stay, in any script.
+    A name could otherwise forge lines or hide its content. All other characters stay.
 
     >>> plain("net\\x1b[2J")
     'net\\\\x1b[2J'

@@ -1,9 +1,8 @@
 """The command line of a child process that runs Python, made here for all children.
 
 With ``-m`` and ``-c``, Python searches the current folder first: a file ``numpy.py`` there would be
-run, and a folder ``torch`` would pass for PyTorch. Safe-path mode leaves that folder out, and
-``PYTHONPATH`` counts as in the parent. This mode needs Python 3.11, as does all code that starts
-children; code for Python 3.10 starts none.
+run. Safe-path mode leaves that folder out, and ``PYTHONPATH`` counts as in the parent. This mode
+needs Python 3.11, as does all code that starts children.
 """
 
 from __future__ import annotations

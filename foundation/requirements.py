@@ -25,19 +25,14 @@ _GENCODE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfit:
-    """A package that another one needs in a version that is not installed.
-
-    `wanted`: the versions that fit, such as ``>=6.31.1``; empty if any does. `found`: the version
-    that is installed; None if there is none.
-    """
+    """A package that another one needs in a version that is not installed."""
 
     by: str
     package: str
-    wanted: str
-    found: str | None
+    wanted: str  # the versions that fit, such as ``>=6.31.1``; empty if any does
+    found: str | None  # the version that is installed
 
     def __str__(self) -> str:
-        """Return the problem, without its fix."""
         found = "it is not installed" if self.found is None else f"{self.found} is installed"
         return f"{self.by} needs {self.package}{self.wanted}, and {found}"
 
@@ -65,10 +60,7 @@ def find_misfits() -> list[Misfit]:
 
 
 def explain(error: BaseException) -> str | None:
-    """Return how packages that do not fit each other caused an error, and the fix.
-
-    One line; None if all packages fit and the error is no failed import of another package.
-    """
+    """Return in a line how packages that do not fit caused an error, and the fix; else None."""
     module = _imported(error)
     if module is None and isinstance(error, MemoryError | OSError):
         return None
@@ -120,7 +112,6 @@ def _opposed(wanted: dict[str, SpecifierSet]) -> Iterator[str]:
 
 
 def _requirements(dist: metadata.Distribution) -> Iterator[Requirement]:
-    """Yield the requirements of a package on this system, without its extras."""
     for line in dist.requires or ():
         try:
             asked = Requirement(line)
@@ -166,7 +157,7 @@ def _outdated_protobuf(error: BaseException) -> Misfit | None:
     if match is None:
         return None
     module, major, rest, found = match.groups()
-    wanted = f">={major}{rest},<{int(major) + 2}"
+    wanted = f">={major}{rest},<{int(major) + 2}"  # it runs code of the major version before too
     by = _installed(module)
     title = module if by is None else f"{by.name} {by.version}"
     return Misfit(by=title, package="protobuf", wanted=wanted, found=found)

@@ -28,12 +28,10 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class TemporaryFolder:
     """A folder that is deleted at the end of a ``with`` block, by `cleanup`, or with this object.
 
-    It is locked as long as this process or a fork of it lives, so that other processes know that it
-    was not left behind.
+    It is locked while this process or a fork of it lives, so that others know it is in use.
 
     `purpose`: a word on its use, which becomes part of its name. `name`: its path, which a ``with``
-    statement yields too. Raises ArtifactError: it cannot be made, or its disk is full, either
-    beforehand or when the block fails.
+    statement yields too. Raises ArtifactError: it cannot be made, or its disk is or gets full.
     """
 
     def __init__(self, purpose: str) -> None:

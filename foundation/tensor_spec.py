@@ -45,10 +45,9 @@ class Picture:
 class TensorSpec:
     """One graph input or output.
 
-    `dtype`: a key of `DTYPES`, such as ``float32``. `shape`: static shape, in the ONNX model's own
-    layout (NCHW for images). `bounded`: whether the first extent is an upper bound. The number of
-    an output's rows is then known only after a run, as with a NonMaxSuppression. `picture`: the
-    form of pictures, for an input that is compiled for them.
+    `dtype`: a key of `DTYPES`. `shape`: in the ONNX model's own layout (NCHW for images).
+    `bounded`: whether the first extent is an upper bound, so that the number of rows is known only
+    after a run, as with a NonMaxSuppression. `picture`: for an input that is compiled for pictures.
     """
 
     name: str
@@ -58,12 +57,10 @@ class TensorSpec:
     picture: Picture | None = field(default=None, metadata=OMIT_DEFAULT)
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form used in the artifact header."""
         return fields_to_json(self)
 
     @classmethod
     def from_json(cls, data: JsonObject) -> TensorSpec:
-        """Inverse of `to_json`."""
         shape, bounded = tuple(data["shape"]), data.get("bounded", False)
         picture = Picture.from_json(data.get("picture"), data["dtype"], shape)
         return cls(data["name"], data["dtype"], shape, bounded, picture)
@@ -86,10 +83,7 @@ def shapes_text(specs: Sequence[TensorSpec]) -> str:
 
 
 def group_rows(row_counts: Sequence[int | None]) -> tuple[tuple[int, ...], ...]:
-    """Return the positions of the outputs that share a row count, in groups.
-
-    `row_counts`: the position of each output's row count; None where all rows count.
-    """
+    """Return the positions of the outputs that share a row count, in groups."""
     groups: dict[int, list[int]] = {}
     for position, count in enumerate(row_counts):
         if count is not None:

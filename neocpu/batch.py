@@ -65,9 +65,8 @@ class InputColumn:
     def rows(self, column: Column, first: int, count: int, errors: dict[int, str]) -> Column:
         """Return rows of the column as the model takes them, padded by repeating the last row.
 
-        `first`: the number of the first of these rows in its batch. `errors` receives the faults of
-        pictures, by their positions among these rows. Raises UsageError: a row has another dtype or
-        shape than the input, or Pillow is missing for a picture.
+        ``first`` is the number of the first of them in its batch. ``errors`` receives the faults of
+        pictures by row. Raises UsageError: a row does not fit the input, or Pillow is missing.
         """
         if self.spec.picture is None:
             rows = column if column.dtype != object else np.stack([*map(self._array, column)])
@@ -122,10 +121,7 @@ class InputColumn:
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """An output, and the column it becomes.
-
-    `whole`: whether the whole output belongs to one row.
-    """
+    """An output, the column it becomes, and whether the whole output belongs to one row."""
 
     spec: TensorSpec
     column: str
@@ -148,8 +144,6 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """The result of one call: outputs by name, and the errors of its rows."""
-
     outputs: Mapping[str, Column]
     errors: Sequence[str]
 
@@ -265,7 +259,6 @@ class Predictor(Unpicklable):
         return {**kept, **made}
 
     def _check_names(self, kept: Iterable[str]) -> None:
-        """Check that no two columns would have the same name."""
         made = [each.column for each in self._outputs]
         names = [*kept, *made, *([] if self._errors is None else [self._errors])]
         if twice := [name for name in names if names.count(name) > 1]:

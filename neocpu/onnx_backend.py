@@ -33,15 +33,7 @@ from neocpu.runtime.module import Module, load
 def specialise(
     model: onnx.ModelProto, arrays: Mapping[str, AnyArray], constants: Collection[str]
 ) -> onnx.ModelProto:
-    """Return the model with static input shapes, and with some inputs as constants.
-
-    Parameters
-    ----------
-    arrays : mapping of str to array
-        All inputs, by name.
-    constants : collection of str
-        The inputs that become constants.
-    """
+    """Return the model with the static shapes of ``arrays``, and some inputs as constants."""
     special = onnx.ModelProto()
     special.CopyFrom(model)
     fix_inputs(special.graph, {name: arrays[name] for name in arrays if name in constants})
@@ -91,30 +83,20 @@ _PLANS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The model compiled for some inputs: all outputs in graph order, those that the module makes,
-    and those without elements, which no module can have; without any other there is no module.
-    """
+    """The model compiled for some inputs."""
 
-    module: Module | None
-    empty: Mapping[str, AnyArray]
-    filled: tuple[str, ...]
-    outputs: tuple[str, ...]
+    module: Module | None  # None if no output has elements
+    empty: Mapping[str, AnyArray]  # outputs without elements, which no module can have
+    filled: tuple[str, ...]  # the others, which the module makes
+    outputs: tuple[str, ...]  # all, in graph order
 
 
 class PreparedModel(BackendRep):  # type: ignore[misc]
     """A model that runs on inputs of any shapes.
 
     It is compiled when it first runs on inputs of some shapes. If it cannot be compiled as it is,
-    the inputs that decide shapes become constants with their values in that run, and a plan is made
-    for each distinct value. Such inputs are the target of a Reshape or the axes of a ReduceSum;
-    `structural_inputs` finds them all. An input without elements has only one value, and is always
-    a constant.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-    options : mapping
-        The options for `neocpu.compile`.
+    the inputs that decide shapes (`structural_inputs`), such as the target of a Reshape, become
+    constants, and a plan is made for each distinct value. Inputs without elements always do.
     """
 
     def __init__(self, model: onnx.ModelProto, options: Mapping[str, Any]) -> None:
@@ -125,24 +107,10 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         self._plans: dict[tuple[Any, ...], _Plan] = {}
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Run the model.
+        """Run the model on an array or several, and return its outputs, both in graph order.
 
-        Parameters
-        ----------
-        inputs : list or tuple of arrays, or an array
-            The inputs in graph order, each of the shape and element type that the model declares.
-
-        Returns
-        -------
-        tuple of array
-            The outputs in graph order.
-
-        Raises
-        ------
-        UsageError
-            The number of inputs, or the shape or element type of one, is not the model's.
-        NeoCPUError
-            `neocpu.compile` refuses the model.
+        Raises UsageError: the number of inputs, or the shape or element type of one, is not the
+        model's; NeoCPUError: `neocpu.compile` refuses the model.
         """
         if kwargs:
             raise UsageError(f"run takes no option '{next(iter(kwargs))}'; give it to prepare")
@@ -224,22 +192,10 @@ class NeoCPUBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> PreparedModel:
-        """Return the model, ready to be compiled for the inputs of its first run.
+        """Return a model (ModelProto, path or bytes), to be compiled for its first run's inputs.
 
-        Parameters
-        ----------
-        model : onnx.ModelProto, path or bytes
-        device : str
-            ``CPU``.
-        kwargs
-            Options of `neocpu.compile`, such as ``threads`` and ``verify``.
-
-        Raises
-        ------
-        UsageError
-            The device is not a CPU.
-        ModelError
-            The model cannot be read.
+        ``kwargs`` are options of `neocpu.compile`, such as ``threads``. Raises UsageError: the
+        device is not a CPU; ModelError: the model cannot be read.
         """
         if not cls.supports_device(device):
             raise UsageError(f"neocpu runs on 'CPU', not on '{device}'")
@@ -257,14 +213,8 @@ class NeoCPUBackend(Backend):  # type: ignore[misc]
         """Run one operator: see `onnx.backend.base.Backend.run_node`.
 
         ``opset_version`` is by default the newest that onnx knows; other options are those of
-        `neocpu.compile`. ``outputs_info`` is ignored.
-
-        Raises
-        ------
-        UsageError
-            The number of inputs is not the node's.
-        NeoCPUError
-            `neocpu.compile` refuses the node.
+        `neocpu.compile`. ``outputs_info`` is ignored. Raises UsageError: the number of inputs is
+        not the node's; NeoCPUError: `neocpu.compile` refuses the node.
         """
         version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         names = [name for name in node.input if name]

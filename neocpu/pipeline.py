@@ -10,8 +10,7 @@
 8. verify: compare with a float64 reference (`neocpu.verification.reference`)
 
 Steps 1 and 2 are `Pipeline.read`, 3 and 4 `Pipeline.plan`, 5 and 6 `Pipeline.generate`, 6 and 7
-`Pipeline.finish`. `neocpu.compilation` runs them for each CPU and shape, verifies the artifact, and
-plans again with more exact kernels if outputs err too much (`accuracy_fallback`).
+`Pipeline.finish`. `neocpu.compilation` runs them for each CPU and shape, and verifies the artifact.
 """
 
 from __future__ import annotations
@@ -73,11 +72,7 @@ from neocpu.schedules.vocabulary.workload import Workload
 class Pipeline:
     """The steps of a compilation, with the settings that they share.
 
-    `target`: CPU to compile for. `threads`: threads of a call. `options`: options of the layout
-    search. `records`: a function that returns the measurements of a workload. `accuracy`: promise
-    for the outputs. `clock`: times and reports the phases. `dump`: writes the intermediate forms of
-    the model to files, if that is requested. `generations`: the code generation that this pipeline
-    shares with others. `calibration`: decisions that calibration data led to, if there was any.
+    `threads`: threads of a call. `records`: a function that returns the measurements of a workload.
     `streams`: number of concurrent calls that plans are made for; None to minimise the time of one
     call. `in_set`: whether the model is compiled for other shapes too.
     """
@@ -99,9 +94,8 @@ class Pipeline:
     def read(self, load: Callable[[], LoadedModel], *, keep: bool, uses: int = 1) -> Simplified:
         """Import and simplify a model.
 
-        `load`: a function that reads and checks the model. `keep`: whether to keep the original
-        model, for the reference to run. `uses`: the number of plans that will be made for the
-        model.
+        `keep`: whether to keep the original, for the reference to run. `uses`: the number of plans
+        that will be made for the model.
         """
         with self.clock.phase("import"):
             loaded, mods = on_deep_stack(self._import, load, keep)
@@ -138,11 +132,9 @@ class Pipeline:
     ) -> Planned | None:
         """Rewrite a model by the first plan that was not tried yet.
 
-        `admissions`: the admissions to make plans with, in order. `tried`: the keys of the plans
-        that were tried before. `agreed`: the plan that `plan_jointly` chose with the first
-        admission. It replaces a search. `compares`: whether to report the costs of lower levels of
-        optimisation and the gain of bfloat16. The rewritten model; None if every admission leads to
-        a plan that was tried.
+        Admissions are used in order; the result is None if all lead to a plan that was tried.
+        `agreed`: the plan that `plan_jointly` chose with the first. `compares`: whether to report
+        the costs of lower levels of optimisation and the gain of bfloat16.
         """
         mod, network, digests = model.source.take()
         with self.clock.phase("search"):

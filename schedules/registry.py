@@ -22,12 +22,7 @@ from neocpu.schedules.operators import join_template, layout_transform
 from neocpu.schedules.vocabulary.accuracy import Admission, SumBound
 from neocpu.schedules.vocabulary.frame_reads import in_whole_blocks, weights_of
 from neocpu.schedules.vocabulary.layout import DataLayout, WeightLayout
-from neocpu.schedules.vocabulary.scheme import (
-    SCHEMES,
-    Scheme,
-    register_scheme,
-    unregister_scheme,
-)
+from neocpu.schedules.vocabulary.scheme import SCHEMES, Scheme, register_scheme, unregister_scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate, Template
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
@@ -96,9 +91,7 @@ def template_version(name: str) -> int:
 
 
 def resolve_algorithms(names: Iterable[str]) -> frozenset[str]:
-    """Return template names for algorithm names such as ``direct`` or ``depthwise``. Raises
-    UsageError if a name is unknown.
-    """
+    """Return templates of algorithm names such as ``direct``; UsageError if one is unknown."""
     chosen, known = set(), algorithms()
     for name in names:
         if name not in known:
@@ -110,11 +103,8 @@ def resolve_algorithms(names: Iterable[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def schemes(workload: Workload, target: CpuTarget, threads: int = 1) -> tuple[Scheme, ...]:
-    """Return every legal scheme of every template, best estimate first.
-
-    For many threads the list also has schemes that make enough tasks for them.
-
-    Raises UnsupportedError if no template computes ``workload``.
+    """Return every legal scheme of every template, best estimate first, and for many threads
+    schemes of enough tasks for them. Raises UnsupportedError if no template computes ``workload``.
     """
     applying = list(_applying(workload, target))
     found = [scheme for each in applying for scheme in each.space(workload, target)]
@@ -136,10 +126,8 @@ def sparing_schemes(workload: Conv2dWorkload, target: CpuTarget) -> tuple[Scheme
 
 
 def can_compute(workload: Workload, scheme: Scheme, target: CpuTarget) -> bool:
-    """Return whether a scheme's template can compute ``workload`` by it, as far as is known.
-
-    Anybody may have written the records that this function checks. Records of related CPUs may have
-    schemes that no space lists here, so the template's own functions decide.
+    """Return whether a scheme's template can compute ``workload`` by it, as far as its functions
+    know. Records, which anybody may have written, may have schemes that no space here lists.
     """
     each = TEMPLATES.get(scheme.template)
     if each is None or not each.applies(workload, target):
@@ -218,10 +206,8 @@ def proof(scheme: Scheme, workload: Conv2dWorkload) -> SumBound | None:
 def admitted(
     admission: Admission, candidates: Iterable[Scheme], workload: Workload
 ) -> tuple[Scheme, ...]:
-    """Return the schemes that a plan may choose, in their order.
-
-    Schemes with too large an error are left out. Where some templates split sums that are too long,
-    only theirs remain; such templates leave short sums as they are.
+    """Return the schemes that a plan may choose, in their order: without too large an error and,
+    where some templates split sums that are too long, only theirs.
     """
     exact = [s for s in candidates if error_bound(s, workload) <= admission.error_factor]
     if _sums_too_long(admission, workload):
@@ -285,10 +271,7 @@ def fold(
     out_layout: DataLayout,
     target: CpuTarget,
 ) -> Scheme | None:
-    """Return a scheme like ``scheme`` that reads and writes other layouts; None if there is none.
-
-    The result need not be one of `schemes`, which lists only the schemes that are worth measuring.
-    """
+    """Return a scheme like ``scheme`` for other layouts, maybe not of `schemes`, or None."""
     folds = conv_template(scheme).fold
     return folds(workload, scheme, in_layout, out_layout, target) if folds else None
 

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# A trial's seconds until one has been made: building and timing one candidate on two cores takes
-# about a tenth.
+# A trial's first guess: building and timing one candidate on two cores takes about a tenth.
 FIRST_GUESS = 0.25
 # How fast the guess of the next trial forgets the trials before the last batch.
 MEMORY = 0.5
@@ -26,9 +25,7 @@ class Budget:
 
 
 class Pace:
-    """Says how large the next batch may be, from how long those before it took. It starts to count
-    now.
-    """
+    """The size that the next batch may have, from how long others took since this was made."""
 
     def __init__(self, budget: Budget, clock: Callable[[], float]) -> None:
         self._budget = budget
@@ -56,9 +53,8 @@ class Pace:
         return RESERVE * (self._budget.seconds or 0.0)
 
     def next_batch(self, wanted: int) -> int:
-        """Return how many trials to begin now, of those ``wanted``; 0 if the budget is spent.
-
-        The first trial begins with any time left, because its duration is unknown.
+        """Return how many trials to begin now, of those ``wanted``: 0 if the budget is spent, and
+        the first with any time left.
         """
         self._close_batch()
         limit = wanted

@@ -50,8 +50,7 @@ class TuneProgress:
     best: float  # seconds of the fastest scheme of ``workload``; ``inf`` if none has worked
     # The state of all workloads, those that the networks spend most in first.
     layers: tuple[LayerProgress, ...] = ()
-    # The strategy's expectation of more measurements, as a share of a network's time; None if it
-    # has none.
+    # The strategy's expected gain, as a share of a network's time; None if it has none.
     gain_left: float | None = None
 
 
@@ -84,24 +83,21 @@ class TaskReport:
     best: Record | None  # fastest measured scheme; None if none worked
     # The best estimate, in seconds, of the schemes not measured.
     estimate: tuple[Scheme, float] | None
-    # `measured`, `failed`, `reused`, `left`: schemes run now; of those, the ones that did not work;
-    # known before; not run.
+    # `measured`, of these `failed`, `reused`, `left`: schemes run now, known before, not run.
     measured: int
     reused: int
     failed: int
     left: int
     noise: float | None  # relative spread of the best scheme's repeats
     checked: bool  # whether the best scheme's answer was compared with the reference now
-    # Seconds of a compilation's choice before, if any scheme worked; see
-    # `tuning_state.seconds_before`.
+    # Seconds of the choice before, if any worked; see `tuning_state.seconds_before`.
     before: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """The outcome of `tune`: one entry per task, in their order, and the seconds it took.
-
-    ``gain_left`` is the one of `TuneProgress`; ``trials`` are all first measurements, in turn.
+    """The outcome of `tune`: an entry per task, seconds, ``gain_left`` of `TuneProgress`, and the
+    ``trials``, all first measurements, in turn.
     """
 
     tasks: tuple[TaskReport, ...]

@@ -59,8 +59,7 @@ class TaskState:
     # A compilation's choice before this run; None if there is no legal scheme.
     first: Scheme | None = None
     failed: int = 0
-    # `fresh`, `checked`: schemes measured in this run, and those whose answer was compared with the
-    # reference.
+    # `fresh`, `checked`: schemes measured in this run, and compared with the reference.
     fresh: set[Scheme] = field(default_factory=set)
     checked: set[Scheme] = field(default_factory=set)
 
@@ -95,10 +94,7 @@ class TaskState:
 
 
 class TuningState:
-    """All workloads of a run, whose measurements become records. No two tasks have one workload.
-
-    Nothing but the records' time depends on `now`.
-    """
+    """A run's workloads, one a task, whose measurements become records; `now` is for their time."""
 
     def __init__(
         self,
@@ -219,10 +215,8 @@ class LayerProgress:
 
 
 def seconds_before(task: TaskState) -> float:
-    """Return the seconds of a task's choice before the run, to compare with its choice now.
-
-    They are measured, or else the seconds that measurements of other schemes make expect: estimates
-    and measurements do not compare.
+    """Return the seconds of a task's choice before the run, measured or else as other measurements
+    make expect: estimates do not compare with these.
     """
     first = task.first
     assert first is not None

@@ -1,7 +1,5 @@
-"""Merge record files, with the most informative record of each scheme, independently of dates.
-
-The destination changes at once and under its lock. Others may go on appending meanwhile, and a
-killed command leaves it unchanged.
+"""Merge record files, with the most informative record of each scheme, independently of dates. The
+destination changes at once and under its lock: others may append, and none is left half done.
 """
 
 from __future__ import annotations

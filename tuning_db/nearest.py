@@ -78,20 +78,14 @@ PIXELS: Final = 1
 
 
 def shape_of(workload: Workload) -> Hashable:
-    """Return a value that similar workloads share; None for a workload that has no similar ones.
-
-    Others may share it too: see `similar_workloads`.
-    """
+    """Return a value that similar workloads share, and maybe others; None without such ones."""
     if not isinstance(workload, Conv2dWorkload):
         return None
     return replace(workload, padding=(0, 0, 0, 0), epilogue=_costly_steps(workload))
 
 
 def similar_workloads(workload: Workload, present: Iterable[Workload]) -> list[Workload]:
-    """Return those of ``present`` that are similar to a convolution, the closest first.
-
-    The convolution itself is left out.
-    """
+    """Return those of ``present`` that are similar to a convolution, not itself, closest first."""
     if not isinstance(workload, Conv2dWorkload):
         return []
     similar = [

@@ -58,10 +58,7 @@ class _Tables:
 
 
 def pack(records: Iterable[Record]) -> bytes:
-    """Return a packed file of ``records``; equal records in equal order make equal bytes.
-
-    The records of a workload on a target keep their order.
-    """
+    """Return a packed file of ``records``, in order within groups; equal ones make equal bytes."""
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         key = _json(record.workload.to_json()), _json(record.target.to_json())
@@ -204,10 +201,7 @@ class PackedRecords:
 
 
 def _constructor(template: str, names: list[str]) -> Callable[..., Scheme]:
-    """Return a function that makes schemes of a template from the values of these parameters.
-
-    Schemes with all parameters are made without their constructor, as records are.
-    """
+    """Return what makes schemes from values, without their constructor if all are given."""
     cls = SCHEMES[template]
     if [each.name for each in fields(cls)] != names:
         return lambda *values: cls(**dict(zip(names, values, strict=True)))
@@ -232,10 +226,8 @@ _set_seconds, _set_error = _setters(Result)
 
 
 def _records(workload: Workload, target: TargetKey, rows: Iterable[_Row]) -> list[Record]:
-    """Return the records of a workload on a target.
-
-    Their fields are set without their constructors, which take three times as long; the checksum of
-    the file stands in for the constructors' checks.
+    """Return the records of a workload on a target, without their constructors, which take three
+    times as long: the file's checksum stands in for their checks.
     """
     made = []
     for scheme, seconds, error, env, time in rows:

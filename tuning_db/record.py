@@ -90,9 +90,7 @@ class TargetKey:
 
     @classmethod
     def from_json(cls, data: JsonObject) -> TargetKey:
-        """Inverse of `to_json`. Raises ValueError, LookupError or TypeError if ``data`` is no
-        target key.
-        """
+        """Invert `to_json`; ValueError, LookupError or TypeError if ``data`` is no target key."""
         features = tuple(_typed(name, str) for name in data["features"])
         threads = _typed(data["threads"], int)
         if not 1 <= threads <= MAX_THREADS:

@@ -90,9 +90,8 @@ class RecordLine:
 
 @dataclass(frozen=True, slots=True)
 class SkippedLine:
-    """A line that is no record of this version: torn by a crash, impossible, or foreign.
-
-    ``foreign`` ones may be whole records to another version of neocpu.
+    """A line that is no record of this version: torn by a crash, impossible, or ``foreign``, maybe
+    a whole record to another version of neocpu.
     """
 
     path: Path
@@ -275,9 +274,7 @@ def _begins_foreign(head: bytes) -> bool:
 
 
 def _refuse_foreign(path: Path, head: bytes) -> None:
-    """Refuse to write to a model, an artifact or a page, by how it begins; records are JSON. Raises
-    DatabaseError if it is one.
-    """
+    """Raise DatabaseError if a file begins like a model, an artifact or a page; we write JSON."""
     if _begins_foreign(head):
         raise DatabaseError(
             f"cannot write tuning database {path}: it is a file of another kind; pass another one"

@@ -1,7 +1,5 @@
-"""Choose records, to ship them or to keep them in their file, and count them.
-
-A file is pruned at once and under its lock. Others may go on appending meanwhile, and a killed
-command leaves it as it was.
+"""Choose records, to ship them or to keep them in their file, which is pruned at once and under its
+lock: others may append, and a killed command leaves it as it was.
 """
 
 from __future__ import annotations
@@ -46,10 +44,7 @@ class Selection:
 
 
 def select(records: Iterable[Record], selection: Selection) -> list[Record]:
-    """Return the records of ``selection`` in canonical order.
-
-    The order is by CPU, threads, workload and scheme, so that equal records make equal files.
-    """
+    """Return ``selection``'s records by CPU, threads, workload and scheme, a canonical order."""
     groups: defaultdict[tuple[Workload, TargetKey], list[Record]] = defaultdict(list)
     for record in records:
         if selection.admits(record):
@@ -63,9 +58,8 @@ def select(records: Iterable[Record], selection: Selection) -> list[Record]:
 
 
 def fastest(records: Iterable[Record], count: int) -> list[Record]:
-    """Return a workload's ``count`` fastest records, and the fastest between each pair of layouts.
-
-    The global search chooses among pairs of layouts, so it misses any that is left out.
+    """Return a workload's ``count`` fastest records, and the fastest between each pair of layouts,
+    which the global search chooses among.
     """
     usable = [record for record in records if record.result.error is None]
     usable.sort(key=lambda record: (record.result.best, str(record.scheme)))
@@ -87,8 +81,7 @@ class GroupStatistics:
     mcpu: str
     threads: int
     template: str
-    # `workloads`, `records`: distinct workloads, and the records of their schemes, superseded ones
-    # left out.
+    # `workloads`, `records`: distinct ones, and their schemes' records, none superseded.
     workloads: int
     records: int
     failed: int  # records of schemes that did not work
@@ -174,10 +167,9 @@ class PruneReport:
 def prune(
     path: Path, rules: PruneRules, *, dry_run: bool = False, on_read: OnRead = silent
 ) -> PruneReport:
-    """Drop what ``rules`` say from ``path``; the lines that stay keep their order and their bytes.
+    """Drop what ``rules`` say from ``path``; the other lines keep their order and their bytes.
 
-    Raises UsageError if ``path`` is a shipped database. Raises DatabaseError if it cannot be read
-    or written; it is then as it was.
+    Raises UsageError if ``path`` is a shipped database, DatabaseError if it fails and is as it was.
     """
     refuse_shipped(path)
     contents = read_records(path, on_read)

@@ -11,14 +11,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """A set of modules with everything that they import.
+    """A set of modules with everything that they import."""
 
-    `modules`: the modules of this checkout, by their installed names. `others`: packages outside
-    the standard library, each with a module that imports it.
-    """
-
-    modules: Mapping[str, Path]
-    others: Mapping[str, str]
+    modules: Mapping[str, Path]  # of this checkout, by their installed names
+    others: Mapping[str, str]  # packages beyond the standard library, each with one that imports it
 
 
 def closure(roots: Iterable[str], folders: Mapping[str, Path]) -> Closure:

@@ -24,15 +24,11 @@ _ASKED: Final = re.compile(rf"(?:({GLIBC}|{MUSL})_(\d+)_)?({'|'.join(_MACHINES.v
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A machine and its oldest C library, as in the tag of a wheel.
+    """A machine and its oldest C library, as in the tag of a wheel."""
 
-    `libc`: `GLIBC` or `MUSL`, with the major version. `minor`: the minor version of the C library.
-    `machine`: ``x86_64`` or ``aarch64``.
-    """
-
-    libc: str
+    libc: str  # `GLIBC` or `MUSL`, with the major version
     minor: int
-    machine: str
+    machine: str  # ``x86_64`` or ``aarch64``
 
     def __str__(self) -> str:
         return f"{self.libc}_{self.minor}_{self.machine}"
@@ -48,8 +44,7 @@ def compile_library(asked: str, output: Path, compiler: str | None = None) -> Pl
 
     `asked`: a platform such as ``musllinux_1_2_aarch64``, which needs `zig` or a suitable
     ``compiler``; or a machine, for the system's compiler and the C library that its output needs.
-    `compiler`: the command of a C compiler for it. Raises SystemExit: there is no compiler, it
-    fails, or its output is for another platform.
+    Raises SystemExit: there is no compiler, it fails, or its output is for another platform.
     """
     if (match := _ASKED.fullmatch(asked)) is None:
         raise SystemExit(

@@ -23,15 +23,11 @@ FOLDER: Final = Path(__file__).parents[1] / "neocpu/plan/pages/assets/vendor"
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A package of npm's registry.
-
-    `sha512`: the digest of the archive, in base 64. `files`: the name of each file that is kept, by
-    its path in the archive.
-    """
+    """A package of npm's registry."""
 
     address: str
-    sha512: str
-    files: Mapping[str, str]
+    sha512: str  # of the archive, in base 64
+    files: Mapping[str, str]  # the name of each file that is kept, by its path in the archive
 
 
 LIBRARIES: Final = (

@@ -48,11 +48,7 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=1, help="calls at once in each worker")
     asked = parser.parse_args()
     # Each worker uses the CPUs that Ray gives it, and no others.
-    settings = {
-        "path": os.path.abspath(asked.model),
-        "streams": asked.streams,
-        "errors": "error",
-    }
+    settings = {"path": os.path.abspath(asked.model), "streams": asked.streams, "errors": "error"}
     try:
         with neocpu.load(asked.model) as module:  # reports errors in the model here
             settings["columns"] = {module.inputs[0].name: "bytes"}

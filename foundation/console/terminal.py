@@ -40,10 +40,7 @@ KINDS: Final = {
 
 
 def echo(*lines: str, error: bool = False) -> None:
-    """Print lines to standard output or to standard error; without any, an empty line.
-
-    Unprintable characters in them, line ends too, are escaped, because a line may have any name.
-    """
+    """Print lines to standard output or error, unprintable characters and line ends escaped."""
     text = "\n".join(map(plain, lines))
     print(text, file=sys.stderr if error else sys.stdout, flush=error)
 
@@ -52,15 +49,13 @@ class PlainFormatter(logging.Formatter):
     """Formats each message as one line, escaped as by `echo`."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
         return plain(super().formatMessage(record))
 
 
 def log_warnings() -> None:
     """Turn libraries' warnings into log messages, which ``--verbose`` shows.
 
-    Warnings point to lines of Python source, which mean nothing to users of a command. With
-    ``python -W error`` they are still errors.
+    With ``python -W error`` they are still errors.
     """
     warnings.showwarning = _log_warning
 
@@ -81,9 +76,9 @@ def _log_warning(
 class Terminal:
     """The options of every command, and printing that obeys them.
 
-    `quiet`: whether progress, notes and warnings are left out; a written file is then reported in
-    one line, without a summary. `verbose`: 1 shows informative log messages, 2 also debugging ones.
-    `kept`: a function that says after Ctrl-C which part of the work is not lost.
+    `quiet`: whether progress, notes, warnings and summaries are left out. `verbose`: 1 shows
+    informative log messages, 2 also debugging ones. `kept`: a function that says after Ctrl-C which
+    part of the work is not lost.
     """
 
     json: bool = False
@@ -114,7 +109,6 @@ class Terminal:
             echo(f"neocpu: {text}", error=True)
 
     def result(self, document: Mapping[str, Any], show: Callable[[], None]) -> None:
-        """Print a command's result: the JSON document, or what ``show`` prints."""
         if self.json:
             self._print_document(document)
         else:
@@ -163,8 +157,7 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    # Not directly to standard output: rich would end the process itself if the reader of a pipe
-    # went away.
+    # Not directly to standard output: rich would end the process if a pipe's reader went away.
     shown, tty = io.StringIO(), sys.stdout.isatty()
     console = Console(file=shown, force_terminal=tty, width=None if tty else PLAIN_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -74,9 +74,7 @@ def unmasked(cpu: str, *, amx: bool) -> str:
     """Return the name of a CPU, or the oldest CPU with AMX if it has AMX and its name has not.
 
     Hypervisors may give their guests the model number of an older CPU, but no instruction set that
-    the real one lacks: a "Rocket Lake" with AMX is a Sapphire Rapids or later.
-
-    `cpu`: LLVM's name of a CPU that is listed here, or is older than all CPUs with AMX.
+    the real one lacks.
     """
     return _AMX[0] if amx and cpu not in _AMX else cpu
 

@@ -39,12 +39,7 @@ SHORTEST: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineInfo:
-    """The machine and the date of a measurement.
-
-    `caches`: bytes of each data cache that a CPU sees, shared ones in full, such as ``{"L1d":
-    32768}``. `versions`: versions of the installed packages among `PACKAGES`. `date`: date and time
-    in ISO 8601, UTC.
-    """
+    """The machine and the date (ISO 8601, UTC) of a measurement; memory and caches in bytes."""
 
     cpu: str
     cpus: int
@@ -71,7 +66,7 @@ def describe() -> MachineInfo:
 
 
 def caches(folder: Path = CACHES) -> dict[str, int]:
-    """Return the bytes of each data cache by name; empty if the system does not describe them."""
+    """Return the bytes of each known data cache, shared ones in full: ``{"L1d": 32768}``."""
     return {
         f"L{cache.level}" + ("d" if cache.kind == "Data" else ""): cache.size
         for cache in data_caches(folder)
@@ -99,18 +94,13 @@ def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OtherLoad:
-    """The load of other programs during a measurement.
-
-    `cpus`: the CPUs that other programs kept busy, on average. `stolen`: share of all CPUs' time
-    that the hypervisor gave to others.
-    """
+    """The CPUs that other programs kept busy on average, and the stolen share of the CPUs' time."""
 
     cpus: float
     stolen: float
 
     @property
     def disturbing(self) -> bool:
-        """Whether the load was more than a measurement tolerates."""
         return self.cpus > MAX_OTHER_CPUS or self.stolen > MAX_STOLEN_SHARE
 
     def __str__(self) -> str:
@@ -127,7 +117,6 @@ class CpuTime:
 
     @classmethod
     def now(cls) -> CpuTime:
-        """Read the counters."""
         times = psutil.cpu_times()
         idle = times.idle + getattr(times, "iowait", 0.0)
         stolen = getattr(times, "steal", 0.0)

@@ -26,43 +26,32 @@ GROUP: Final = 8
 class Machine:
     """A machine with many cores. Cores that share a cache are used before those of the next cache.
 
-    `cpu`: LLVM's name of its CPU. `cores`: number of cores in all its sockets. A core runs one
-    thread. `flops`: float32 operations per second of a core in vector multiply-adds, which count as
-    two each, at the clock with all cores busy. `l2` and `l3`: bytes of a core's L2 and of one L3.
-    `l3_cores`: cores that share an L3. `l3_core` and `l3_all`: bytes per second from L3 for a core,
-    and for all cores that share one. `memory_core`, `memory_l3` and `memory_all`: bytes per second
-    from memory for a core, for all cores that share an L3, and for the whole machine. With several
-    sockets, it is the memory of one: weights lie where they were first touched. `fork` and
-    `fork_core`: seconds to enter and leave a parallel loop, and the additional seconds for each
-    core that waits for another core's cache line. `peer_core`: bytes per second for a core that
-    reads or overwrites data in the L2 of another core with the same L3.
+    Rates of memory are bytes per second; with several sockets, they are of the memory of one, where
+    weights were first touched.
     """
 
-    cpu: str
-    cores: int
-    flops: float
-    l2: int
-    l3: int
-    l3_cores: int
-    l3_core: float
-    l3_all: float
-    memory_core: float
-    memory_l3: float
-    memory_all: float
-    fork: float = 0.2e-6
-    fork_core: float = 0.1e-6
-    peer_core: float = 20e9
+    cpu: str  # LLVM's name
+    cores: int  # in all sockets, with one thread each
+    flops: float  # float32 operations per second of a core in multiply-adds, with all cores busy
+    l2: int  # bytes of a core's
+    l3: int  # bytes of each
+    l3_cores: int  # cores that share an L3
+    l3_core: float  # rate from L3 for a core
+    l3_all: float  # for all cores that share an L3
+    memory_core: float  # rate from memory for a core
+    memory_l3: float  # for all cores that share an L3
+    memory_all: float  # for all cores
+    fork: float = 0.2e-6  # seconds to enter and leave a parallel loop
+    fork_core: float = 0.1e-6  # the same, for each core that waits for another core's cache line
+    peer_core: float = 20e9  # rate for data in the L2 of another core with the same L3
 
     def caches(self, cores: int) -> int:
-        """Return the number of L3 caches that so many cores use."""
         return math.ceil(cores / self.l3_cores)
 
     def cache_rate(self, cores: int) -> float:
-        """Return the bytes per second that so many cores read from L3 caches."""
         return min(cores * self.l3_core, self.caches(cores) * self.l3_all)
 
     def memory_rate(self, cores: int) -> float:
-        """Return the bytes per second that so many cores read from memory."""
         shared = min(cores * self.memory_core, self.caches(cores) * self.memory_l3)
         return min(shared, self.memory_all)
 
@@ -128,8 +117,7 @@ MACHINES: Final[dict[str, Machine]] = {
         fork_core=0.08e-6,
     ),
 }
-"""Machines by the name of their CPU, with figures that makers and reviewers publish, rounded down.
-"""
+"""Machines by their CPU, with figures that makers and reviewers publish, rounded down."""
 
 
 def find_machine(name: str) -> Machine:

@@ -14,22 +14,17 @@ from typing import Final
 class NetworkRates:
     """The rates of a kind of CPU in a network.
 
-    Plans only compare kernels, whereas predictions add their times up. The rates that plans assume
-    rank kernels best, but do not give their times.
-
-    `frequency`: cycles per second, under load. `own`, `beyond`, `memory` and `cache`: bytes per
-    second of one core within L2 and beyond it, and of all cores from memory and from the last-level
-    cache. `fork`: seconds to enter and leave a parallel loop. `cycles`: factors on the cycles
-    counted in a kernel's loops, by their class (`neocpu.schedules.estimates.kernel_work.CLASSES`).
+    The rates that plans assume rank kernels best, but do not give their times. `cycles`: factors on
+    the cycles counted in a kernel's loops, by class (`schedules.estimates.kernel_work.CLASSES`).
     `paces`: factors on the estimated or recorded time of a kernel, by its kind; 1 for other kinds.
     """
 
-    frequency: float
-    own: float
-    beyond: float
-    memory: float
-    cache: float
-    fork: float
+    frequency: float  # cycles per second, under load
+    own: float  # bytes per second of one core within L2
+    beyond: float  # and beyond it
+    memory: float  # bytes per second of all cores from memory
+    cache: float  # and from the last-level cache
+    fork: float  # seconds to enter and leave a parallel loop
     cycles: Mapping[str, float]
     paces: Mapping[str, float] = field(default_factory=dict)
 

@@ -4,13 +4,12 @@ TVM's passes recurse once for each level of an expression and each statement aro
 hundred fused operators fill the 8 MiB stack of a main thread, and the process dies. A thread's
 stack may be as large as we like, because only the touched part takes memory.
 
-The main thread handles signals. While it waits for such a call, Ctrl-C ends the wait. If Ctrl-C
-were raised within a Python function that TVM calls, it would become an error of TVM's.
+The main thread handles signals: Ctrl-C ends its wait for such a call. If it were raised within a
+Python function that TVM calls, it would become an error of TVM's.
 
-TVM proves bounds with Z3, which handles SIGINT itself for the milliseconds of a proof: Ctrl-C then
-ends that proof alone. Z3 puts Python's handler back with the C library's ``signal``: from then on
-interrupted system calls start again, and a thread that waits for a lock does not wake. So we poll,
-and put the handler back the way Python does, for our caller.
+TVM proves bounds with Z3, which handles SIGINT itself for the milliseconds of a proof, and puts
+Python's handler back with the C library's ``signal``: from then on interrupted system calls start
+again, and a thread that waits for a lock does not wake. So we poll, and put the handler back.
 """
 
 from __future__ import annotations
@@ -54,9 +53,8 @@ _STACK_SIZE = threading.Lock()
 def on_deep_stack(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Return ``function(*args, **kwargs)``, called in a thread with a stack of `STACK_BYTES`.
 
-    Exceptions of the call are raised here. On an interruption (Ctrl-C, or another signal whose
-    handler raises) the call is ended at its next step in Python, and waited for up to `PATIENCE`
-    seconds, so that the interrupted caller can start another call.
+    On an interruption (Ctrl-C, or another signal whose handler raises) the call is ended at its
+    next step in Python, and waited for up to `PATIENCE` seconds.
     """
     values: list[_T] = []
     errors: list[BaseException] = []

@@ -71,11 +71,10 @@ def with_sections(
 ) -> tuple[bytes, bytes]:
     """Describe sections that will be appended to an ELF file, or replaced at its end.
 
-    The dynamic loader does not load the sections (no ``SHF_ALLOC``), so no program header and no
-    address changes: a new section header table and a new name table suffice. `elf` is the linked
-    file, or one with such sections; `sections` are ranges of the final file, whose contents the
-    caller writes. Returns an ELF header in place of that of ``elf``, which points to the new table,
-    and the tables, which the caller writes at ``table_offset``, a multiple of eight.
+    The dynamic loader does not load them (no ``SHF_ALLOC``), so no address changes: a new section
+    header table and name table suffice. `sections` are ranges of the final file. Returns an ELF
+    header in place of that of ``elf``, and the tables, which the caller writes at ``table_offset``,
+    a multiple of eight.
     """
     assert table_offset % 8 == 0
     tables = _read_tables(memoryview(elf))
@@ -108,9 +107,7 @@ def with_sections(
 
 
 def with_symbols_renamed(data: bytes, old: str, new: str) -> bytes:
-    """Rename a function of an object file, and the symbols that its compiler derived from it. Other
-    symbols that begin with its name ``old``, or with ``__tvm_ffi_`` and it, are renamed likewise.
-    """
+    """Rename an object file's symbols that begin with ``old``, or with ``__tvm_ffi_`` and it."""
     tables = _read_tables(memoryview(data))
     (table,) = (header for header in tables.headers if header[1] == _SHT_SYMTAB)
     start, length, strings = table[4], table[5], table[6]

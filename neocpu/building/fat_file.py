@@ -73,9 +73,7 @@ def combine(
 def combine_each(
     artifacts: Iterable[tuple[str, str | os.PathLike[str]]], path: str | os.PathLike[str]
 ) -> tuple[Variant, ...]:
-    """Write the file of `combine`, each artifact as soon as it is ready, while the next is made. A
-    file may be deleted once the next is asked for.
-    """
+    """Write the file of `combine`, each artifact when it is ready; it may be deleted after that."""
     with replacing(Path(path)) as file:
         opened: Iterable[tuple[Variant, ArtifactFile]] = _opened(artifacts)
         if file.seekable():
@@ -109,7 +107,6 @@ def encode_index(entries: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def index_entry(variant: Variant) -> JsonObject:
-    """Return the index entry of a variant."""
     header = variant.header
     return {
         "name": variant.name,

@@ -1,8 +1,7 @@
 """Jobs done by children forked from this process; a child that dies or hangs fails its job only.
 
-Nothing has to be sent to a fork: it has all objects of this process, on shared pages, and starts in
-milliseconds. It runs nothing but its jobs, so other threads of this process do not matter to it,
-and it exits without running what this process would run at its exit.
+A fork has all objects of this process, on shared pages, and starts in milliseconds. It runs nothing
+but its jobs, so other threads of this process do not matter to it, and exits at once.
 """
 
 from __future__ import annotations
@@ -48,9 +47,8 @@ class ForkedJobs:
     """Numbered jobs, done by children while this process does something else.
 
     `start` forks children, and `outcomes` does if all of them were lost. In between, a thread hands
-    out the jobs and forks nothing: a lost child is not replaced, so the remaining jobs take longer.
-    `work` leaves its results in files. A child that exceeds one of the `limits` of a job is killed.
-    What the children print goes to `folder`, which exists.
+    out the jobs and forks nothing: a lost child is not replaced. `work` leaves results in files. A
+    child that exceeds one of the `limits` is killed. What children print goes to `folder`.
     """
 
     def __init__(
@@ -81,9 +79,7 @@ class ForkedJobs:
             raise self._error
 
     def outcomes(self) -> list[str | None]:
-        """Wait for all jobs, and return what became of each. None stands for a job that is done;
-        else it is the error, or how the child ended.
-        """
+        """Wait for all jobs; return None for each that is done, else how it failed."""
         self.wait()
         while self._waiting:
             self.start()
@@ -144,7 +140,6 @@ class _Child:
     deadline: float = 0.0
 
     def fork(self, work: Callable[[int], None], theirs: Connection) -> None:
-        """Start the process, which listens at the pipe's other end."""
         parent = os.getpid()
         with theirs, _no_signals(), warnings.catch_warnings():
             # Python warns of other threads' locks; this module's docstring says why none matters.
@@ -213,8 +208,7 @@ def _start(work: Callable[[int], None], folder: Path, busy: dict[Connection, _Ch
 def _no_signals() -> Iterator[None]:
     """Delay signals, because a child must not run this process's handlers on an interruption.
 
-    A Ctrl-C that another thread received is delayed too: an error of its handler, raised among the
-    functions that Python calls around a fork, would be ignored.
+    A Ctrl-C of another thread is delayed too: around a fork, its handler's error would be ignored.
     """
     with interrupts_wait():
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ())

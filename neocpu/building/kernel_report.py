@@ -104,8 +104,9 @@ def kernel_reports(
     input_bytes: int,
     lacks: Mapping[str, tuple[Shortcoming, ...]],
 ) -> tuple[KernelReport, ...]:
-    """Return the predicted time of each kernel that a program calls, in calling order. The ``work``
-    of its loops decides the time of a kernel of no ``known`` cost. The costs that the plan knows do
+    """Return the predicted time of each kernel that a program calls, in calling order.
+
+    The ``work`` of its loops decides the time of a kernel of no ``known`` cost, and known costs do
     not include the shortcomings ``lacks``.
     """
     counted: Counter[str] = Counter()
@@ -150,10 +151,7 @@ def _priced(
 
 
 def report_shortcomings(kernels: Sequence[KernelReport]) -> None:
-    """Warn of shortcomings of unknown reason that take a considerable part of a run.
-
-    Kernels compiled without optimisation were reported before, with the failure.
-    """
+    """Warn of shortcomings of unknown, unreported reason that take a good part of a run."""
     total = math.fsum(kernel.seconds for kernel in kernels)
     for kernel in kernels:
         for one in kernel.lacks:

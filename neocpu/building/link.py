@@ -55,15 +55,12 @@ def write_artifact(
     path: str | os.PathLike[str],
     cxx: str | None = None,
 ) -> ArtifactHeader:
-    """Write an artifact file; either all of it appears at ``path`` or nothing does.
+    """Write an artifact file, with the plan in its header; all of it appears or nothing.
 
-    The file is temporary and not synced; it is copied to its lasting place after verification. The
-    header takes ``activations``, ``arena_bytes``, ``calls``, ``repeats``, ``launches`` and
-    ``returns`` from the plan. The ``weights`` are in parameter order, packed as the code reads
-    them; the header's ``weights`` describe them, and then the constants of ``built``. `cxx` is the
-    C++ compiler that links, with or without options; see `find_linker`. Raises UsageError if the
-    folder is not writable or there is no C++ compiler, UnsupportedError for a dtype that a header
-    cannot name, and ArtifactError if linking fails or the disk is full.
+    It is not synced, because it is copied to its lasting place after verification. The ``weights``
+    are in parameter order, packed as the code reads them. `cxx`: see `find_linker`. Raises
+    UsageError if the folder is not writable or there is no C++ compiler, UnsupportedError for a
+    dtype that a header cannot name, and ArtifactError if linking fails or the disk is full.
     """
     path = Path(path)
     planned = built.planned
@@ -110,8 +107,7 @@ def link_artifact(
 def write_outcome(path: Path, header: ArtifactHeader) -> None:
     """Write what a header has beyond that of the artifact's file into a section of its own.
 
-    An earlier outcome is replaced. A crash during the write damages the file, which is to be a
-    temporary one.
+    An earlier outcome is replaced. A crash damages the file, which is to be a temporary one.
     """
     with open(path, "r+b") as file:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -141,8 +137,7 @@ def _ends(
 ) -> tuple[bytes, bytes]:
     """Return a file's ELF header, and what lies between its header section and its digests.
 
-    ``elf`` is to get more sections, besides those of the outcome and of the digests. The digests
-    come last, so that a truncated or extended file is noticed.
+    The digests come last, so that a truncated or extended file is noticed.
     """
     outcome_offset = 0
     while True:

@@ -1,13 +1,11 @@
 """Machine code of kernels, kept from one compilation to the next.
 
-Neither a kernel's name nor the names of the tensors it computes change its code: each kernel is
-generated under one name (`SYMBOL`) and renamed when it is used. So networks share common kernels,
-and an artifact is the same to the last bit whether its code was found or generated.
+Each kernel is generated under one name (`SYMBOL`) and renamed when it is used, so networks share
+kernels, and an artifact is the same to the last bit whether its code was found or generated.
 
-The key of an entry is a digest of all that decides the code: the function's body, or the recipe
-that makes it (`lowering.recipes`), the target, and everything that generates code, which is TVM
-with its LLVM and our own sources. The sources are read, because in a checkout they change while the
-version does not.
+The key of an entry is a digest of all that decides the code: the function's body or recipe
+(`lowering.recipes`), the target, TVM with its LLVM, and our own sources, which in a checkout change
+while the version does not.
 """
 
 from __future__ import annotations
@@ -140,7 +138,6 @@ class ObjectCache:
         self._found: dict[str, KernelCode] = {}
 
     def find(self, key: str) -> KernelCode | None:
-        """Return the entry of a key of `key_of`, or None."""
         if key not in self._found:
             data = self._files.get(_name(key))
             if data is None:
@@ -170,13 +167,12 @@ class ObjectCache:
 
 
 def open_object_cache() -> ObjectCache | None:
-    """Return this user's cache; None if it is turned off, or has no folder."""
     files = object_files()
     return None if files is None else ObjectCache(files)
 
 
 def object_files() -> FileCache | None:
-    """Return the files of the machine-code cache; None if there is no cache."""
+    """Return the files of this user's cache; None if it is turned off, or has no folder."""
     named = os.environ.get(FOLDER_VARIABLE, "")
     if named == OFF:
         return None

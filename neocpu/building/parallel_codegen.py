@@ -1,10 +1,9 @@
 """Compile scheduled functions to object files, on all CPUs, in child processes that may crash.
 
 The functions of a network do not call each other, so each is an LLVM module of its own, and its
-code may be in the cache of an earlier compilation (`building.object_cache`). Forked children
-(`building.forked`) compile the others: they have the functions already, share this process's
-memory, and run TVM's passes written in Python side by side. A function that crashes or hangs a
-child is compiled again as simply as possible: unscheduled, or with its loops as they stand.
+code may be cached (`building.object_cache`). Forked children (`building.forked`) compile the
+others, and run TVM's passes written in Python side by side. A function that crashes or hangs a
+child is compiled again as simply as possible, with its loops as they stand.
 """
 
 from __future__ import annotations
@@ -78,8 +77,7 @@ class _Job:
 class CodeGeneration:
     """The machine code of every function of a module, made by children within a ``with`` block.
 
-    Neither `workers`, the functions compiled at a time, nor `cache` change the objects. Raises
-    ArtifactError if there is no room for the objects; this may also be raised within the block.
+    Raises ArtifactError, also within the block, if there is no room for the objects.
     """
 
     def __init__(
@@ -119,8 +117,9 @@ class CodeGeneration:
         self._running.wait()
 
     def codes(self) -> dict[str, KernelCode]:
-        """Wait for the code of all functions. The result is sorted by name. Raises UnsupportedError
-        if TVM or LLVM fails, crashes or does not end on a function; the message names it.
+        """Wait for the code of all functions; return it sorted by name.
+
+        Raises UnsupportedError if TVM or LLVM fails, crashes or does not end on a function.
         """
         outcomes = self._running.outcomes()
         for (key, job), failure in zip(self._jobs.items(), outcomes, strict=True):
@@ -195,14 +194,12 @@ def _do(job: _Job, target: CpuTarget) -> None:
 def _loops_of(
     function: Any, launches: Sequence[int], target: CpuTarget
 ) -> tuple[KernelWork, tuple[Shortcoming, ...], str]:
-    """Return the work and the shortcomings of a function's loops, and why they are unknown.
-
-    Unknown work counts as moving the function's tensors.
-    """
+    """Return the work and the shortcomings of a function's loops, and why they are unknown."""
     try:
         work = count_work(function, target)
         return work, shortcomings(function, work), ""
     except Exception as error:  # a failed prediction is no reason to fail the compilation
+        # Unknown work counts as moving the function's tensors.
         size = float(sum(buffer_bytes(parameter.ty) for parameter in function.params))
         tasks, cycles = float(max(1, *launches, 1)), (0.0,) * len(CLASSES)
         return (

@@ -42,16 +42,13 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.serving.freed_memory import return_freed_memory
 
 MAX_FUSED: Final = 64
-"""Operators of one fused function. The times of scheduling it and of LLVM grow with the square of
-their number. TVM's default is 256."""
+"""Operators of a fused function: compile time grows with their square (TVM's default is 256)."""
 
 DUMP_VARIABLE = "NEOCPU_DUMP_DIR"
 
 
 class Dump:
-    """Writes the result of each phase to ``$NEOCPU_DUMP_DIR``, numbered, if that is set. `parts`
-    are nested folders that distinguish several compilations.
-    """
+    """Writes the result of each phase to ``$NEOCPU_DUMP_DIR``, in nested folders ``parts``."""
 
     def __init__(self, *parts: str) -> None:
         folder = os.environ.get(DUMP_VARIABLE)
@@ -186,9 +183,7 @@ def begin_build(
 
 
 def finish_build(building: Building, threads: int = 1) -> Built:
-    """Wait for the kernels' code. A loop that more of the ``threads`` slow down uses fewer, and
-    calls too small for all threads are launched jointly.
-    """
+    """Wait for the code; loops that threads slow down use fewer, or are launched jointly."""
     with building.kernels as generation:
         codes = generation.codes()
     kernels = tuple(
@@ -298,9 +293,7 @@ class PhaseClock:
 
     @contextmanager
     def phase(self, name: str, *, alone: bool = True) -> Iterator[None]:
-        """Add the time of the block to that of phase ``name``. `alone` says whether no other thread
-        may build at the same time.
-        """
+        """Add the block's time to a phase's; if ``alone``, no other thread builds meanwhile."""
         if name != self._last:  # a phase may be resumed
             self._last = name
             self.report(Progress(name))

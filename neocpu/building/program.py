@@ -25,7 +25,6 @@ from neocpu.runtime.header_parts import Launch, Repeat, times_of_calls
 Operand: TypeAlias = int
 """The number of a tensor: the position of a parameter of ``main``."""
 
-
 _Guards: TypeAlias = Sequence[Sequence[tuple[Operand, bool]]]
 
 
@@ -65,9 +64,10 @@ class Program:
 
 
 def program_of(placed: PlannedModule, written: Mapping[str, int]) -> Program:
-    """Read the program of a module whose memory is planned. `written` has the number of tensors
-    that a kernel writes; one for kernels without an entry. Raises UnsupportedError if ``main`` does
-    something else, such as making a tensor whose size only the run decides.
+    """Read the program of a module whose memory is planned.
+
+    `written` has the number of tensors that a kernel writes, if not one. Raises UnsupportedError if
+    ``main`` does something else, such as making a tensor whose size only the run decides.
     """
     main = placed.mod["main"]
     numbers: dict[Var, Operand] = {param: number for number, param in enumerate(main.params)}
@@ -121,7 +121,7 @@ def _repeats(
     """Yield the loops among some calls, and the ranges of calls under one guard at ``depth``.
 
     Each comes before those within it. A loop lies within a range, unless its guards differ. `loops`
-    has them by their first calls, without those around all of these calls.
+    are by their first calls, without those around all of these calls.
     """
     while first < end:
         loop, guard = loops.get(first), guards[first][depth : depth + 1]

@@ -55,9 +55,9 @@ def write_shape_set(
     compile_packings: Callable[[Sequence[Packing]], PackingKernels],
     max_weights: int | None = None,
 ) -> ArtifactHeader:
-    """Write an artifact file for several signatures of one model. The first of the ``members``,
-    which are in the order of reports, represents the artifact. The packed weights of all members
-    may take ``max_weights`` bytes, as plans read them. Raises UsageError if they take more or the
+    """Write an artifact file for several signatures of one model; the first represents it.
+
+    Raises UsageError if the packed weights of all take more than ``max_weights`` bytes, or the
     set's header is too large; see also `write_artifact`.
     """
     table, store = _KernelTable(), _WeightStore()
@@ -151,9 +151,7 @@ class _KernelTable:
 
 
 class _WeightStore:
-    """The packed weights of all members, without duplicates. The bytes of `arrays` lie in the
-    members' files.
-    """
+    """The packed weights of all members, without duplicates; their bytes lie in members' files."""
 
     def __init__(self) -> None:
         self.arrays: list[PackedArray] = []

@@ -1,9 +1,8 @@
 """Choose which weights of a set of shapes are in its file, and which are packed at load time.
 
-Plans for several shapes may read one weight in several packings, and Winograd's are several times
-as large as the weight. The file holds it once, in the smallest packing that any plan reads and that
-only moves weights; if every plan reads it transformed, it is stored as in the model. Kernels of the
-artifact make the other packings from it, equal to the bit to those of the compiler.
+Plans for several shapes may read one weight in several packings. The file holds it once, in the
+smallest packing that any plan reads and that only moves weights, or else as in the model. Kernels
+of the artifact make the other packings from it, equal to the bit to those of the compiler.
 """
 
 from __future__ import annotations
@@ -60,11 +59,9 @@ class Packing:
     """A weight that is packed when the set is loaded."""
 
     made: int  # the number of the made weight among the arrays
-    # The numbers of the weight it is made from and, if transformed, of its factors.
-    reads: tuple[int, ...]
-    # `source`, `packed`: the packings that are read and made.
-    source: PackedWeights
-    packed: PackedWeights
+    reads: tuple[int, ...]  # numbers of the weight it is made from and, if any, of its factors
+    source: PackedWeights  # the packing that is read
+    packed: PackedWeights  # the packing that is made
 
 
 def find_packings(arrays: list[PackedArray]) -> tuple[Packing, ...]:

@@ -75,7 +75,6 @@ def command(terminal: Terminal, selftest: bool, report: bool) -> int:
 
 
 def _machine(terminal: Terminal) -> dict[str, dict[str, str]]:
-    """Begin a report with the facts about the machine, and return them."""
     from neocpu.cli.checks.machine_facts import facts, without_secrets
 
     found = {name: without_secrets(text) for name, text in facts().items()}

@@ -162,7 +162,6 @@ def _computes_in(header: ArtifactHeader) -> str:
 
 
 def _templates(header: ArtifactHeader) -> dict[str, int]:
-    """Return the number of operators by algorithm, as far as the plan is known."""
     plan = header.known_plan
     schemes = [] if plan is None else [op.scheme.algorithm for op in plan.ops if op.scheme]
     return dict(Counter(schemes).most_common())
@@ -185,6 +184,5 @@ def _tensors(specs: Sequence[TensorSpec]) -> str:
 
 
 def _picture_text(spec: TensorSpec) -> str:
-    """Return the layout and colours of a tensor of pictures; empty for other tensors."""
     picture = spec.picture
     return "" if picture is None else f", {picture.layout} {picture.colours} pictures"

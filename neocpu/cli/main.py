@@ -22,8 +22,7 @@ from neocpu.foundation.foreign_code import one_line
 from neocpu.foundation.own_process import end_quickly
 
 PROGRAM: Final = "neocpu"
-COMPLETION: Final = "_NEOCPU_COMPLETE"
-"""The variable by which a shell asks for completions: see click's documentation."""
+COMPLETION: Final = "_NEOCPU_COMPLETE"  # by which a shell asks: see click
 BROKEN_PIPE: Final = 141  # exit code of a program whose reader went away: 128 + SIGPIPE
 EPILOG: Final = """\b
 Exit codes: 0 success, 1 a bug in neocpu, 2 usage, 3 bad model,
@@ -107,7 +106,6 @@ def _run_to_its_end(arguments: Sequence[str], terminal: Terminal) -> int:
 
 
 def run() -> NoReturn:
-    """Run the process's command line and exit."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Like standard error: a character that the terminal's encoding lacks is no failure.
         sys.stdout.reconfigure(errors="backslashreplace")

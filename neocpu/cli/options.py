@@ -17,10 +17,8 @@ from neocpu.frontend.shapes.input_shapes import Given, parse_given
 Command = TypeVar("Command", bound=Callable[..., Any])
 Value = TypeVar("Value")
 
-PATH: Final = click.Path(path_type=Path, readable=False)
-"""A path that need not be readable: the code that opens it reports why it cannot."""
-FILE_NAME: Final = click.Path(readable=False)
-"""The same as text, for arguments that need not be a file."""
+PATH: Final = click.Path(path_type=Path, readable=False)  # the code that opens it reports errors
+FILE_NAME: Final = click.Path(readable=False)  # as text
 
 
 def count(*names: str, **settings: Any) -> Callable[[Command], Command]:
@@ -35,7 +33,6 @@ def seed(text: str) -> Callable[[Command], Command]:
 
 
 def all_of(options: Sequence[Callable[[Any], Any]], command: Command) -> Command:
-    """Add several options to a command."""
     found: Command = functools.reduce(lambda made, option: option(made), reversed(options), command)
     return found
 

@@ -131,8 +131,6 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class ReducedFiles:
-    """The files of a part of a model and of its inputs."""
-
     model: Path
 
     @property
@@ -142,7 +140,6 @@ class ReducedFiles:
 
     def writer(self, terminal: Terminal) -> Callable[[Case], None]:
         """Return a function that writes a part, and lets the terminal report it after Ctrl-C."""
-
         from neocpu.cli.array_files.arrays import write_archive
 
         def write(case: Case) -> None:
@@ -156,7 +153,6 @@ class ReducedFiles:
         return write
 
     def document(self, found: Reduction, check: Check) -> JsonObject:
-        """Return the JSON document of ``--json``."""
         return {
             "model": str(self.model),
             "inputs": str(self.inputs),
@@ -170,7 +166,6 @@ class ReducedFiles:
         }
 
     def show(self, found: Reduction, check: Check, *, quiet: bool) -> None:
-        """Print the result for people, or only its first line if ``quiet``."""
         operators = found.case.operators
         nodes = f"{len(operators)} of {plural(found.nodes, 'node')}"
         unsure = "" if found.is_smallest else "; there was no time to try fewer"

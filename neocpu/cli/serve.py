@@ -192,7 +192,6 @@ def _check_installed() -> None:
 
 
 def _note_single_rows(terminal: Terminal, server: InferenceServer, most: int) -> None:
-    """Print which models have no plan for more than one row."""
     for model in server.models.all():
         if most > 1 and model.joint_rows == 1:
             terminal.note(

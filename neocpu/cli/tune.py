@@ -164,10 +164,7 @@ def command(
 def _page_if_interrupted(
     terminal: Terminal, html: Path | None, title: str, database: Path
 ) -> Iterator[list[TuneReport]]:
-    """Write the page of the schemes tried so far if Ctrl-C ends the block.
-
-    Yield the list that takes the report on them.
-    """
+    """Write the page of the schemes in the yielded list if Ctrl-C ends the block."""
     tried: list[TuneReport] = []
     try:
         yield tried
@@ -188,10 +185,7 @@ def _write_page(
 
 
 def _require_explicit(*names: str) -> None:
-    """Check that options are given explicitly: their defaults are for this machine, not a fleet.
-
-    Raises UsageError: an option has its default value.
-    """
+    """Raise UsageError if options have defaults: these are for this machine, not for a fleet."""
     context = click.get_current_context()
     for name in names:
         if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT:

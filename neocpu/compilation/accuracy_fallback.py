@@ -61,11 +61,8 @@ def verifier_of(loaded: LoadedModel, accuracy: Accuracy) -> Verifier:
 def finish_as_promised(pipeline: Pipeline, first: Generating, verifier: Verifier) -> CompiledModule:
     """Return the artifact of the first plan whose outputs keep the promised accuracy.
 
-    If no plan keeps it, return the artifact of the last plan that errs hardly more than numpy in
-    float32.
-
-    `verifier`: the judge of the model's outputs, with the promised accuracy. Raises AccuracyError:
-    the outputs of every plan are wrong, or nothing can run the model to judge them.
+    If no plan keeps it, return that of the last plan that errs hardly more than numpy in float32.
+    Raises AccuracyError: all plans' outputs are wrong, or nothing can run the model to judge them.
     """
     accuracy = pipeline.accuracy
     loaded = first.planned.loaded
@@ -116,9 +113,8 @@ def next_admissions(
 ) -> Sequence[Admission]:
     """Return the admissions to try after a verdict, in order; none if the promise was kept.
 
-    If rounding explains the error, all stricter admissions follow, one by one. If a kernel is
-    wrong, or float32 itself misses the bound, admissions in between would not help. The strictest
-    one then follows at once, because it has the fewest and simplest algorithms.
+    If rounding explains the error, all stricter admissions follow. If a kernel is wrong, or float32
+    itself misses the bound, the strictest follows at once, with the fewest and simplest algorithms.
     """
     stricter = accuracy.admissions[accuracy.admissions.index(admission) + 1 :]
     if verdict.kept:
@@ -201,11 +197,7 @@ def _finished(
     with ExitStack() as on_failure:
         on_failure.enter_context(compiled)
         plan = with_verdict(
-            compiled.plan,
-            seconds=seconds,
-            verdict=verdict,
-            unchecked=unchecked,
-            missed=judged[:-1],
+            compiled.plan, seconds=seconds, verdict=verdict, unchecked=unchecked, missed=judged[:-1]
         )
         compiled.add_outcome(compiled.header.with_plan(plan))
         on_failure.pop_all()

@@ -11,17 +11,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 def header_of(planned: Planned, plan: Plan, target: CpuTarget) -> ArtifactHeader:
-    """Return the header of a model whose code is complete.
-
-    Parameters
-    ----------
-    planned : Planned
-        The model and its decisions.
-    plan : Plan
-        The plan as the artifact stores it.
-    target : CpuTarget
-        CPU that the code is for.
-    """
+    """Return the header of a model whose code is complete."""
     loaded, decided, rows = planned.loaded, planned.decided, planned.rows
     return ArtifactHeader(
         name=loaded.name,

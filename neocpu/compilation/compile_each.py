@@ -61,10 +61,7 @@ def compile_each(
     """Compile a model for several CPUs, each with its own precision.
 
     The model is imported once, and the reference runs once for each promised accuracy. While the
-    code for one CPU is generated, the next plan is made.
-
-    `progress_of`: a function that returns the progress callback of a member, by its number.
-    `calibration`: decisions that calibration data led to, for the plans' reports.
+    code for one CPU is generated, the next plan is made. `progress_of` takes a member's number.
     """
     # Code from the cache has no intermediate forms, so that nothing could be dumped.
     cache = None if os.environ.get(DUMP_VARIABLE) else open_object_cache()
@@ -84,16 +81,13 @@ def compile_each(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Begun:
-    """A compilation for one CPU and signature whose code is being generated.
-
-    `unchecked`: the reason why the artifact is not verified; None if it is.
-    """
+    """A compilation for one CPU and signature whose code is being generated."""
 
     signature: int
     pipeline: Pipeline
     generating: Generating
     tuned: TuneReport | None
-    unchecked: str | None
+    unchecked: str | None  # the reason why the artifact is not verified; None if it is
 
 
 def _one_ahead(begun: Iterable[_Begun]) -> Iterator[_Begun]:
@@ -172,11 +166,7 @@ def _begin_each(
 def _load(
     model: ModelLike, shapes: InputShapes, processing: Processing, precisions: Sequence[Precision]
 ) -> LoadedModel:
-    """Load a model that is to be computed in these precisions.
-
-    Raises UsageError: the precision is ``int8``, but the model is not quantised. Without an error,
-    the caller would get float32 and not notice.
-    """
+    """Load a model; refuse ``int8`` if it is not quantised, or the caller would get float32."""
     loaded = load_for_import(model, shapes, processing, WeightStore())
     if Precision.INT8 in precisions and not is_quantised(loaded.reference):
         raise UsageError(
@@ -187,7 +177,6 @@ def _load(
 
 
 def _numbered(what: str, number: int, count: int) -> tuple[str, ...]:
-    """Return the name of the folder for one of several things; empty if there is only one."""
     return (f"{what}-{number + 1}",) if count > 1 else ()
 
 

@@ -28,15 +28,7 @@ from neocpu.schedules.vocabulary.target_parsing import missing_on_host
 
 @dataclass(frozen=True, slots=True)
 class FatPart:
-    """One CPU's part of a fat file.
-
-    Attributes
-    ----------
-    variant : Variant
-        The part's place in the file.
-    compiled : CompiledModule
-        The compiled module with its decisions. It is closed.
-    """
+    """One CPU's part of a fat file: its place, and the closed module with its decisions."""
 
     variant: Variant
     compiled: CompiledModule
@@ -59,20 +51,16 @@ def compile_fat(
 
     Parameters
     ----------
-    model, settings
-        See `neocpu.compile`.
+    model, settings, precision, on_progress
+        See `neocpu.compile`. ``precision`` is that of CPUs without a suffix.
     cpus : sequence of str
         The targets, as text that `neocpu.compile` accepts. A suffix gives a CPU its own precision,
         as in ``("avx2:int8", "avx512-vnni:int8", "rpi4")``.
     path : path
         The file to write. If the compilation fails, no file appears.
-    precision : str
-        The precision of CPUs without a suffix: see `neocpu.compile`.
     calibration, how, max_error, min_agreement
         See `neocpu.compile_calibrated`. A float32 model is calibrated once, and compiled with the
         result for each CPU whose precision is ``int8`` or ``auto``.
-    on_progress : callable, optional
-        A function that is called with a `Progress` for each step.
 
     Returns
     -------
@@ -86,8 +74,8 @@ def compile_fat(
     options = CompileOptions.parse(precision=precision, **settings)
     members = parse_members(cpus, options.plan.precision, tuning=options.budget.seconds != 0)
     progress = [_of_member(member.name, on_progress or silent) for member in members]
+    done: list[CompiledModule] = []
     with ExitStack() as stack:
-        done: list[CompiledModule] = []
         if calibration is None:
             if max_error is not None:
                 raise UsageError(
@@ -108,23 +96,13 @@ def compile_fat(
 
         compiling = parts()
         stack.callback(compiling.close)
-        variants = combine_each(compiling, path)
-        return tuple(map(FatPart, variants, done))
+        return tuple(map(FatPart, combine_each(compiling, path), done))
 
 
 def parse_members(cpus: Sequence[str], default: Precision, *, tuning: bool) -> tuple[Member, ...]:
     """Parse all CPUs and check the needs of each, before minutes are spent on the first.
 
-    Parameters
-    ----------
-    default : Precision
-        The precision of CPUs that name none.
-    tuning : bool
-        Whether kernels will be measured on this machine.
-
-    Raises
-    ------
-    TargetError, UsageError
+    `default` is the precision of CPUs that name none. Raises TargetError and UsageError.
     """
     if isinstance(cpus, str):
         raise ArgumentTypeError(f"cpus must be a sequence, such as ({cpus!r},), got one str")
@@ -133,9 +111,8 @@ def parse_members(cpus: Sequence[str], default: Precision, *, tuning: bool) -> t
         member = Member.parse(text, default)
         other = next((each for each in members if each.target == member.target), None)
         if other is not None:
-            raise UsageError(
-                f"--fat: '{other.name}' and '{member.name}' are the same CPU; name it once"
-            )
+            same = f"'{other.name}' and '{member.name}'"
+            raise UsageError(f"--fat: {same} are the same CPU; name it once")
         if tuning and missing_on_host(member.target):
             raise TargetError(
                 f"--tune-budget measures on this machine, which cannot run '{member.name}': tune "
@@ -148,7 +125,6 @@ def parse_members(cpus: Sequence[str], default: Precision, *, tuning: bool) -> t
 
 
 def _of_member(name: str, on_progress: ProgressCallback) -> ProgressCallback:
-    def report(step: Progress) -> None:
-        on_progress(Progress(f"{name}: {step.phase}", step.done, step.total, step.detail))
-
-    return report
+    return lambda step: on_progress(
+        Progress(f"{name}: {step.phase}", step.done, step.total, step.detail)
+    )

@@ -27,10 +27,7 @@ from neocpu.search.budget import Budget
 
 
 class CompileSettings(TypedDict, total=False):
-    """The settings that all compiling functions share: see `neocpu.compile`.
-
-    Each function has its own parameters for the model, the target, the precision and progress.
-    """
+    """The settings that all compiling functions share: see `neocpu.compile`."""
 
     goal: Goal
     threads: int | None
@@ -56,10 +53,7 @@ class CompileSettings(TypedDict, total=False):
 class CompileOptions:
     """The arguments of `neocpu.compile` except the model and the target, parsed.
 
-    `signatures`: the shapes of the inputs: one signature, or several for a set of shapes.
-    `databases`: tuning databases to read in addition to the shipped ones and the user's own.
-    `accuracy`: the promised accuracy of the outputs. `verify`: whether to check the outputs against
-    ``accuracy``, if this host can run the code. `streams`: number of concurrent calls that the plan
+    `signatures`: several for a set of shapes. `streams`: number of concurrent calls that the plan
     is made for; None to minimise the time of one call. `max_error`: the largest norm-wise error of
     the outputs of a network in bfloat16.
     """
@@ -155,10 +149,7 @@ class CompileOptions:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One of the CPUs that a model is compiled for, with its precision.
-
-    `precision`: the numbers to compute in. `name`: the name of the CPU in messages and fat files.
-    """
+    """A CPU to compile for, with its precision, and its name in messages and fat files."""
 
     target: CpuTarget
     precision: Precision = Precision.AUTO
@@ -174,7 +165,6 @@ class Member:
 
 
 def parse_goal(goal: str) -> str:
-    """Check that a goal is one of `GOALS`, and return it."""
     if goal not in GOALS:
         hint = did_you_mean(str(goal), GOALS)
         raise UsageError(f"goal must be 'latency' or 'throughput', got {goal!r}{hint}")

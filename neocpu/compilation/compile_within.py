@@ -34,7 +34,6 @@ _FEWER: Final = 0.7
 
 
 def limited(options: CompileOptions, limit: float) -> CompileOptions:
-    """Return options with a limit on the norm-wise error of outputs."""
     if not 0 < limit < math.inf:
         raise UsageError(f"max_error must be above 0, got {limit!r}")
     if options.plan.precision not in (Precision.AUTO, Precision.BF16):
@@ -47,9 +46,8 @@ def limited(options: CompileOptions, limit: float) -> CompileOptions:
 
 def is_in_float32(model: ModelLike, options: CompileOptions) -> bool:
     """Return whether a model is not quantised: integers of a quantised model cause no error."""
-    return not is_quantised(
-        load_for_import(model, options.signatures[0], options.processing).reference
-    )
+    loaded = load_for_import(model, options.signatures[0], options.processing)
+    return not is_quantised(loaded.reference)
 
 
 def compile_within(
@@ -57,8 +55,7 @@ def compile_within(
 ) -> CompiledModule:
     """Compile a float32 model so that its outputs err at most ``options.max_error``, norm-wise.
 
-    Raises UsageError: this host cannot run the code to measure its error, or verification is off.
-    Raises AccuracyError: the outputs err more even in float32.
+    Raises UsageError (the host cannot run the code, or verification is off) and AccuracyError.
     """
     limit = options.max_error
     obstacle = code_obstacle(cpu.machine, cpu.demands, host_features())
@@ -102,10 +99,8 @@ def compile_within(
     error = _error(plain)
     if error > limit:
         plain.close()
-        raise AccuracyError(
-            f"in float32, too, outputs err by {error:.2g} of their norm, more than --max-error "
-            f"{limit:g}: raise the limit"
-        )
+        missed = f"outputs err by {error:.2g} of their norm, more than --max-error {limit:g}"
+        raise AccuracyError(f"in float32, too, {missed}: raise the limit")
     _log.warning("bfloat16 errs more than --max-error %g: compiled in float32", limit)
     return plain
 
@@ -118,9 +113,8 @@ def _error(compiled: CompiledModule) -> float:
 def _in_float32(options: CompileOptions) -> CompileOptions:
     """Return options that keep the names of operators in bfloat16, but compute all in float32."""
     given = options.computing(Precision.BF16)
-    first = given.signatures[:1]
     plan = replace(given.plan, narrow=frozenset(), max_weights=None)
-    return replace(given, plan=plan, signatures=first)
+    return replace(given, plan=plan, signatures=given.signatures[:1])
 
 
 def _ranked(halves: Decisions, plain: Decisions) -> list[str]:

@@ -32,7 +32,6 @@ PlanKey: TypeAlias = tuple[tuple[Format, Format, Scheme | None], ...]
 
 
 def plan_key(plan: LayoutPlan) -> PlanKey:
-    """Return the key of a plan."""
     return tuple((each.in_format, each.out_format, each.scheme) for each in plan.choices)
 
 
@@ -89,10 +88,8 @@ class Planned:
     """A model rewritten by a plan.
 
     `mod`: the rewritten program. `weights`: packed weights; empty once the artifact has them.
-    `decided`: the decisions about the model. `values`: the model's tensors that exist in the
-    rewritten program. `origins`: sources of the packed weights, if the model belongs to a set of
-    shapes; else empty. `rows`: result of the proof that the program computes the rows of a batch
-    independently.
+    `values`: the model's tensors that exist in the rewritten program. `origins`: sources of the
+    packed weights, if the model belongs to a set of shapes; else empty. `rows`: see `Source`.
     """
 
     loaded: LoadedModel

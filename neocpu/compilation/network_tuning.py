@@ -61,10 +61,9 @@ def open_store(
 ) -> Store:
     """Open the shipped records, the user's own and ``databases`` as layers of one store.
 
-    `only`: whether to leave out the shipped records and the user's own. `writing`: whether
-    measurements will be written. They go to the last of ``databases``, which need not exist then,
-    or without any to the user's own database. Raises UsageError: measurements will be written, but
-    there is no database to write to. Raises DatabaseError: a file cannot be read.
+    `only`: whether to leave out the first two. `writing`: whether measurements will be written: to
+    the last of ``databases``, which need not exist then, or without any to the user's own. Raises
+    UsageError: there is no database to write to; DatabaseError: a file cannot be read.
     """
     if writing and only and not databases:
         raise UsageError("--only-db leaves no database to write to: name one with --db")
@@ -87,17 +86,12 @@ def measured_schemes(
 ) -> Measured:
     """Return the best seconds of each recorded scheme; None for a scheme that failed.
 
-    A workload may have no successful record for ``target`` and ``threads``. It then also gets the
-    records of the most similar workload or of the closest relative of the CPU (`Store.lenders`).
-    Their seconds are multiplied by the median ratio of the estimates here to those there. That
-    keeps their order and makes them comparable with estimates. With many threads, the seconds of
-    each scheme are also multiplied by the ratio of its own estimates with many threads and with
-    few: the best scheme with two threads may have only two tasks.
-
-    Schemes were measured with nothing else running. If there are several streams, the seconds of
-    each are multiplied by the estimated slowdown from sharing the memory.
-
-    `keep`: a function that may have the result from an earlier compilation: see `Keep`.
+    A workload without a successful record also gets those of the most similar workload or of the
+    closest relative of the CPU (`Store.lenders`), multiplied by the median ratio of the estimates
+    here to those there, which keeps their order and makes them comparable with estimates. With many
+    threads, they are also multiplied by the ratio of each scheme's own estimates with many and with
+    few: the best scheme with two threads may have only two tasks. Of several streams, each is
+    multiplied by its estimated slowdown from sharing the memory.
     """
 
     def find() -> tuple[str, str, list[tuple[Any, float | None]]]:
@@ -159,10 +153,7 @@ def _borrowed(
 def _usable(
     records: Mapping[Scheme, Record], workload: Workload, *targets: CpuTarget, own: bool = True
 ) -> Mapping[Scheme, Record]:
-    """Return the records of schemes that can be estimated and run on all of these targets.
-
-    If ``own``, the records are the workload's own, and unusable ones cause a warning.
-    """
+    """Return records of schemes that all targets can run; warn of others that are the ``own``."""
     usable = {
         scheme: record
         for scheme, record in records.items()
@@ -211,11 +202,7 @@ def _best_seconds(
 def make_strategy(
     name: str, target: CpuTarget, threads: int, store: Store, seed: int = 0
 ) -> Strategy:
-    """Return the named search strategy.
-
-    `store`: the records that a learning strategy learns from before anything is measured. Equal
-    seeds and measurements give equal searches.
-    """
+    """Return the named search strategy; one that learns begins with the records of ``store``."""
     if name not in STRATEGIES:
         hint = did_you_mean(name, STRATEGIES)
         raise UsageError(f"unknown --strategy {name!r}; known: {', '.join(STRATEGIES)}{hint}")
@@ -254,10 +241,9 @@ def tune_networks(
 ) -> TuneReport:
     """Measure the workloads of networks that ``store`` has no records of.
 
-    `networks`: the workloads of each network, each as often as the network runs it. `admission`:
-    the limit on errors; only schemes that are exact enough are measured. `on_interrupt`: a function
-    that is called with the report so far if Ctrl-C ends the search. Raises NeoCPUError: nothing can
-    be measured any more. Raises DatabaseError: ``store`` cannot be written.
+    Each network has its workloads as often as it runs them. Only schemes that are exact enough for
+    ``admission`` are measured. Ctrl-C ends the search and calls ``on_interrupt``. Raises
+    NeoCPUError: nothing can be measured any more; DatabaseError: ``store`` cannot be written.
     """
     store.read()  # now, so that reading costs none of the budget
 
@@ -296,10 +282,7 @@ def measurer_for(
 ) -> AbstractContextManager[Measurer]:
     """Return a context manager that measures on this machine or on ``fleet``.
 
-    It is made before models are read, so that errors come early.
-
-    Raises TargetError: this machine cannot run code for ``target``. Raises UsageError: ``fleet``
-    cannot be used.
+    Raises TargetError: this machine cannot run code for ``target``; UsageError: no ``fleet``.
     """
     if isinstance(strategy, AnalyticStrategy):  # it measures nothing, so any CPU will do
         return nullcontext(ReplayMeasurer({}))
@@ -309,7 +292,6 @@ def measurer_for(
 
 
 def _warn_if_too_small(budget: Budget, report: TuneReport) -> None:
-    """Warn if the time was not enough for one measurement."""
     if budget.seconds is None or report.measured > 1 or report.seconds < budget.seconds:
         return
     if report.left:

@@ -58,11 +58,8 @@ def join_set(
 ) -> CompiledModule:
     """Join compiled modules, one for each signature of a set, and close them.
 
-    If any part was verified, the joined module is run on the same inputs as each part, and must
-    return the same bits.
-
-    `parts`: the modules, whose models passed `check_set`. A single one is returned as it is.
-    `max_weights`: the limit on the packed weights of all parts in sum, in bytes.
+    If any was verified, the joined module must return the same bits. A single one is returned as it
+    is. `max_weights`: the limit on the packed weights of all parts in sum, in bytes.
     """
     if len(parts) == 1:
         return parts[0]
@@ -151,11 +148,9 @@ def quickest_seconds(
 ) -> dict[int, float]:
     """Return the seconds of a call in the quickest turn of each plan, by the plan's number.
 
-    A shared machine is slower for seconds at a time, and another plan may then take the least time
-    a row, so that medians of a few turns depend on chance. The quickest turns of all plans come
-    from the same state of the machine. All plans compute about the same number of rows in a turn.
-    Otherwise plans of few rows would look too fast, because a short turn is more likely to have the
-    machine to itself.
+    A shared machine is slower for seconds at a time, so that medians of a few turns depend on
+    chance, whereas the quickest turns come from the same state of the machine. All plans compute
+    about the same number of rows in a turn, because short turns more often have it to themselves.
     """
     given = [(batches.plans, inputs_by_rows(batches.inputs, batches.plans)) for batches in every]
     for _, inputs in given:

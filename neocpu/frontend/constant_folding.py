@@ -58,10 +58,7 @@ class FoldConstants(FoldConstantsPass):
 
 
 def _fits(output: ir.Value, array: Array | None) -> bool:
-    """Return whether a value is a tensor of its inferred type and shape, as far as inferred.
-
-    The others are refused later, with a proper message.
-    """
+    """Return whether a value is a tensor of its inferred type and shape, as far as inferred."""
     if array is None:
         return True
     if not isinstance(array, np.ndarray | np.generic):
@@ -74,7 +71,6 @@ def _fits(output: ir.Value, array: Array | None) -> bool:
 
 
 def _initializer(output: ir.Value, array: Array | None, node: ir.Node) -> ir.Value:
-    """Return an initializer of the node's graph with a value; an empty value for None."""
     if array is None:
         return ir.Value(name="")
     tensor = ir.tensor(np.asarray(array), name=output.name)

@@ -1,9 +1,8 @@
 """Find out whether ONNX's optimiser could fold anything; if not, its import is saved.
 
-onnxscript's ``fold_constants`` (read at version 0.7) changes nodes that read only constants, nodes
-that compute shapes, and nodes of some operators that have no effect. It also infers each shape once
-more, which may find one that was not known. Quantised weights stay so, for kernels that compute
-with them.
+onnxscript's ``fold_constants`` (read at version 0.7) changes nodes that read only constants,
+compute shapes, or have no effect. It also infers each shape once more, which may find one.
+Quantised weights stay so, for kernels that compute with them.
 """
 
 from __future__ import annotations

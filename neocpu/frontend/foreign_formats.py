@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-_LOOKED_AT: Final = 1024
-"""Bytes at a file's beginning that are searched for marks of XML and HTML."""
+_LOOKED_AT: Final = 1024  # bytes at a file's beginning that are searched for marks of XML and HTML
 
 _TF2ONNX: Final = "python -m tf2onnx.convert {option} {path} --output {onnx}"
 _TORCH: Final = (

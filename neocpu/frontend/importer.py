@@ -48,8 +48,7 @@ from neocpu.ir.model_names import RENAMED
 # TVM's importer knows these operators, but only the data decide the shape of their output, which a
 # statically planned module cannot contain.
 _DYNAMIC_OPS = frozenset(("AllClassNMS",))
-_MAX_REASONS = 8
-"""Reasons that one message lists."""
+_MAX_REASONS = 8  # reasons that one message lists
 _CONVERTERS_OF: Mapping[str, Mapping[str, Callable[[Node], relax.Expr]]] = {
     **dict.fromkeys(STANDARD_DOMAINS, CONVERTERS),
     "com.microsoft": CONTRIB_CONVERTERS,
@@ -62,9 +61,9 @@ _CONVERTERS_OF: Mapping[str, Mapping[str, Callable[[Node], relax.Expr]]] = {
 def import_relax(model: LoadedModel) -> tvm.IRModule:
     """Translate a model with static shapes into Relax.
 
-    The one function ``main`` has the graph inputs as parameters, by name and in order. Weights are
-    Relax constants, and several outputs are a tuple. An `UnsupportedError` lists all operators that
-    cannot be compiled, or names the node whose attributes or shapes cannot.
+    ``main`` has the graph inputs as parameters, by name and in order; weights are constants,
+    several outputs a tuple. An `UnsupportedError` lists all operators that cannot be compiled, or
+    names the node whose attributes or shapes cannot.
     """
     graph = model.bounded.graph
     opset = next(o.version for o in model.bounded.opset_import if o.domain in STANDARD_DOMAINS)
@@ -184,7 +183,6 @@ class _Builder(relax.BlockBuilder):  # type: ignore[misc]
     """Names the result of a function after the tensor that it is; TVM names it gv."""
 
     def emit_output(self, output: Any, name_hint: str = "") -> relax.Var:
-        """Bind the function's result, and return the variable."""
         of_one = isinstance(output, relax.Var)
         return super().emit_output(output, str(output.name) if of_one else name_hint)
 

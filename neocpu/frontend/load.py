@@ -54,12 +54,12 @@ def load_model(
 ) -> LoadedModel:
     """Read, check, freeze and simplify a model.
 
-    External data is read from the file's own folder only. ``weights`` takes the large weights,
-    which otherwise stay in the messages. A file that cannot be read, is not valid ONNX or has an
-    input shape that stays dynamic is a `ModelError`; shapes that do not fit are a `UsageError`.
-    What cannot be compiled is an `UnsupportedError`: an opset that cannot be raised, an output
-    whose shape depends on data in more than its number of rows, tensors that are empty or too
-    large, windows that do not fit, or a model of one image that cannot take a batch.
+    External data is read from the file's own folder only; ``weights`` takes large weights. A file
+    that cannot be read, is not valid ONNX or has an input shape that stays dynamic is a
+    `ModelError`; shapes that do not fit are a `UsageError`. What cannot be compiled is an
+    `UnsupportedError`: an opset that cannot be raised, an output shape that data decide in more
+    than its rows, empty or too large tensors, windows that do not fit, or a model of one image that
+    cannot take a batch.
     """
     given = shapes if isinstance(shapes, InputShapes) else InputShapes.parse(shapes)
     original = read_model(model, weights)
@@ -138,7 +138,6 @@ def _refuse_outputs(graph: onnx.GraphProto, where: str) -> None:
 
 
 def _refuse_zeros(graph: onnx.GraphProto, where: str) -> None:
-    """Refuse names that a header cannot contain."""
     for name in (graph.name, *(value.name for value in (*graph.input, *graph.output))):
         if "\0" in name:
             raise UnsupportedError(f"{where} has {name!r}, a name with a zero in it; rename it")
@@ -154,10 +153,7 @@ def _check(model: onnx.ModelProto, where: str) -> None:
 def _freeze_outputs(
     original: onnx.GraphProto, simplified: onnx.GraphProto, counts: Mapping[str, str]
 ) -> tuple[TensorSpec, ...]:
-    """Copy the inferred output shapes into the original model, and return the outputs.
-
-    A number of rows that only a run decides stays open there.
-    """
+    """Copy inferred output shapes, but not rows of a run, into the original; return the outputs."""
     outputs = []
     inferred = {value.name: value for value in simplified.output}
     for value in original.output:

@@ -16,30 +16,22 @@ from neocpu.frontend.processing.processing import NO_PROCESSING, Processing
 class LoadedModel:
     """A checked model with static shapes, as given and as imported.
 
-    ``original`` is the model as given, with frozen input and output shapes, and changed to take a
-    batch; other engines run it. ``sample`` is that of one image, before such a change.
-    ``simplified`` is equivalent, with a raised opset, folded constants and without dead code.
-    ``bounded`` is imported: its bounds are static shapes where only the data decide the number of
-    rows. Hidden row counts follow its outputs; ``row_counts`` has their positions, or None where
-    all rows are valid.
-
-    Inputs are in graph order, without weights. Notes are remarks on ``processing`` for the user,
-    and identities are those of `model_identity`. The models refer to large weights in ``weights``,
-    or contain them if that is None. ``shapes`` are the known ones of the simplified model's
-    tensors, most of them also the original's.
+    Inputs are in graph order, without weights. The models refer to large weights in ``weights``, or
+    contain them if that is None.
     """
 
     name: str
-    original: onnx.ModelProto
-    simplified: onnx.ModelProto
-    bounded: onnx.ModelProto
+    original: onnx.ModelProto  # as given, with frozen shapes and a batch; other engines run it
+    simplified: onnx.ModelProto  # equivalent, with a raised opset and folded constants
+    bounded: onnx.ModelProto  # imported: rows that data decide are bounded, their counts are last
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    row_counts: tuple[int | None, ...]
-    sample: onnx.ModelProto | None = None
+    row_counts: tuple[int | None, ...]  # their positions; None where all rows are valid
+    sample: onnx.ModelProto | None = None  # the original of one image, before it takes a batch
     processing: Processing = NO_PROCESSING
-    notes: tuple[str, ...] = ()
-    identities: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # remarks on ``processing`` for the user
+    identities: tuple[str, ...] = ()  # those of `model_identity`
+    # The known ones of the simplified model's tensors, most of them also the original's.
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     weights: WeightStore | None = None
 
@@ -60,10 +52,5 @@ class LoadedModel:
         if keep_original:
             return replace(self, simplified=nothing, bounded=nothing)
         return replace(
-            self,
-            original=nothing,
-            simplified=nothing,
-            bounded=nothing,
-            sample=None,
-            weights=None,
+            self, original=nothing, simplified=nothing, bounded=nothing, sample=None, weights=None
         )

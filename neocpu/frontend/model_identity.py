@@ -18,8 +18,7 @@ from neocpu.ir.array_digests import elements_digest
 
 MADE_OF: Final = "neocpu.made_of"
 """The metadata key under which a model names the models that it was made from."""
-_DIGITS: Final = 16
-"""Hexadecimal digits kept of a digest; no two of a billion models have the same."""
+_DIGITS: Final = 16  # hexadecimal digits kept of a digest; no two of a billion models have the same
 _ELSEWHERE: Final = tuple(
     getattr(onnx.AttributeProto, kind) for kind in ("TENSOR", "TENSORS", "GRAPH", "GRAPHS")
 )
@@ -41,10 +40,7 @@ def remember(model: onnx.ModelProto, made_of: Iterable[str]) -> None:
 
 
 def difference(mine: Iterable[str], theirs: Iterable[str]) -> str:
-    """Return what differs between two models, by their `identities`.
-
-    That is "" if they share one, or have none, as files that an older neocpu wrote.
-    """
+    """Return what differs between two models' `identities`; "" if they share one, or have none."""
     ours, others = set(mine), set(theirs)
     if not ours or not others or ours & others:
         return ""

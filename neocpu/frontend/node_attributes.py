@@ -9,5 +9,4 @@ import onnx
 
 
 def attributes_of(node: onnx.NodeProto) -> Mapping[str, Any]:
-    """Return a node's attributes by name."""
     return {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}

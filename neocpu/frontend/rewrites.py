@@ -15,7 +15,6 @@ from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 
 def uses(proto: onnx.ModelProto, *op_types: str) -> bool:
-    """Return whether the graph has a node of one of the operators."""
     return any(is_standard(node, *op_types) for node in proto.graph.node)
 
 
@@ -33,8 +32,7 @@ def state_resized(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]])
     """Replace scales of Resize by sizes, in place, where shape inference rounds a size down.
 
     Inference multiplies in double precision: the float32 next to 0.7 times 70 pixels is 48, but 49
-    in every runtime. If a scale is not a quotient of sizes, the node is not changed. Return whether
-    one was.
+    in runtimes. Nodes whose scale is no quotient of sizes stay. Return whether one was changed.
     """
     constants, changed = constant_tensors(proto.graph), False
     for index, node in enumerate(proto.graph.node):
@@ -62,9 +60,8 @@ def state_resized(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]])
 def absorb_pads(model: ir.Model) -> None:
     """Move zero padding before convolutions and average poolings into their attributes, in place.
 
-    TensorFlow's converters write every strided convolution as Pad and Conv, and PyTorch's wrote
-    ``avg_pool2d(padding=1)`` as Pad and AveragePool. A Pad without readers is dead code then.
-    A quantisation in between is no obstacle if zero stays zero.
+    TensorFlow's converters write strided convolutions as Pad and Conv, PyTorch's wrote
+    ``avg_pool2d(padding=1)`` as Pad and AveragePool. A quantisation between may keep zero.
     """
     for node in model.graph:
         if node.domain not in STANDARD_DOMAINS or node.op_type not in ("Conv", "AveragePool"):

@@ -1,9 +1,8 @@
 """Raise the opset, inline functions, fold constants, and drop nodes without effect.
 
-Folding and the removal of dead code, identities and common subexpressions are those of onnxscript
-and onnx_ir, ONNX's own optimiser, which never copies weights. Values are computed by
-`neocpu.frontend.numpy_operators`. (onnxslim folds through ONNX Runtime, on which we do not depend,
-and silently folds nothing without it.)
+Dead code, identities and common subexpressions are left to onnxscript and onnx_ir, ONNX's own
+optimiser, which never copies weights; values are computed by our `numpy_operators`. (onnxslim folds
+through ONNX Runtime, and silently folds nothing without it.)
 """
 
 from __future__ import annotations
@@ -61,10 +60,10 @@ _GROWING = frozenset(
 def simplify_model(model: onnx.ModelProto, *, counted: bool = True) -> onnx.ModelProto:
     """Return an equivalent, smaller copy of a model in opset `TARGET_OPSET` or newer.
 
-    Input shapes must be static. Input and output names, order and shapes stay. If ``counted``, the
-    runtime may repeat the bodies of long loops; they get nodes of our own. Types, shapes or
-    arguments that contradict each other are a `ModelError`; what cannot be raised, written as other
-    operators or optimised is an `UnsupportedError`.
+    Input shapes are static; inputs and outputs stay. If ``counted``, the runtime may repeat bodies
+    of long loops, with nodes of our own. Contradicting types, shapes or arguments are a
+    `ModelError`; what cannot be raised, written as other operators or optimised is an
+    `UnsupportedError`.
     """
     simplified = _simplify_once(model, counted, _LARGE)
     while (expanded := expand_operators(simplified)) is not None:
@@ -76,10 +75,7 @@ def simplify_model(model: onnx.ModelProto, *, counted: bool = True) -> onnx.Mode
 
 
 def _simplify_once(model: onnx.ModelProto, counted: bool, most_repeated: int) -> onnx.ModelProto:
-    """Simplify a model without writing operators as others.
-
-    Constants of more than ``most_repeated`` bytes that repeat smaller ones are not computed.
-    """
+    """Simplify without expansions; repetitions above ``most_repeated`` bytes are not computed."""
     light = _modernise(strip_weights(model), counted)
     with _quiet("onnxscript", "onnx_ir"), named("simplify the model"):
         module = ir.from_proto(light.model)
@@ -141,10 +137,7 @@ def _infer_what_is_known(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _forget_shapes(graph: onnx.GraphProto) -> None:
-    """Drop declared shapes: they may be of another batch, symbolic, or by older rules.
-
-    They would override inference.
-    """
+    """Drop declared shapes, perhaps of another batch or symbolic: they would override inference."""
     del graph.value_info[:]
     given = {value.name for value in graph.input}
     for value in graph.output:
@@ -257,10 +250,7 @@ def _repeats(node: ir.Node | onnx.NodeProto) -> bool:
 
 
 def _is_portable(node: ir.Node) -> bool:
-    """Return whether a node on constants has the same value on every machine.
-
-    numpy converts numbers beyond int32 to integers as the machine does, so our converter does it.
-    """
+    """Return whether a value is the same on all machines; numpy's casts beyond int32 are not."""
     if node.op_type not in ("Cast", "CastLike") or node.inputs[0] is None:
         return True
     constant = node.inputs[0].const_value
@@ -320,9 +310,7 @@ class _StoredTensor(ir.serde.TensorProtoTensor):
     """A tensor in a store, which is written as the same reference that it was read from."""
 
     def numpy(self) -> npt.NDArray[Any]:
-        """Return the elements without a copy."""
         return array_of(self.raw)
 
     def tobytes(self) -> bytes:
-        """Return a copy of the elements' bytes."""
         return bytes_of_tensor(self.raw).tobytes()

@@ -1,8 +1,7 @@
 """Read an ONNX model from a path, bytes or a ModelProto, and report what is wrong with it.
 
-Weights in other files are read after checking where they are said to be. onnx makes sure that no
-symbolic link leads out of the folder. Its errors for missing files and impossible offsets are in
-the words of C++ and Python, and it cuts a name off at its first zero.
+Weights in other files are read after checking their places. onnx makes sure that no symbolic link
+leads out of the folder, but its errors are in the words of C++, and it cuts names at a zero.
 """
 
 from __future__ import annotations
@@ -42,13 +41,10 @@ def first_line(error: BaseException) -> str:
 def read_model(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto, weights: WeightStore | None = None
 ) -> onnx.ModelProto:
-    """Return a copy of the caller's model as a ModelProto.
+    """Return a copy of the caller's model as a ModelProto, or raise a `ModelError`.
 
-    External tensor data is read from the model file's own folder only. Sparse tensors become dense
-    ones. A store takes large weights, which are not in the returned model then; the owner of the
-    model must keep the store.
-
-    Anything wrong with the file or its external data is a `ModelError`.
+    External tensor data is read from the model file's own folder only; sparse tensors become dense.
+    A store takes large weights, which the result lacks; the owner of the model must keep the store.
     """
     if isinstance(model, onnx.ModelProto):
         found, where = model, "the given ModelProto"
@@ -143,8 +139,7 @@ def _refuse_external_data(proto: onnx.ModelProto, where: str, mend: str) -> None
 
 
 _T = TypeVar("_T")
-_SHOWN = 100
-"""Characters of a file's name that a message quotes."""
+_SHOWN = 100  # characters of a file's name that a message quotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +180,7 @@ def _each(step: Callable[[onnx.TensorProto, Path], _T], tensor: onnx.TensorProto
 
 
 def _checked_bytes(tensor: onnx.TensorProto, folder: Path) -> int:
-    """Return the number of a tensor's bytes, which its file has.
-
-    A ValueError continues a sentence that begins with the tensor, here and below.
-    """
+    """Return the bytes that a tensor has in its file; a ValueError continues a sentence on it."""
     if problem := declared_problem(tensor):
         raise ValueError(problem)
     place = _place(tensor)

@@ -24,9 +24,8 @@ _SPARSE: Final = onnx.AttributeProto.SPARSE_TENSOR
 def make_dense(model: onnx.ModelProto, where: str) -> None:
     """Turn sparse initializers, and sparse attributes of nodes, into dense ones, in place.
 
-    Other code then needs no support for them; onnx's version converter and evaluator have none.
-    Sparse tensors that violate the ONNX standard are a `ModelError`; those of strings, or too large
-    in sum, an `UnsupportedError`.
+    onnx's version converter and evaluator support none. Tensors that violate the standard are a
+    `ModelError`; those of strings, or too large in sum, an `UnsupportedError`.
     """
     left = MAX_BYTES
 
@@ -59,10 +58,7 @@ def make_dense(model: onnx.ModelProto, where: str) -> None:
 
 
 def _dense(sparse: onnx.SparseTensorProto, name: str, left: int) -> onnx.TensorProto:
-    """Return a dense tensor, if it takes no more than ``left`` bytes.
-
-    A ValueError, here and below, continues a sentence that begins with the malformed tensor.
-    """
+    """Return a dense tensor of at most ``left`` bytes; a ValueError continues a sentence on it."""
     shape = tuple(sparse.dims)
     _check_parts(sparse)
     refuse_ranks({plain(name): len(shape)})

@@ -20,10 +20,7 @@ OWN_DOMAIN = "neocpu"
 
 
 def refuse_unknown_operators(model: onnx.ModelProto) -> None:
-    """Raise an `UnsupportedError` that lists all standard operators that ONNX does not define.
-
-    Those in inner graphs are among them; the checker names only one.
-    """
+    """Raise an `UnsupportedError` that lists standard operators, also inner ones, not ONNX's."""
     others = list(called_operators(model))
     unknown = [
         node
@@ -53,18 +50,12 @@ def refuse_unsupported(
     known: Iterable[str],
     supports: Callable[[onnx.NodeProto], bool],
 ) -> None:
-    """Raise an `UnsupportedError` that lists unsupported operators, their counts and first nodes.
-
-    The ``known`` ones are for suggestions.
-    """
+    """Raise an `UnsupportedError` with operators, counts and first nodes; suggest ``known``."""
     _refuse([node for node in nodes if not supports(node)], known)
 
 
 def refuse_missing_inputs(model: onnx.ModelProto) -> None:
-    """Raise a `ModelError` if a node lacks a required input, such as one that a caller omits.
-
-    onnx's checker checks functions and their callers separately.
-    """
+    """Raise a `ModelError` if a node lacks a required input; onnx checks callers separately."""
     versions = {_domain(o.domain): o.version for o in model.opset_import}
     for node in model.graph.node:
         domain = _domain(node.domain)
@@ -149,8 +140,7 @@ _DOMAINS: Final = {
     "aten": "export again with a newer torch.onnx, or a newer opset",
 }
 
-_PLUGINS: Final = ("TRT", "_TRT")
-"""The prefix and the suffix of names of TensorRT's plugins."""
+_PLUGINS: Final = ("TRT", "_TRT")  # the prefix and the suffix of names of TensorRT's plugins
 
 _PLUGIN: Final = "a plugin of TensorRT: export without it"
 
@@ -158,10 +148,7 @@ _OWN: Final = "add it by a package: docs/models.md, operators of your own"
 
 
 def hint(domain: str, name: str, known: Iterable[str]) -> str:
-    """Return advice on an unsupported operator, after a semicolon, or "".
-
-    The ``known`` operators are of ONNX's own domain, ""; the name may be a misspelling of one.
-    """
+    """Return advice on an unsupported operator, or "", with ``known`` ones of similar names."""
     if name.startswith(_PLUGINS[0]) or name.endswith(_PLUGINS[1]) or domain.startswith(_PLUGINS[0]):
         return f"; {_PLUGIN}"
     if domain:

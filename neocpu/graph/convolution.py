@@ -18,16 +18,12 @@ from neocpu.ir.rewriting import Rewrite
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Convolution:
-    """A convolution of float32 NCHW images with constant OIHW weights.
-
-    `weights`, ``(O, C / groups, KH, KW)``, may have any floating type while rules compute with
-    them. `padding` counts rows above, columns on the left, rows below, columns on the right.
-    """
+    """A convolution of float32 NCHW images with constant OIHW weights."""
 
     data: Expr
-    weights: Array
+    weights: Array  # (O, C / groups, KH, KW), of any floating type while rules compute
     strides: tuple[int, int] = (1, 1)
-    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)  # rows above, columns left, rows below, right
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
 
@@ -182,16 +178,12 @@ def is_channelwise(value: Expr, known: Mapping[Var, Expr]) -> bool:
 
 
 def reordered(
-    call: Call,
-    known: Mapping[Var, Expr],
-    before: Sequence[int] | None,
-    after: Sequence[int] | None,
+    call: Call, known: Mapping[Var, Expr], before: Sequence[int] | None, after: Sequence[int] | None
 ) -> Call:
     """Return a convolution, or an operator on each channel alone, with reordered constants.
 
-    `is_dense_conv` or `is_channelwise` holds for ``call``. `before` and `after` have the old
-    channel at each new position, in the data and in the result; None if the order stays. For
-    operators on each channel alone, ``before`` is the order of both.
+    `before` and `after` have the old channel at each new position, in the data and in the result;
+    None if the order stays. For operators on each channel alone, ``before`` is the order of both.
     """
     if is_op(call, "relax.nn.conv2d"):
         weights = _weights(call, known)

@@ -42,11 +42,9 @@ class _WouldEmitError(Exception):
 
 
 class _Look(Rewrite):
-    """A walk that ends at the first change, at `current`. `found` is the replacement of the value
-    at `current`; None if it is not known yet.
-    """
+    """A walk that ends at the first change, at `current`."""
 
-    found: Expr | None = None
+    found: Expr | None = None  # the replacement at `current`, if known yet
 
     def finds(self) -> bool:
         try:
@@ -72,8 +70,7 @@ class _Look(Rewrite):
         return False
 
 
-TUPLE_ITEM: Final = "tuple item"
-"""The name by which a local rule asks for accesses of tuples."""
+TUPLE_ITEM: Final = "tuple item"  # the name by which a local rule asks for accesses of tuples
 
 
 class Kind(StrEnum):
@@ -87,16 +84,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphRule:
-    """A named rule, which can be called with a module like a Relax pass.
+    """A named rule, which can be called with a module like a Relax pass."""
 
-    `name` consists of lower-case words joined by hyphens. `required` says whether nothing compiles
-    without it, so that it cannot be disabled.
-    """
-
-    name: str
+    name: str  # lower-case words joined by hyphens
     kind: Kind
     summary: str
-    required: bool = False
+    required: bool = False  # whether nothing compiles without it
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
         """Return ``mod`` with this rule alone applied once; itself if it does not apply."""
@@ -105,15 +98,10 @@ class GraphRule:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LocalRule(GraphRule):
-    """A rule that looks at one call, and at the values that it reads.
+    """A rule that looks at one call, and at the values that it reads."""
 
-    `operators` are the names of the operators that it looks at, and `TUPLE_ITEM`. An empty tuple
-    means all. ``apply(expr, rewrite)`` is a rule of `neocpu.ir.rewriting.rewrite_function` that
-    remembers nothing from call to call.
-    """
-
-    operators: tuple[str, ...] = ()
-    apply: Rule
+    operators: tuple[str, ...] = ()  # those that it looks at, and `TUPLE_ITEM`; all if empty
+    apply: Rule  # one of `rewrite_function` that remembers nothing from call to call
 
 
 def local_rule(kind: Kind, *operators: str, required: bool = False) -> Callable[[Rule], LocalRule]:
@@ -129,11 +117,9 @@ def local_rule(kind: Kind, *operators: str, required: bool = False) -> Callable[
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FunctionRule(GraphRule):
-    """A rule that looks at a whole function. `rewrite` returns the function itself if the rule does
-    not apply.
-    """
+    """A rule that looks at a whole function."""
 
-    rewrite: Callable[[relax.Function], relax.Function]
+    rewrite: Callable[[relax.Function], relax.Function]  # itself if it does not apply
 
 
 def apply_rules(
@@ -141,10 +127,8 @@ def apply_rules(
 ) -> tvm.IRModule:
     """Apply rules to every function, once: local ones that follow each other in one walk.
 
-    The first local rule that applies is taken. `fired` counts how often each was applied. A rule
-    for whole functions counts once for each function.
-
-    The result is ``mod`` itself if no rule applies.
+    The first local rule that applies is taken. `fired` counts how often each was applied, a rule
+    for whole functions once for each function. The result is ``mod`` itself if no rule applies.
     """
     counts = Counter[str]() if fired is None else fired
     changed = {}

@@ -19,11 +19,7 @@ from neocpu.ir.uses import bindings, count_uses
 
 
 def eliminate_dead_code(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module without trivial bindings, bindings nothing reads, and unused functions.
-
-    This is TVM's canonicalization and elimination with ``main`` as the only root. The result is
-    ``mod`` itself if it has nothing to remove.
-    """
+    """Return a module without trivial or unused bindings and functions; itself if it has none."""
     uses = count_uses(mod["main"])
     if len(mod.functions) == 1 and all(
         each.var in uses and not isinstance(each.value, tvm.ir.Var)
@@ -43,13 +39,10 @@ def simplify(
 ) -> tvm.IRModule:
     """Return an equivalent module with fewer and more uniform operators.
 
-    ``mod`` is a result of ``tvm.relax.frontend.onnx.from_onnx``: static shapes, weights as
-    constants, one public function ``main``. The parameters and results of ``main`` do not change.
-    `without` has the names of rules that are not applied, and `fired` counts how often each was.
-
-    The result has convolutions followed by at most one bias ``add`` with a ``(1, C, 1, 1)``
-    constant, no batch normalization, all-constant operators evaluated.
-
+    ``mod`` is a result of ``tvm.relax.frontend.onnx.from_onnx`` with static shapes, weights as
+    constants, and ``main`` as its one public function, whose parameters and results stay. `without`
+    has the names of rules that are not applied, and `fired` counts how often each was. Convolutions
+    of the result are followed by at most one bias ``add`` of a ``(1, C, 1, 1)`` constant.
     Raises UnsupportedError if the shape of a tensor depends on data, even if no output has that
     shape: data would decide which memory a kernel writes.
     """

@@ -122,9 +122,7 @@ RULES: Final[tuple[GraphRule, ...]] = tuple(rule for phase in PHASES for rule in
 
 
 def parse_disabled(names: Iterable[str]) -> frozenset[str]:
-    """Return the names of the rules that are not to be applied. Raises UsageError if there is no
-    such rule, or nothing compiles without it.
-    """
+    """Return names of rules, or raise UsageError for one that does not exist or is required."""
     disabled = frozenset(names)
     known = {rule.name: rule for rule in RULES}
     for name in sorted(disabled):

@@ -16,10 +16,8 @@ _PIECE: Final = 1 << 20
 
 
 class ArrayDigests:
-    """The digests of arrays in memory. Arrays must not change after their digest is computed.
-
-    All of these arrays are kept alive, because another array at the same address would otherwise
-    get the digest of the first.
+    """The digests of arrays in memory, which must not change after their digest is computed. They
+    are kept alive: another array at the same address would get the digest of the first.
     """
 
     def __init__(self) -> None:
@@ -33,7 +31,6 @@ class ArrayDigests:
         return hashlib.sha256(elements + about).digest()
 
     def of_elements(self, array: Array) -> bytes:
-        """Return a digest of a contiguous array's bytes."""
         data = array.reshape(-1).view(np.uint8)
         key = data.ctypes.data, data.size
         if key not in self._known:

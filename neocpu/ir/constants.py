@@ -24,10 +24,7 @@ CONSTANT_ALIGNMENT = 64
 
 
 def constant_value(expr: Expr) -> Array | None:
-    """Return a tensor constant's value without copying it, or ``None`` for any other expression.
-
-    The array shares the constant's memory: treat it as read-only.
-    """
+    """Return a constant's value, which shares its memory: read-only. None for other expressions."""
     if not isinstance(expr, GenericConst):
         return None
     try:
@@ -47,9 +44,8 @@ def number_of(expr: Expr) -> float | None:
 def make_const(array: npt.ArrayLike) -> GenericConst:
     """Return ``array`` as a Relax constant of the same shape and dtype (float64 stays float64).
 
-    A contiguous, writeable array aligned to `CONSTANT_ALIGNMENT` bytes is wrapped, not copied, so
-    the caller must not write to it afterwards (`aligned_empty` makes such arrays, for ``out=`` of
-    numpy's operations); any other array is copied once.
+    A contiguous, writeable array aligned to `CONSTANT_ALIGNMENT` bytes, as from `aligned_empty`, is
+    wrapped, so that the caller must not write to it afterwards; any other is copied once.
     """
     array = np.asarray(array)
     aligned = array.ctypes.data % CONSTANT_ALIGNMENT == 0
@@ -70,9 +66,7 @@ def with_rank(constant: Array, rank: int) -> Array:
 
 
 def vector_along(constant: Array, rank: int, axis: int) -> Array | None:
-    """Return a constant that varies only along one axis of a tensor as ``(C,)``, or ``(1,)``. None
-    if it varies along other axes, or has more axes than the tensor.
-    """
+    """Return a constant as ``(C,)`` along one axis of a tensor, or ``(1,)``; None if it varies."""
     if constant.ndim > rank:
         return None
     if constant.size != 1 and with_rank(constant, rank).shape[axis] != constant.size:
@@ -82,13 +76,11 @@ def vector_along(constant: Array, rank: int, axis: int) -> Array | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredWeights:
-    """Integers that represent ``(values - zero) * scale``. `values` are int8 or uint8. `scale` and
-    `zero` are one number for all integers, or a vector along ``axis``.
-    """
+    """Integers that represent ``(values - zero) * scale``."""
 
-    values: Array
-    scale: Array
-    zero: Array
+    values: Array  # int8 or uint8
+    scale: Array  # one number for all integers, or a vector along ``axis``
+    zero: Array  # likewise
     axis: int
 
     @property

@@ -1,7 +1,6 @@
 """Elementwise operators, and our own activations that Relax has none for.
 
-As one operator, an activation is a step in the epilogue of a convolution or dense layer. Written as
-several operators, it would be passes over memory.
+As one operator, an activation is a step in an epilogue; as several, it would be passes over memory.
 """
 
 from __future__ import annotations
@@ -14,10 +13,8 @@ from tvm.ir import Call, Op
 from neocpu.ir.expressions import Expr, register_operator
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, STEP_KINDS, find_kind
 
-HARD_SWISH: Final = "neocpu.hard_swish"
-"""``x * clip(x + 3, 0, 6) / 6``."""
-MISH: Final = "neocpu.mish"
-"""``x * tanh(log(1 + exp(x)))``."""
+HARD_SWISH: Final = "neocpu.hard_swish"  # ``x * clip(x + 3, 0, 6) / 6``
+MISH: Final = "neocpu.mish"  # ``x * tanh(log(1 + exp(x)))``
 
 
 def _register(name: str) -> None:

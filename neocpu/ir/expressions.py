@@ -121,9 +121,7 @@ def permutation_of(call: Call) -> tuple[int, ...]:
 
 
 def reduced_axes(call: Call) -> list[int] | None:
-    """Return the axes of a reduction, rising and none below zero; None if it does not name any. A
-    reduction that names no axes is over all of them.
-    """
+    """Return a reduction's axes, rising and none below zero; None, for all, if it names none."""
     shape, axes = static_shape(call.args[0]), call.attrs.axis
     if shape is None or axes is None:
         return None
@@ -151,7 +149,7 @@ Legalised = Callable[[relax.BlockBuilder, Call], Expr]
 def register_operator(name: str, inferred: Inferred, legalised: Legalised | None = None) -> None:
     """Make ``name`` an operator of Relax without side effects.
 
-    `inferred` returns the type of a call's result, and `legalised` the expression that computes it,
+    `inferred` returns the type of a call's result; `legalised` the expression that computes it,
     which is not needed if planning has a kernel for every call.
     """
     tvm.ir.register_op_attr(name, "FInferType", inferred)

@@ -17,13 +17,7 @@ from tvm import relax
 from tvm.ir import Call, Op
 
 from neocpu.ir.constants import Array, StoredWeights
-from neocpu.ir.expressions import (
-    Expr,
-    dtype_of,
-    integers_of,
-    known_shape,
-    register_operator,
-)
+from neocpu.ir.expressions import Expr, dtype_of, integers_of, known_shape, register_operator
 from neocpu.schedules.operators.frame_pool import FramePoolWorkload
 from neocpu.schedules.vocabulary.frames import Frames
 from neocpu.schedules.vocabulary.numerics import Numerics
@@ -66,11 +60,7 @@ def pooling(data: Expr, kind: str, frames: Frames, *, count_include_pad: bool) -
     """Return the pooling of volumes along their depth alone. `data` has the depth slices, ``(V *
     frames.depth, C, H, W)``; `kind` is ``max`` or ``avg``.
     """
-    attrs = {
-        "kind": kind,
-        "frames": frames.to_json(),
-        "count_include_pad": count_include_pad,
-    }
+    attrs = {"kind": kind, "frames": frames.to_json(), "count_include_pad": count_include_pad}
     return Call(Op.get(POOLING), [data], tvm.ir.make_node("ir.DictAttrs", **attrs))
 
 
@@ -81,9 +71,7 @@ def folded_weights(weights: Array) -> Array:
 
 
 def folded_stored_weights(stored: StoredWeights) -> StoredWeights | None:
-    """Return a convolution's weights over volumes as weights over depth slices. None if scales vary
-    along the axes that are merged.
-    """
+    """Return weights over volumes as weights over slices; None if scales vary along merged axes."""
     if max(stored.scale.size, stored.zero.size) > 1 and stored.axis % 5:
         return None
     return replace(stored, values=folded_weights(stored.values), axis=0)

@@ -15,8 +15,7 @@ channels are in another order."""
 RENAMED: Final = "neocpu.renamed"
 """Attribute of ``main``: the model's names of tensors, by the names of variables that differ."""
 
-_NUMBERED: Final = re.compile(r"(gv|lv)\d*")
-"""Names that TVM makes."""
+_NUMBERED: Final = re.compile(r"(gv|lv)\d*")  # names that TVM makes
 
 
 def renamed_by(main: relax.Function) -> Mapping[str, str]:

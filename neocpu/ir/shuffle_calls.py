@@ -23,17 +23,12 @@ _SPELT: Final = ("relax.reshape", "relax.strided_slice")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundShuffle:
-    """A shuffle of pixels that a function contains.
-
-    `through` has the variables between it and the result. `by_channel` says whether the parts of
-    each channel lie together (ONNX's ``CRD``, PyTorch's ``PixelShuffle``), and not the channels of
-    each part, as in the workload.
-    """
+    """A shuffle of pixels that a function contains."""
 
     source: Var
-    through: tuple[Var, ...]
+    through: tuple[Var, ...]  # the variables between it and the result
     workload: ShuffleWorkload
-    by_channel: bool
+    by_channel: bool  # whether a channel's parts lie together (ONNX's CRD), not a part's channels
 
 
 def find_shuffle(value: Expr, definitions: Mapping[Var, Expr]) -> FoundShuffle | None:

@@ -33,9 +33,7 @@ def used_vars(value: Expr) -> Iterator[Var]:
 
 
 def count_uses(func: relax.Function) -> dict[Var, int]:
-    """Count the reads of every variable that the function's result depends on. A variable without
-    an entry is dead. The result itself counts as one use.
-    """
+    """Count the reads of every variable that the result depends on; the result is one of them."""
     uses: dict[Var, int] = {}
     for var in used_vars(func.body.body):
         uses[var] = uses.get(var, 0) + 1
@@ -51,9 +49,7 @@ def count_uses(func: relax.Function) -> dict[Var, int]:
 
 
 def consumers(func: relax.Function) -> dict[Var, list[Var]]:
-    """Map every variable to the variables whose definitions read it, in program order. A consumer
-    that reads a variable twice is listed twice. Parameters and dead bindings are included.
-    """
+    """Map variables, also dead, to those whose definitions read them, in order, twice if twice."""
     readers: dict[Var, list[Var]] = {param: [] for param in func.params}
     for binding in bindings(func):
         readers.setdefault(binding.var, [])

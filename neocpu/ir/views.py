@@ -23,25 +23,16 @@ from neocpu.schedules.vocabulary.strided_view import StridedView
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """A tensor as a view of one that lies in memory.
+    """A tensor as a view of one that lies in memory."""
 
-    `source` is a variable, or a constant. Its elements are multiplied by `scale` in addition.
-    `through` has the variables in between, the tensor's own first.
-    """
-
-    source: Expr
+    source: Expr  # a variable, or a constant
     view: StridedView
-    scale: float = 1.0
-    through: tuple[Var, ...] = ()
+    scale: float = 1.0  # by which its elements are multiplied in addition
+    through: tuple[Var, ...] = ()  # the variables in between, the tensor's own first
 
 
 def seen(tensor: Expr, definitions: Mapping[Var, Expr], *, scaled: bool = False) -> Seen | None:
-    """Return a float32 tensor of static shape as a view of the earliest possible tensor.
-
-    None for other tensors.
-
-    If `scaled`, products with a number are looked through.
-    """
+    """Return a float32 tensor as a view of the earliest, past factors if `scaled`; None if not."""
     whole = stored(tensor)
     value = definitions.get(tensor) if isinstance(tensor, Var) else None
     if whole is None or value is None:

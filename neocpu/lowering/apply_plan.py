@@ -1,8 +1,7 @@
 """Apply a layout plan: template calls, packed weights, and transforms only where the plan has them.
 
 The function is rebuilt binding by binding. Each feature map is kept in every layout in which it was
-produced or to which it was transformed so far. If several operators read it in one layout, it is
-transformed once.
+produced or to which it was transformed so far, and so transformed once for all its readers.
 """
 
 from __future__ import annotations
@@ -54,36 +53,26 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """One layout transform of the rewritten network, and the name of its kernel. A change of
-    element type alone has no kernel, because it may fuse with its reader.
-    """
+    """One layout transform of the rewritten network, and the name of its kernel."""
 
     source: Format
     destination: Format
     shape: Shape4
     cost: Cost
-    kernel: str | None
+    kernel: str | None  # None for a change of type, which may fuse with its reader
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RewrittenModule:
-    """A module whose ``main`` takes the inputs and then ``weights``, in this order.
-
-    - `weights`: the values of the last parameters of ``main``.
-    - `unpacked`: the weights that each of them was packed from, as far as these are known.
-    - `kernels`: the kernel of each operator of the plan that has one; equal operators share a
-      kernel.
-    - `values`: the model's tensors that still exist.
-    - `renamed`: the model's names of tensors, by the names of variables that differ from these.
-    """
+    """A module whose ``main`` takes the inputs and then ``weights``, in this order."""
 
     mod: tvm.IRModule
-    weights: tuple[NDArray[np.generic], ...]
-    unpacked: tuple[Unpacked | None, ...]
+    weights: tuple[NDArray[np.generic], ...]  # the values of the last parameters of ``main``
+    unpacked: tuple[Unpacked | None, ...]  # what each was packed from, if known
     transforms: tuple[Transform, ...]
-    kernels: Mapping[str, str]
-    values: tuple[StoredValue, ...]
-    renamed: Mapping[str, str]
+    kernels: Mapping[str, str]  # those of the plan's operators; equal ones share a kernel
+    values: tuple[StoredValue, ...]  # the model's tensors that still exist
+    renamed: Mapping[str, str]  # the model's names of variables that have other ones
 
     def origins(self, digests: ArrayDigests) -> tuple[WeightOrigin | None, ...]:
         return tuple(None if each is None else each.origin(digests) for each in self.unpacked)
@@ -212,9 +201,7 @@ class _Rewriter:
         return self._reshaped(self._substitute(var), shape)
 
     def _reshaped(self, var: Var, shape: tuple[int, ...]) -> Var:
-        """Return ``var`` in another shape, by one reshape. One reshape is a view, but of two in a
-        row FuseOps makes a copy.
-        """
+        """Return ``var`` in another shape, by one reshape: of two, FuseOps makes a copy."""
         source = self._unshaped.get(var, var)
         if shape in (static_shape(var), static_shape(source)):
             return var if static_shape(var) == shape else source

@@ -2,8 +2,7 @@
 
 The pass runs when every operator is a kernel:
 
-- Calls that do not depend on the step move before the loop. Other passes put transforms of tensors
-  from outside the loop next to the steps that read them.
+- Calls that do not depend on the step, such as transforms of outer tensors, move before the loop.
 - Marks of values from outside the loop, which keep kernels of a step from computing them, go.
 - A state that becomes another one, or is returned as a row, is copied. The end of a step writes
   states, and kernels may not write the tensors that they read.
@@ -47,15 +46,13 @@ class _Hoisting:
 
     def run(self) -> tvm.IRModule:
         main = self._mod["main"]
-        made = self._without_marks(bindings(main))
-        made = self._copied(made)
+        made = self._copied(self._without_marks(bindings(main)))
         for name in [name for each in made if (name := self._mark(each, LOOP_BEGIN)) is not None]:
             made = self._hoisted(made, name)
         body = relax.SeqExpr([relax.DataflowBlock(made)], main.body.body)
         functions = dict(self._builder.get().functions_items())
-        functions[self._mod.get_global_var("main")] = relax.Function(
-            main.params, body, main.ret_ty, main.is_pure, main.attrs
-        )
+        whole = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+        functions[self._mod.get_global_var("main")] = whole
         return relax.transform.Normalize()(tvm.IRModule(functions, attrs=self._mod.attrs))
 
     def _mark(self, binding: Any, mark: str) -> Any:
@@ -65,12 +62,13 @@ class _Hoisting:
         return mark_of(self._mod[value.args[0]], mark)
 
     def _without_marks(self, old: Iterable[Any]) -> list[Any]:
-        return [
-            relax.VarBinding(each.var, relax.op.reshape(_argument(each), static_shape(each.var)))
-            if self._mark(each, LOOP_OUTER)
-            else each
-            for each in old
-        ]
+        made: list[Any] = []
+        for each in old:
+            if self._mark(each, LOOP_OUTER):
+                (outer,) = each.value.args[1].fields
+                each = relax.VarBinding(each.var, relax.op.reshape(outer, static_shape(each.var)))
+            made.append(each)
+        return made
 
     def _copied(self, old: Iterable[Any]) -> list[Any]:
         made: list[Any] = []
@@ -117,13 +115,12 @@ class _Hoisting:
     def _hoisted(self, old: list[Any], name: str) -> list[Any]:
         """Return bindings in which those that do not depend on a loop's step come before the loop.
 
-        The begin of an inner loop may be among these. It moves back when that loop is hoisted, as
-        everything that does not depend on the inner loop moves before it. So inner loops come last.
+        An inner loop's begin may be among these. It moves back when that loop is hoisted, as all
+        that does not depend on the inner loop moves before it. So inner loops come last.
         """
         first = next(i for i, each in enumerate(old) if self._mark(each, LOOP_BEGIN) == name)
         last = next(i for i, each in enumerate(old) if self._mark(each, LOOP_END) == name)
-        inner = {old[first].var}
-        before, within = [], []
+        inner, before, within = {old[first].var}, [], []
         for each in old[first + 1 : last]:
             if inner.isdisjoint(used_vars(each.value)):
                 before.append(each)
@@ -131,8 +128,3 @@ class _Hoisting:
                 inner.add(each.var)
                 within.append(each)
         return [*old[:first], *before, old[first], *within, *old[last:]]
-
-
-def _argument(binding: Any) -> Expr:
-    (argument,) = binding.value.args[1].fields
-    return argument

@@ -1,7 +1,4 @@
-"""Turn the constants that are left in ``main`` into parameters, after its other parameters.
-
-When every operator has its kernel, a few constants are left, such as a bound of a clip.
-"""
+"""Turn the constants left in ``main``, such as a clip's bound, into its last parameters."""
 
 from __future__ import annotations
 
@@ -19,9 +16,7 @@ from neocpu.lowering.memory.tensor_uses import rebound
 
 
 def lift_constants(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[NDArray[Any], ...]]:
-    """Return the module without constants in ``main``, and the values of its new parameters. Equal
-    constants become one parameter.
-    """
+    """Return the module without constants in ``main``, and the values of its new parameters."""
     main = mod["main"]
     lift = _Lift()
     blocks = [type(block)(list(map(lift.binding, block.bindings))) for block in main.body.blocks]

@@ -1,7 +1,6 @@
 """A digest of everything that determines a kernel, known before it is made and in every process.
 
-Making a kernel takes TVM milliseconds, and a digest of the kernel takes more. If everything that
-determines the kernel is known, a digest of that is enough to find its machine code again.
+Making a kernel takes TVM milliseconds; by such a digest, its machine code is found without that.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from typing import Any, Final
 
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-RECIPE: Final = "neocpu.recipe"
-"""Attribute of a function: its recipe."""
+RECIPE: Final = "neocpu.recipe"  # attribute of a function: its recipe
 
 _OURS: Final = "neocpu."
 
@@ -21,9 +19,9 @@ _OURS: Final = "neocpu."
 def recipe_of(key: Any, build: Callable[[], Any], target: CpuTarget, threads: int) -> str | None:
     """Return a digest that only kernels with equal code share; None if that is not certain.
 
-    `key` is made of numbers, strings, tuples and dataclasses of these. Different kernels for one
-    target and thread count have different keys. `build` must be ours: other code may change without
-    a new version of neocpu.
+    `key` is made of numbers, strings, tuples and dataclasses of these, and differs between kernels
+    for one target and thread count. `build` must be ours: other code may change without a new
+    version.
     """
     if not build.__module__.startswith(_OURS) or not _is_ours(key):
         return None

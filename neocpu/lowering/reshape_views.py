@@ -12,14 +12,11 @@ from tvm.s_tir import SBlockRealize, Schedule
 
 from neocpu.schedules.operators.elementwise import SCHEDULED
 
-_STAGE: Final = "T_reshape"
-"""TVM's name for the stages of a reshape, which a number may follow."""
+_STAGE: Final = "T_reshape"  # TVM's name for the stages of a reshape, which a number may follow
 
 
 def join_reshapes(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module in which functions with nothing but reshapes have one stage. Fusion puts
-    reshapes one after another, and TVM does not recognise two in a kernel.
-    """
+    """Return a module whose functions of reshapes alone have one; TVM does not recognise two."""
     return tvm.IRModule(
         {
             var: _joined(func) if isinstance(func, tirx.PrimFunc) else func
@@ -45,9 +42,7 @@ def _joined(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def view_results(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module in which the outputs of dataflow blocks are aliases of inner variables. TVM
-    makes views of the reshapes within a block, but not of its outputs.
-    """
+    """Return a module whose dataflow outputs are aliases; TVM makes views only within a block."""
     main = mod["main"]
     blocks = [
         relax.DataflowBlock(list(_renamed(block.bindings)))

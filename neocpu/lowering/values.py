@@ -85,8 +85,8 @@ def _leaf(expr: Expr) -> Hashable:
 def with_names(fused: tvm.IRModule, before: tvm.IRModule, names: Collection[str]) -> tvm.IRModule:
     """Return a fused module in which variables of ``main`` have their names again, each once.
 
-    `fused` is the result of ``FuseOps`` on ``before``, whose `names` are restored. Variables within
-    a fused function get no name. If one tensor has two names, the second is lost.
+    `fused` is the result of ``FuseOps`` on ``before``. Variables within a fused function get no
+    name. If one tensor has two names, the second is lost.
     """
     numbers = ValueNumbers()
     wanted: dict[int, str] = {}
@@ -125,24 +125,15 @@ def _over(expr: Expr, renamed: Mapping[Var, Var]) -> Expr:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredValue:
-    """A tensor of the model, and the variable that holds it.
-
-    - `variable`: the variable's name, which no other variable has.
-    - `shape`: the shape that the model gives it; the NCHW shape if it is a feature map in a format.
-    - `form`: the format in which a feature map is stored; None if the tensor is stored as the model
-      has it.
-    - `error_factor`: the largest error of its kernel, as a multiple of that of direct summation in
-      float32.
-    - `order`: the model's channel at each position; empty if the channels are in the model's order.
-    """
+    """A tensor of the model, and the variable that holds it."""
 
     name: str
-    variable: str
-    shape: tuple[int, ...]
-    form: Format | None = None
+    variable: str  # its name, which no other variable has
+    shape: tuple[int, ...]  # the shape that the model gives it, NCHW for feature maps
+    form: Format | None = None  # a feature map's; None if it is stored as in the model
     grid: Grid | None = None
-    error_factor: float = 1.0
-    order: tuple[int, ...] = ()
+    error_factor: float = 1.0  # its kernel's largest error by that of direct summation in float32
+    order: tuple[int, ...] = ()  # the model's channel at each position; empty if unchanged
 
     def at(self, place: StoredPlace) -> ModelValue | None:
         """Return it as artifacts describe it; None if the place holds something else."""
@@ -164,18 +155,14 @@ class StoredValue:
 
 @dataclass(frozen=True, slots=True)
 class StoredPlace:
-    """The place of a variable's tensor. `calls` is the number of the program's calls after which
-    the tensor is there.
-    """
+    """The place of a variable's tensor."""
 
-    calls: int
+    calls: int  # the number of calls after which the tensor is there
     placement: Placement
 
 
 def plain_value(var: Var, holder: Expr | None) -> StoredValue | None:
-    """Return ``var`` as a value that ``holder`` stores as the model has it, or reshaped. None if
-    ``var`` is no tensor, or if ``holder`` is no variable with as many elements.
-    """
+    """Return ``var`` as a value that ``holder`` stores as is, or reshaped; None if it cannot."""
     shape = static_shape(var)
     if not isinstance(holder, Var) or shape is None:
         return None
@@ -188,9 +175,7 @@ def plain_value(var: Var, holder: Expr | None) -> StoredValue | None:
 def of_the_model(
     values: Iterable[StoredValue | None], main: relax.Function
 ) -> tuple[StoredValue, ...]:
-    """Return the values that are tensors of the model, under the model's names. Values whose names
-    TVM made are left out.
-    """
+    """Return the tensors of the model, under its names; those that TVM named are left out."""
     orders, renamed = channel_orders(main), renamed_by(main)
     return tuple(
         replace(value, name=renamed.get(value.name, value.name), order=orders.get(value.name, ()))
@@ -202,8 +187,6 @@ def of_the_model(
 def placed(
     values: Iterable[StoredValue], places: Mapping[str, StoredPlace]
 ) -> tuple[ModelValue, ...]:
-    """Return the values that have a place in the arena, in the order of their calls. `places` has
-    those of variables, by name.
-    """
+    """Return the values that have a place in the arena, in the order of their calls."""
     found = (each.at(places[each.variable]) for each in values if each.variable in places)
     return tuple(sorted(filter(None, found), key=lambda value: value.calls))

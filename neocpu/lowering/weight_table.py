@@ -16,16 +16,15 @@ from tvm.ir import Var
 from neocpu.foundation.array_file import ArrayFile
 from neocpu.planning.weight_origin import Unpacked
 
-_SAMPLES: Final = 64
-"""The number of elements that are compared before whole arrays are."""
+_SAMPLES: Final = 64  # the number of elements that are compared before whole arrays are
 
 
 class WeightTable:
     """Collects arrays and the variables that stand for them; equal ones are stored once.
 
-    A model with several heads, or one that computes a few rows at a time, reads the same weights at
-    many places. Large arrays are kept in a temporary file: packed weights may take several times
-    the bytes of the model's own, which are still needed meanwhile.
+    A model with several heads, or one that computes a few rows at a time, reads weights at many
+    places. Large arrays are in a temporary file: packed ones may take several times the model's own
+    bytes.
     """
 
     def __init__(self) -> None:

@@ -9,20 +9,17 @@ from neocpu.foundation.json_codec import json_name
 
 TRANSFORM: Final = "transform"  # kind of kernels that change layouts
 OTHER: Final = "other"  # kind of kernels that fusion made of the rest of the model
-RUNTIME: Final = "runtime"
-"""Kind of the entry for the time between the kernels: calls, and copies of inputs."""
+RUNTIME: Final = "runtime"  # time between the kernels: calls, copies of inputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutTransform:
     """A layout transform; JSON calls its layouts ``from`` and ``to``."""
 
-    # Layouts that it reads and writes.
     source: str = field(metadata=json_name("from"))
     destination: str = field(metadata=json_name("to"))
     shape: tuple[int, ...]  # shape of the tensor, as NCHW
-    # Function that computes it; None if it is a part of the kernel that reads it.
-    kernel: str | None = None
+    kernel: str | None = None  # None if it is a part of the kernel that reads it
     cost_us: float  # cost in microseconds
     cost_source: str = "estimated"  # source of that cost
 
@@ -34,10 +31,7 @@ class LayoutTransform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelShortcoming:
-    """A shortcoming of a kernel."""
-
-    # Kind, such as ``scalar``, and the loop that has it.
-    kind: str
+    kind: str  # such as ``scalar``, and the loop that has it
     detail: str
     reason: str  # known reason; empty if there is none
     cost_us: float  # approximate microseconds of a run that it costs
@@ -48,8 +42,6 @@ class KernelShortcoming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedKernel:
-    """A kernel and all its calls."""
-
     # Name of the function; JSON calls it ``kernel``.
     name: str = field(metadata=json_name("kernel"))
     kind: str  # kind of the operators that it computes, or `TRANSFORM`, `OTHER` or `RUNTIME`

@@ -16,20 +16,15 @@ class ModelValue:
     """A tensor of the model that is in the arena at some point of a run."""
 
     name: str  # name of the tensor in the model
-    # Number of the program's calls after which it is there; calls that are left out count.
-    calls: int
+    calls: int  # number of calls after which it is there; left-out ones count
     offset: int  # first byte of its place in the arena
     dtype: str  # type of its elements as they are stored
     shape: tuple[int, ...]  # shape in the model; NCHW of feature maps in blocks
-    # Number of channels that lie side by side, as in NCHW[16]c; 1 if it lies as in the model.
-    block: int = 1
-    # Largest error of its kernel, as a multiple of direct summation in float32.
-    error_factor: float = 1.0
-    # Meaning of stored integers, ``(stored - zero) * scale``. A scale of 0 means themselves.
-    scale: float = 0.0
+    block: int = 1  # channels side by side, as in NCHW[16]c; 1 as in the model
+    error_factor: float = 1.0  # of its kernel, as a multiple of direct summation in float32
+    scale: float = 0.0  # stored integers mean ``(stored - zero) * scale``; scale 0: themselves
     zero: int = 0
-    # The model's channel at each place; empty where channels are in order.
-    order: tuple[int, ...] = ()
+    order: tuple[int, ...] = ()  # the model's channel at each place; empty if in order
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
@@ -45,7 +40,6 @@ class ModelValue:
         return self.offset + math.prod(self.stored_shape) * bytes_of(self.dtype)
 
     def to_json(self) -> list[Any]:
-        """Return the JSON form, without fields that have their default values."""
         usual = {each.name: each.default for each in fields(self) if each.name in _MORE}
         more = {key: getattr(self, key) for key in usual if getattr(self, key) != usual[key]}
         place = [self.name, self.calls, self.offset, self.dtype, list(self.shape)]
@@ -53,10 +47,7 @@ class ModelValue:
 
     @classmethod
     def from_json(cls, data: Any) -> ModelValue:
-        """Inverse of `to_json`.
-
-        Raises TypeError, ValueError, KeyError: the data are no tensor.
-        """
+        """Inverse of `to_json`. Raises TypeError, ValueError, KeyError: the data are no tensor."""
         name, calls, offset, dtype, shape, *more = data
         value = cls(
             name=str(name),

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from neocpu.foundation.json_codec import OMIT_DEFAULT, JsonFormError
 
-CONVOLUTION: Final = "conv2d"
-"""Kind of convolutions; the names of their templates begin with it and an underscore."""
+CONVOLUTION: Final = "conv2d"  # kind, with which templates' names begin
 DENSE: Final = "dense"
 
 
@@ -18,8 +17,7 @@ class PlannedScheme:
     """A template and its parameters; JSON has both in one object."""
 
     template: str  # name of the template, such as ``conv2d_direct``
-    # Numbers, flags and words by their names, in the template's order.
-    parameters: Mapping[str, object]
+    parameters: Mapping[str, object]  # in the template's order; numbers, flags and words
 
     @property
     def algorithm(self) -> str:
@@ -41,10 +39,7 @@ class PlannedScheme:
 
     @classmethod
     def from_json(cls, data: Any) -> PlannedScheme:
-        """Read the JSON form.
-
-        Raises JsonFormError: the object has no template.
-        """
+        """Raise JsonFormError if the object has no template."""
         if not isinstance(data, dict) or not isinstance(data.get("template"), str):
             raise JsonFormError(f"expected a scheme, got {data!r}")
         parameters = {name: value for name, value in data.items() if name != "template"}
@@ -63,7 +58,6 @@ class PlannedQuantisation:
 class PlannedNumerics:
     """Element types of a convolution or dense layer that are not all the same."""
 
-    # Element types.
     data: str
     weights: str
     sum: str
@@ -72,8 +66,7 @@ class PlannedNumerics:
     quantised: Mapping[str, PlannedQuantisation] = field(
         default_factory=dict, metadata=OMIT_DEFAULT
     )
-    # Number of products that are added up in 16 bits; 0 if none are.
-    int16_sums: int = field(default=0, metadata=OMIT_DEFAULT)
+    int16_sums: int = field(default=0, metadata=OMIT_DEFAULT)  # products added in 16 bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,15 +81,12 @@ class ExactSums:
 class Alternative:
     """Another way to run one operator while all others stay the same; costs are in microseconds."""
 
-    # Scheme of a convolution.
     scheme: PlannedScheme | None = field(default=None, metadata=OMIT_DEFAULT)
-    # Layouts that it reads and writes.
     in_layout: str
     out_layout: str
     cost_us: float  # cost of its kernel
     cost_source: str  # source of that cost
-    # Cost of layout transforms and of weights beyond that of the chosen way.
-    transforms_us: float
+    transforms_us: float  # beyond those of the chosen way, like weights
     weights_us: float
     more_us: float  # cost of the whole plan beyond that of the chosen way
 
@@ -105,31 +95,25 @@ class Alternative:
 class PlannedOperator:
     """An operator and the decisions about it; costs are in microseconds."""
 
-    # Such as ``conv2d_7`` and ``conv2d``.
-    name: str
-    kind: str
+    name: str  # such as ``conv2d_7``
+    kind: str  # such as ``conv2d``
     workload: str  # computation, as text
     flops: int = 0  # Floating-point operations of the direct algorithm
     scheme: PlannedScheme | None = None  # scheme of a convolution or dense layer
     # Bytes of the packed weights; None for dense layers, because plans do not pack their weights.
     weight_bytes: int | None = field(default=None, metadata=OMIT_DEFAULT)
-    # Layouts that it reads and writes.
     in_layout: str
     out_layout: str
     precision: str = "fp32"  # numbers that it computes with: ``fp32``, ``int8`` or ``bf16``
-    # Element types, where they differ.
     numerics: PlannedNumerics | None = field(default=None, metadata=OMIT_DEFAULT)
-    # Proof that it is exact in integers, if that needs one.
-    proof: ExactSums | None = field(default=None, metadata=OMIT_DEFAULT)
+    proof: ExactSums | None = field(default=None, metadata=OMIT_DEFAULT)  # exactness in integers
     cost_us: float  # cost that the search compared
     cost_source: str  # source of that cost
     # Day of the newest measurement of that cost; empty for estimates.
     cost_day: str = field(default="", metadata=OMIT_DEFAULT)
     kernel: str | None = None  # function that computes it; None if fusion is yet to decide
-    # Time of its kernel in a run; None if it has no kernel of its own.
-    predicted_us: float | None = None
-    # Share of the run that its kernel takes; None if it has no kernel of its own.
-    share: float | None = None
+    predicted_us: float | None = None  # time of its kernel in a run; None without one of its own
+    share: float | None = None  # share of the run that its kernel takes; None likewise
     alternatives: tuple[Alternative, ...] = ()  # next best ways to run it
     # Name of the model's node, if calibration data put it into integers.
     layer: str | None = field(default=None, metadata=OMIT_DEFAULT)

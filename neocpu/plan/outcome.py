@@ -20,18 +20,14 @@ BFLOAT16: Final = "bfloat16"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSearch:
-    """The search for the plan."""
-
     solver: str  # method that found the plan
-    # Cost of the plan, and a lower bound on the cost of any plan, in microseconds.
-    cost_us: float
-    lower_bound_us: float
+    cost_us: float  # cost of the plan in microseconds
+    lower_bound_us: float  # lower bound on the cost of any plan
     gap: float  # relative distance of the cost from the bound
     verdict: str  # quality of the plan in words
     seconds: float  # time of the search
     variables: int  # number of operators with more than one choice
-    # Costs of the plans of lower levels of optimisation, as far as searched.
-    levels_us: Mapping[str, float] = field(default_factory=dict)
+    levels_us: Mapping[str, float] = field(default_factory=dict)  # of lower levels, as searched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +36,10 @@ class Promise:
 
     name: str  # word of ``--accuracy``, or `BFLOAT16`
     bound: float  # largest norm-wise error
-    # Largest error of outputs that the user also set.
-    limit: float | None = field(default=None, metadata=OMIT_DEFAULT)
+    limit: float | None = field(default=None, metadata=OMIT_DEFAULT)  # what the user also set
 
     @property
     def of_each_operator(self) -> bool:
-        """Whether the bound is one of each operator, not of outputs."""
         return self.name == BFLOAT16
 
 
@@ -58,11 +52,9 @@ class Verification:
     max_abs_error: float | None
     max_rel_error: float | None
     norm_error: float | None
-    # Norm-wise error of numpy in float32; None where it was not needed, or if infinite.
-    float32_error: float | None = None
-    # Counted rows in another place, and rows that only one side has.
-    moved_rows: int = 0
-    unmatched_rows: int = 0
+    float32_error: float | None = None  # of numpy; None where it was not needed, or if infinite
+    moved_rows: int = 0  # counted rows in another place
+    unmatched_rows: int = 0  # rows that only one side has
     oracle: str = ""  # source of the expected outputs
     oracle_reason: str = ""  # reason why the source is not the reference; empty if it is
 
@@ -79,7 +71,6 @@ class BrokenPromise:
 
     @classmethod
     def from_json(cls, data: Any) -> BrokenPromise:
-        """Read the JSON form."""
         verification = fields_from_json(Verification, data)
         return cls(admission=str(data["admission"]), verification=verification)
 
@@ -105,21 +96,15 @@ class CalibratedLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The decisions that calibration data led to."""
-
     layers: tuple[CalibratedLayer, ...]  # layers in integers; none where all stay in float32
-    # Limits that were set.
-    max_error: float | None
+    max_error: float | None  # limits that were set
     min_agreement: float | None
     error: float  # Norm-wise distance of outputs from float32, on data that gave no ranges
-    # Share of rows whose largest score is the same; None for models without rows of scores.
-    agreement: float | None
+    agreement: float | None  # share of rows with the same largest score, if outputs are scores
     samples: int  # number of samples on which error and agreement were measured
-    # Microseconds of a run, if the compiling host timed both.
-    integers_us: float | None
+    integers_us: float | None  # microseconds of a run, if the compiling host timed both
     float32_us: float | None
-    # Limit that the faster layers missed, if that left no layer in integers.
-    excess: str | None = None
+    excess: str | None = None  # limit that the faster layers missed, if that left none in integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +117,5 @@ class AppliedRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseTime:
-    """A phase of the compilation, and the seconds it took."""
-
     name: str
     seconds: float

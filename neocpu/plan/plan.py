@@ -32,16 +32,14 @@ from neocpu.plan.outcome import (
     WeightSizes,
 )
 
-VERSION: Final = 1
-"""Version of the JSON form, raised when older readers could not read a newer plan."""
+VERSION: Final = 1  # raised when older readers could not read a plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The decisions about a model and their outcome; costs are in microseconds."""
 
-    # Version of the JSON form, which leaves out the first one.
-    version: int = field(default=VERSION, metadata=OMIT_DEFAULT)
+    version: int = field(default=VERSION, metadata=OMIT_DEFAULT)  # not stored if the first one
     target: str  # CPU that the model is compiled for
     goal: str = "latency"  # ``latency`` or ``throughput``
     threads: int  # threads of a call
@@ -51,31 +49,24 @@ class Plan:
     accuracy: Promise  # promise that the schemes were chosen for
     admission: str = ""  # kernels that the plan could choose, in words
     predicted_us: float  # predicted time of a run
-    # Estimated time that bfloat16 would save; 0 if it is allowed, or if it was not estimated.
-    bfloat16_saves_us: float = 0.0
+    bfloat16_saves_us: float = 0.0  # estimate; 0 if it is allowed, or was not estimated
     skippable_us: float = 0.0  # part of the predicted time that a run may skip, depending on data
     search: PlanSearch  # account of the search
     ops: tuple[PlannedOperator, ...]  # operators that the plan has choices for
     transforms: tuple[LayoutTransform, ...]  # layout transforms between them
-    # Kernels that a run calls, and an entry for the time between them.
-    kernels: tuple[PlannedKernel, ...] = ()
-    # The model's tensors that are in the arena at some point of a run.
-    values: tuple[ModelValue, ...] = ()
+    kernels: tuple[PlannedKernel, ...] = ()  # with an entry for the time between them
+    values: tuple[ModelValue, ...] = ()  # tensors in the arena at some point of a run
     weights: WeightSizes  # bytes of the weights
-    # Decisions that calibration data led to; None if the model was compiled without such data.
-    calibration: Calibration | None = None
+    calibration: Calibration | None = None  # None without calibration data
     processing: tuple[str, ...] = ()  # notes on the processing before and after the model
-    # Arguments of `neocpu.frontend.processing.processing.Processing.parse` that ask for it.
-    processing_options: Mapping[str, Any] | None = None
+    processing_options: Mapping[str, Any] | None = None  # arguments of `Processing.parse`
     models: tuple[str, ...] = ()  # identities of the model, and of the models that it was made of
     rules: AppliedRules = field(default_factory=AppliedRules)  # rules for graphs
     activation_bytes: int  # bytes of the arena
     passes: tuple[PhaseTime, ...] = ()  # phases of the compilation, in order
-    # Comparison of outputs with the model's; None if there was none.
-    verification: Verification | None = None
+    verification: Verification | None = None  # None without a comparison
     unchecked: str | None = None  # reason why the outputs were not compared
-    # Plans that did not keep the promise, in the order in which they were tried.
-    missed: tuple[BrokenPromise, ...] = ()
+    missed: tuple[BrokenPromise, ...] = ()  # plans that broke the promise, in the order of trial
     # Seconds of a call on the compiling host, for batches of a verified set of shapes.
     call_seconds: float | None = field(default=None, metadata=OMIT_DEFAULT)
     # Names of operators that are launched jointly. No artifact stores them, because its header has
@@ -96,10 +87,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, data: Any) -> Plan:
-        """Read the JSON form.
-
-        Raises JsonFormError: the data are no plan, or one of a later version.
-        """
+        """Read the JSON form. Raises JsonFormError: the data are no plan, or a later version's."""
         version = data.get("version", VERSION) if isinstance(data, dict) else VERSION
         if version != VERSION:
             raise JsonFormError(f"expected {VERSION}, got {version!r}", "version")

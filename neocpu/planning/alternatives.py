@@ -24,12 +24,9 @@ class Alternative:
     """Another way to run an operator, while all other operators stay as they are."""
 
     choice: Choice
-    # The seconds by which layout transforms around it would take longer; negative if they would
-    # take less.
-    transforms: float
+    transforms: float  # seconds, negative if those around it would take less
     weights: float  # price of its weights in seconds, less that of the chosen way's weights
-    # The seconds that the plan would cost more: for the kernel, the transforms and the weights.
-    more: float
+    more: float  # seconds for kernel, transforms and weights
 
 
 def alternatives_of(plan: LayoutPlan) -> list[tuple[Alternative, ...]]:
@@ -75,10 +72,7 @@ def _totals(
     meeting: Mapping[int, Sequence[LayoutEdge]],
     node: int,
 ) -> Vector:
-    """Return the cost of each choice of a node and its edges, while other nodes keep their choices.
-
-    Derived nodes do not keep theirs: they take the best choice for each.
-    """
+    """Return the cost of each choice of a node if others keep theirs, except derived nodes."""
     totals = np.array(graph.nodes[node].costs)
     derived: dict[int, Matrix] = {}
     for edge in meeting[node]:

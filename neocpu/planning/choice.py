@@ -30,8 +30,6 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One way to run an operator."""
-
     in_format: Format
     out_format: Format
     seconds: float
@@ -41,8 +39,7 @@ class Choice:
     scheme: Scheme | None = None  # scheme of a convolution; None for other operators
     weight_bytes: int = 0  # bytes of the packed weights and per-channel operands
     day: str = ""  # day of the newest record, as ``2026-11-23``; empty if there are no records
-    # The next best way to run a convolution between the same formats.
-    runner_up: Choice | None = None
+    runner_up: Choice | None = None  # between the same formats
 
     def __str__(self) -> str:
         if self.scheme is not None:
@@ -50,16 +47,12 @@ class Choice:
         return str(self.out_format)
 
 
-# The source of records of this very CPU.
-MEASURED = "measured"
-# The source of records of a similar workload: the difference hardly changes the seconds.
-BORROWED = "borrowed"
+MEASURED = "measured"  # of records of this very CPU
+BORROWED = "borrowed"  # of a similar workload, whose seconds hardly differ
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The records of a workload."""
-
     # The best known seconds of each measured scheme; None for a scheme that failed.
     seconds: Mapping[Scheme, float | None] = field(default_factory=dict)
     # ``measured``; ``measured on znver4 with 2 threads`` if the records are of a related CPU;

@@ -19,22 +19,17 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 _log = logging.getLogger("neocpu")
 
-# An unmeasured scheme is trusted less than a measured one with the same expected seconds.
-ESTIMATE_PENALTY = 1.05
-
+ESTIMATE_PENALTY = 1.05  # unmeasured schemes are trusted less than measured ones
 # Packings that are offered besides the best, because another plan may need them: at most so many
 # for a pair of formats, each at most so many times as slow as the best.
 PACKINGS = 4
 SLOWER = 1.2
-
-# Rounds that leave out recorded schemes without a kernel. After these, all schemes that no template
-# lists are left out.
+# Rounds that leave out recorded schemes without a kernel; then all that no template lists go.
 UNLISTED_ROUNDS = 4
 
 _Kind: TypeAlias = tuple[Format, Format, Packing | None]
 Keep: TypeAlias = Callable[[str, Callable[[], Any]], Any]
-"""Returns the JSON value that is kept under a key. It makes and keeps the value if there is none,
-or if our code has changed since."""
+"""Returns the JSON value that is kept under a key, made anew if there is none or code changed."""
 
 
 def make_anew(key: str, make: Callable[[], Any]) -> Any:
@@ -43,7 +38,6 @@ def make_anew(key: str, make: Callable[[], Any]) -> Any:
 
 
 def formats(workload: Conv2dWorkload, scheme: Scheme) -> tuple[Format, Format]:
-    """Return the formats that a convolution reads and writes under ``scheme``."""
     numerics = workload.numerics
     return Format(scheme.in_layout, numerics.data), Format(scheme.out_layout, numerics.output)
 
@@ -54,16 +48,10 @@ class CostModel(MemoryCosts):
 
     templates: frozenset[str] | None = None  # templates to choose among; None for all
     admission: Admission = EVERY_TILE  # bound on errors that schemes have to keep
-    # The seconds that a plan may take longer for each byte of packed weights that it saves: see
-    # `neocpu.planning.weight_limit`.
-    byte_price: float = 0.0
+    byte_price: float = 0.0  # see `neocpu.planning.weight_limit`
     keep: Keep = make_anew  # keeps lists of schemes with their estimates, and choices: see `Keep`
-    # Whether choices are kept too. That is not worth it while a limit on weights tries one price of
-    # bytes after another.
-    keeps_choices: bool = True
-    # Whether choices with other packings of the weights are offered besides the best one, because
-    # another plan may need these packings anyway.
-    by_packing: bool = False
+    keeps_choices: bool = True  # not for one price of bytes after another
+    by_packing: bool = False  # offers packings that other plans may need
     sparing: bool = False  # whether slower schemes with fewer bytes of weights are offered as well
 
     def price(self, choice: Choice) -> float:
@@ -73,14 +61,12 @@ class CostModel(MemoryCosts):
     def conv_choices(self, workload: Conv2dWorkload) -> tuple[Choice, ...]:
         """Return the best choice for every pair of input and output formats, best first.
 
-        Estimates are scaled by the median ratio of this workload's measurements to its estimates,
-        so that the two kinds of cost compare.
+        Estimates are scaled by this workload's median ratio of measurements to estimates.
         """
         found = self.measured(workload)
         records = found.seconds
         listed = self._listed(workload)
-        # Measured schemes count even if the space does not list them: schemes that were measured on
-        # a related CPU fit this CPU's registers, too.
+        # Measured schemes count even if unlisted: those of a related CPU fit its registers, too.
         legal = self._admitted(workload, dict.fromkeys((*listed, *records)))
         # If every scheme failed, the measuring was at fault: the network still has to compile.
         schemes = [s for s in legal if records.get(s, 0.0) is not None] or list(legal)
@@ -111,9 +97,8 @@ class CostModel(MemoryCosts):
     ) -> tuple[Choice, ...]:
         """Return the best choice of each pair of formats for which a kernel can be made.
 
-        Only schemes that no template lists are tried, which takes milliseconds each. They come from
-        records, which anybody may have written, and a scheme without a kernel would end the
-        compilation later.
+        Only schemes that no template lists are tried, in milliseconds each: records, which anybody
+        may have written, have them, and one without a kernel would end the compilation later.
         """
         for _ in range(UNLISTED_ROUNDS):
             best = BestChoices(self, workload)
@@ -134,18 +119,13 @@ class CostModel(MemoryCosts):
         return self._best_runnable(workload, [c for c in choices if c.scheme in listed], listed)
 
     def _exact(self, workload: Conv2dWorkload, choice: Choice) -> Choice:
-        """Return a choice with its sums split as the admission needs.
-
-        Splitting hardly takes time, so that the cost stays.
-        """
+        """Return a choice with sums split as admitted, which hardly takes time: the cost stays."""
         assert choice.scheme is not None
         next_best = choice.runner_up and self._exact(workload, choice.runner_up)
         scheme = registry.exact_form(self.admission, choice.scheme, workload)
         return replace(choice, scheme=scheme, runner_up=next_best)
 
     def _listed(self, workload: Conv2dWorkload) -> dict[Scheme, float]:
-        """Return the estimate of every scheme in the templates' spaces, and of sparing schemes."""
-
         def estimated() -> list[tuple[Any, float]]:
             found = registry.schemes(workload, self.target, self.threads)
             return [(scheme.to_json(), self._estimate(workload, scheme)) for scheme in found]
@@ -168,10 +148,7 @@ class CostModel(MemoryCosts):
 
 
 class BestChoices:
-    """The cheapest and the second cheapest way to run a convolution for every pair of formats.
-
-    `known` has the best ways so far, one for each pair.
-    """
+    """The cheapest and the second cheapest convolution per pair of formats, ``known`` included."""
 
     def __init__(
         self, costs: CostModel, workload: Conv2dWorkload, known: Iterable[Choice] = ()
@@ -183,9 +160,7 @@ class BestChoices:
             self._best[self._kind(choice.in_format, choice.out_format, choice.scheme)] = choice
 
     def offer(self, choice: Choice) -> None:
-        """Take a way to run it if it is cheaper than the two best ones between its formats. Its
-        bytes of weights are counted here.
-        """
+        """Take a way to run it if it is cheaper than the two best ones, with its weights' price."""
         assert choice.scheme is not None
         kind, price = self._kind(choice.in_format, choice.out_format, choice.scheme), self._price
         best = self._best.get(kind)

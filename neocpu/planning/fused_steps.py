@@ -106,7 +106,6 @@ def match_step(
 
 
 def _is_per_channel(call: Expr, other: Expr, constant: Any, vector_shape: tuple[int, ...]) -> bool:
-    """Whether the operand ``other`` of ``call`` has one element for each channel."""
     if is_op(call, "relax.nn.prelu"):  # its slopes are a vector along an axis that it names
         along_channels = vector_shape == (1, constant.size, 1, 1) and int(call.attrs.axis) == 1
         return along_channels and bool(other.same_as(call.args[1]))

@@ -40,9 +40,7 @@ class MemoryClass(StrEnum):
     SHIFTED_CONCAT = "shifted concat"  # of channels that do not fill their blocks
 
 
-# Canonical feature maps: 25 KB to 26 MB in steps of four. Channels are a multiple of every block.
-# The sides are no powers of two, because rows of such maps compete for the same cache lines.
-CHANNELS, SIDES = 128, (7, 14, 28, 56, 112, 224)
+CHANNELS, SIDES = 128, (7, 14, 28, 56, 112, 224)  # 25 KB to 26 MB; powers of two share lines
 LOG_ELEMENTS = tuple(math.log(CHANNELS * side * side) for side in SIDES)
 
 
@@ -78,9 +76,8 @@ class MemoryCosts:
     ) -> Cost:
         """Return the cost of bringing a feature map of NCHW ``shape`` from one format to another.
 
-        `from_registers` says whether the feature map would stay in registers without the transform:
-        see `Network.in_registers`. Its producer must then write it and its reader must read it,
-        which the costs of neither contain.
+        `from_registers`: see `Network.in_registers`. Without the transform it would stay there; now
+        its producer writes and its reader reads it, which the costs of neither contain.
         """
         if source == dest:
             return Cost(0.0)
@@ -227,5 +224,4 @@ def canonical_workload(kind: MemoryClass, dtype: str, side: int, target: CpuTarg
 
 
 def nearest(value: float, points: tuple[float, ...]) -> int:
-    """Return the index of the point closest to ``value``."""
     return min(range(len(points)), key=lambda index: abs(points[index] - value))

@@ -39,14 +39,11 @@ class Network:
 
     ops: tuple[LayoutOp, ...]
     dense: tuple[DenseOp, ...]
-    # Feature maps that layout-dependent operators or the function's result read.
-    nchw_reads: dict[Var, Shape4]
+    nchw_reads: dict[Var, Shape4]  # by layout-dependent operators or the function's result
     inputs: frozenset[Var] = frozenset()
-    # Feature maps that may be stored as integers.
-    grids: Mapping[Var, Grid] = field(default_factory=dict)
+    grids: Mapping[Var, Grid] = field(default_factory=dict)  # of maps that may become integers
     products: tuple[ProductOp, ...] = ()  # attention, and products of activations
-    # Rows that are transposed feature maps, and feature maps that are transposed rows.
-    tokens: Mapping[Var, Tokens] = field(default_factory=dict)
+    tokens: Mapping[Var, Tokens] = field(default_factory=dict)  # transposed rows and feature maps
 
     @property
     def convs(self) -> tuple[ConvOp, ...]:
@@ -66,9 +63,8 @@ class Network:
     ) -> Network:
         """Return the network with the ways to compute each operator that a plan may choose from.
 
-        `small` says whether to keep only the narrow ways of an operator wherever ``precision`` has
-        any. `narrow` names the operators that may use ``precision``. Others compute in float32,
-        except operators such as concatenations and poolings: see `LayoutOp.takes_halves`.
+        `small` keeps only the narrow ways of an operator wherever ``precision`` has any. `narrow`
+        names the operators that may use ``precision``, besides those that `LayoutOp.takes_halves`.
         """
 
         def own(name: str) -> Precision:
@@ -96,9 +92,8 @@ class Network:
     def copied_parts(self, form: Format) -> frozenset[Read]:
         """Return the reads that have to be copied if all feature maps are in ``form``.
 
-        These are parts of end-to-end concatenations that no kernel writes in their places: inputs
-        that are not transformed, parts of an earlier concatenation, and slices. Inputs that are
-        sliced are copied as well.
+        These are sliced inputs, and parts of end-to-end concatenations that no kernel writes in
+        their places: untransformed inputs, parts of an earlier concatenation, and slices.
         """
         inputs = set(self.inputs) if form.layout == NCHW else set()
         placed, copied = set(inputs), set()
@@ -130,7 +125,6 @@ def memory_workloads(network: Network, target: CpuTarget) -> tuple[Workload, ...
 
 
 def _needed(network: Network, target: CpuTarget) -> Iterator[tuple[MemoryClass, str, int]]:
-    """Yield the class, element type and elements of every cost that a layout graph may need."""
     produced = {op.result for op in network.ops}
     for op in network.ops:
         for read in op.reads:

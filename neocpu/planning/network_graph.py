@@ -59,12 +59,10 @@ class _FeatureMap:
     name: str
     shape: Shape4
     producer: int | None  # index of the operator that makes it; None if it exists as ``plain``
-    # NCHW with the model's element type; for a feature map that is made of rows, their format.
-    plain: Format
+    plain: Format  # NCHW with the model's element type, or the format of rows
     kept: Formats  # formats in which it must exist in any case
     fused: bool = False  # whether it stays in registers unless it is transformed
-    # The reads of each operator that reads it.
-    readers: dict[int, list[Read]] = field(default_factory=dict)
+    readers: dict[int, list[Read]] = field(default_factory=dict)  # by operator
 
 
 def _feature_maps(network: Network, via_nchw: bool) -> Iterable[_FeatureMap]:
@@ -134,8 +132,7 @@ class _Builder:
     def _share(self, feature: _FeatureMap, needs: Mapping[int, Sequence[Formats]]) -> None:
         """Add the node of a feature map with several readers, whose choice is a set of formats.
 
-        Its choices are all unions of the sets that each reader may need: at most 2^L for L formats.
-        The node is derived: the choices of its readers decide its own, so that not even a
+        There are at most 2^L unions of what readers need, for L formats. It is derived: not even a
         heuristic's plan pays for a format that nobody reads.
         """
         unions = {feature.kept}
@@ -159,7 +156,6 @@ class _Builder:
     def _edge(
         self, feature: _FeatureMap, producer: int, target: int, targets: Sequence[Formats]
     ) -> None:
-        """Add the edge that charges for every format that ``target`` needs from the producer."""
         sources = [choice.out_format for choice in self._choices[producer]]
         rows = {
             source: [self._copies(feature, source, formats) for formats in targets]

@@ -60,8 +60,7 @@ class LayoutPlan:
     choices: tuple[Choice, ...]  # choices, parallel to ``network.ops``
     search: Plan  # the solver's result: cost, lower bound, gap, seconds
     opt: OptLevel
-    # Whether every convolution's result goes back to NCHW (level ``conv-layout``).
-    via_nchw: bool = False
+    via_nchw: bool = False  # level ``conv-layout``
     offer: Offer | None = None  # choices that it was selected from
 
     @property
@@ -78,9 +77,7 @@ def plan_layouts(
     limits: SearchLimits | None = None,
     among: Sequence[tuple[Choice, ...]] | None = None,
 ) -> LayoutPlan:
-    """Choose a layout for every operator and a scheme for every convolution. `among` are choices
-    that `operator_choices` returned; None to ask it.
-    """
+    """Choose layouts and schemes; `among`: the result of `operator_choices`, or None to ask it."""
     every = among or operator_choices(network, costs, fold=opt is OptLevel.GLOBAL)
 
     def plan(choices: Sequence[tuple[Choice, ...]]) -> LayoutPlan:
@@ -112,9 +109,7 @@ def plan_layouts(
 def operator_choices(
     network: Network, costs: CostModel, *, fold: bool = True
 ) -> list[tuple[Choice, ...]]:
-    """Return all ways to run each operator of ``network``, in order. `fold` says whether
-    convolutions may take layout transforms into their loads and stores.
-    """
+    """Return all ways to run each operator, in order; `fold`: with layout transforms folded."""
     convs: dict[_ConvKind, tuple[Choice, ...]] = {}
     rows = frozenset(network.rows.values() if fold else ())
     for kind in {kind for conv in network.convs for kind in conv.ways}:
@@ -205,10 +200,7 @@ def _best_blocked(choices: Sequence[Choice], costs: CostModel) -> tuple[Choice, 
 def _uniform(
     network: Network, every: Sequence[tuple[Choice, ...]], block: int
 ) -> list[tuple[Choice, ...]]:
-    """Restrict every operator to one block, or to NCHW where it cannot have that block.
-
-    A convolution that cannot read the block, as of an RGB image, only writes it.
-    """
+    """Restrict operators to one block, or to NCHW; convolutions of images only write the block."""
     layout = DataLayout(block)
     restricted = []
     for op, choices in zip(network.ops, every, strict=True):

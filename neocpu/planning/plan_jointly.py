@@ -79,9 +79,7 @@ def _spread(
     rows: Mapping[int, Sequence[int]],
     costs: Mapping[int, Sequence[float]],
 ) -> LayoutGraph:
-    """Return a graph in which some nodes have a choice for each packing. `rows` has the choice of
-    the given graph that each new choice comes from, and `costs` its cost.
-    """
+    """Return a graph with a choice per packing, from the choices ``rows``, of these ``costs``."""
     nodes = tuple(
         replace(node, choices=tuple(map(str, choices[i])), costs=tuple(costs[i]))
         if i in rows
@@ -98,17 +96,14 @@ def _spread(
     return LayoutGraph(nodes, tuple(edges))
 
 
-PRICE: Final = 0.2
-"""The share of its time that a plan must save to have all weights packed for it alone."""
+PRICE: Final = 0.2  # share of its time that a plan must save to have weights packed for it alone
 PACKING_PRICE: Final = 0.0003
 """The same share if the file has weights in one packing and others are made at load time. That
 takes some tenths of a second, and memory. Bytes that a run reads have their price anyway: at
 this price the plans of ResNet-50 and YOLOv3-tiny are those of each shape alone. At thirty times the
 price, one plan of YOLOv3-tiny takes 1.04 times as long."""
-PROHIBITIVE: Final = 1e4
-"""A multiple of `PRICE` at which plans have the fewest bytes."""
-HALVINGS: Final = 5
-"""The number of halvings of the range of prices that find the lowest price to keep a limit."""
+PROHIBITIVE: Final = 1e4  # a multiple of `PRICE` at which plans have the fewest bytes
+HALVINGS: Final = 5  # of the range of prices, to find the lowest price that keeps a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +121,8 @@ class _Ways:
     network: Network
     costs: CostModel
     graph: LayoutGraph
-    # The choices of each operator, parallel to those of its node.
-    choices: tuple[tuple[Choice, ...], ...]
-    # The packings that each convolution can have, for each choice of its node.
-    packed: Mapping[int, Sequence[Mapping[PackedWeights, Choice]]]
+    choices: tuple[tuple[Choice, ...], ...]  # parallel to those of its node
+    packed: Mapping[int, Sequence[Mapping[PackedWeights, Choice]]]  # for each choice of the node
 
     def sharing(self, weight: float) -> SharingGraph[PackedWeights]:
         price = self.costs.price
@@ -154,11 +147,10 @@ def plan_jointly(
     most_bytes: float = math.inf,
     packs_at_load: bool = False,
 ) -> tuple[LayoutPlan, ...]:
-    """Choose layouts and schemes for all shapes of a network. Convolutions share packed weights if
-    they have the same weights. The price of bytes, which is zero in ``costs``, rises until the
-    packed weights of convolutions keep to ``most_bytes``, but even plans with the fewest bytes may
-    take more. `packs_at_load` says whether weights are stored in one packing. Each plan has the gap
-    of the joint plan.
+    """Choose layouts and schemes for all shapes of a network. Convolutions with the same weights
+    share their packing. The price of bytes, which is zero in ``costs``, rises until packed weights
+    keep to ``most_bytes``, unless even the smallest plans take more. With `packs_at_load` weights
+    are stored in one packing. Each plan has the gap of the joint plan.
     """
     assert costs.byte_price == 0.0
     read_price = price_kept(costs.target)
@@ -170,7 +162,6 @@ def plan_jointly(
     sizes = _sizes(found)
 
     def solved(price: float) -> tuple[JointPlan[PackedWeights], bool]:
-        """Return plans at a price, and whether they are small enough."""
         joint = solve_jointly(graphs, _prices(sizes, price), limits)
         needs = {way.need for ways in joint.ways for way in ways.values()}
         return joint, sum(sizes[need] for need in needs) <= most_bytes

@@ -14,12 +14,7 @@ from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.option_words import SOLVERS, Solver
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
-from neocpu.planning.optimisation_levels import (
-    LayoutPlan,
-    OptLevel,
-    operator_choices,
-    plan_layouts,
-)
+from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel, operator_choices, plan_layouts
 from neocpu.planning.precision import Precision, parse_precision
 from neocpu.planning.weight_limit import (
     in_seconds,
@@ -35,8 +30,7 @@ from neocpu.search.solver.plan import SearchLimits
 
 _log = logging.getLogger("neocpu")
 
-_HINT_SECONDS: Final = 1.0
-"""The time limit of a search that only finds out how much bfloat16 would save."""
+_HINT_SECONDS: Final = 1.0  # of a search that only finds out how much bfloat16 would save
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +42,9 @@ class PlanOptions:
     limits: SearchLimits
     max_weights: int | None = None  # bytes
     precision: Precision = Precision.AUTO  # numbers in which operators may compute
-    # Whether the file of a set of shapes has each weight in one packing, and others are made of it
-    # at load time.
-    packs_at_load: bool = True
-    # Whether to compute in the narrowest of these wherever the CPU can, even if it is slower.
-    small: bool = False
-    # The names of the operators that may compute in less than float32; None for all.
-    narrow: frozenset[str] | None = None
+    packs_at_load: bool = True  # others are made of one when a set is loaded
+    small: bool = False  # narrowest wherever possible, even if slower
+    narrow: frozenset[str] | None = None  # operators below float32; None for all
 
     @classmethod
     def parse(

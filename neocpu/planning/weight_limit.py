@@ -3,12 +3,11 @@
 Winograd's transform makes up to seven times as many weights as the model has, and a scheme that is
 hardly faster than another may have twice as many bytes. The price of a byte decides between them.
 
-The fastest plan whose packed weights stay within a limit is found by a multiplier on bytes. At a
-price of ``p`` seconds per byte the search minimises ``seconds + p * bytes``. The plans that it
-finds for all prices are the corners of the lower convex hull of (bytes, seconds). The fastest
-corner within the limit is the answer. The line from it to the next corner, which is beyond the
-limit, is a lower bound on the seconds of any plan within the limit (Everett, Operations Research
-1963). Plans above the hull are not found: that is the duality gap, which the answer states.
+The fastest plan within a limit is found by a multiplier on bytes: the plans that minimise ``seconds
++ p * bytes`` for all prices ``p`` are the corners of the lower convex hull of (bytes, seconds). The
+answer is the fastest corner within the limit. The line from it to the next corner bounds the
+seconds of any plan within the limit (Everett, Operations Research 1963). Plans above the hull are
+not found: that is the duality gap, which the answer states.
 """
 
 from __future__ import annotations
@@ -27,35 +26,27 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.solver.plan import Plan
 
-# Seconds per byte at which seconds only decide between plans with the same number of bytes.
-PROHIBITIVE = 1e-3
+PROHIBITIVE = 1e-3  # seconds per byte at which seconds only decide between plans of equal bytes
 # The price of a byte, as a share of the time to read it from memory. The share is below one because
 # some weights of a network are still in L3, while kernels that are measured alone read them from
 # memory. Compared with half this share, plans of VGG-16, DenseNet-121, SSD and MobileNet-v1 have 6
-# to 18 % fewer bytes. By the estimates they are 1 to 3 % slower. Measured in turns, none was
-# slower, and VGG-16 was 1 % faster.
+# to 18 % fewer bytes and are estimated 1 to 3 % slower; measured, VGG-16 was 1 % faster, no other.
 KEPT = 0.6
 # The bytes of an integer network, as a share of those of the same network in float32. Whoever asks
 # for 8 bits asks for fewer bytes, too, and Winograd's transform makes 72 of every nine bytes.
 MOST_OF_FLOAT32 = 0.45
-# A corner below the line through two others by less than this share is on it.
-ROUNDING = 1e-9
+ROUNDING = 1e-9  # a corner below the line through two others by less than this share is on it
 
 
 @dataclass(frozen=True, slots=True)
 class _Corner:
-    """A corner of the hull: a plan, its packed weights, and seconds without their price."""
-
     plan: LayoutPlan
-    bytes: int
-    seconds: float
+    bytes: int  # of its packed weights
+    seconds: float  # without the price of these bytes
 
 
 def plan_sparingly(price: float, solve: Callable[[float], LayoutPlan]) -> LayoutPlan:
-    """Return the fastest plan whose weights save enough time for the ``price`` of their bytes.
-
-    The plan's cost and its lower bound are without that price. `solve` is that of `plan_within`.
-    """
+    """Return the best plan at a ``price`` of bytes, without it; `solve` is as in `plan_within`."""
     return in_seconds(solve(price), price)
 
 
@@ -75,9 +66,8 @@ def in_seconds(plan: LayoutPlan, price: float) -> LayoutPlan:
 def most_of_integers(plan: LayoutPlan, costs: CostModel, fixed: int) -> int | None:
     """Return the limit in bytes on the weights of an integer network; None for other networks.
 
-    The limit is `MOST_OF_FLOAT32` of the bytes that the weights would take in float32. If some
-    convolutions stay in float32, it is at least all bytes of these, plus that share of the others.
-    `fixed` counts the bytes that no plan changes, those of dense layers too.
+    The limit is `MOST_OF_FLOAT32` of the weights' bytes in float32; all bytes of convolutions that
+    stay in float32 count beside that. `fixed` counts those that no plan changes, dense layers' too.
     """
     priced = replace(costs, byte_price=price_kept(costs.target))
     in_float, beside = 0, plan.weight_bytes

@@ -19,8 +19,7 @@ class WeightOrigin:
     digest: bytes  # digest of the weights, which identifies them
     oihw: tuple[int, int, int, int]  # shape of the weights in the model
     layout: WeightLayout  # layout in which they were packed
-    # The weights as the model has them, if they cannot be restored from the packed ones.
-    transformed: NDArray[Any] | None
+    transformed: NDArray[Any] | None  # if the packed ones cannot restore them
 
     def packed(self, dtype: str, shape: tuple[int, ...]) -> PackedWeights:
         return PackedWeights(self.oihw, dtype, self.layout, shape)

@@ -39,9 +39,7 @@ class WeightBytes:
     """The weights of a network, whatever its plan."""
 
     original: int  # bytes of all weights in the simplified model
-    # The packed bytes of the weights that no plan changes: all weights except those of operators
-    # that run in several layouts.
-    fixed: int
+    fixed: int  # packed bytes of weights that no plan changes: of operators without layouts
 
     def sizes(self, packed: Iterable[NDArray[np.generic]], limit: int | None) -> WeightSizes:
         size = sum(array.nbytes for array in packed)
@@ -74,10 +72,7 @@ def weights_of(mod: tvm.IRModule, network: Network, target: CpuTarget, threads: 
 
 
 def packing(workload: Conv2dWorkload, scheme: Scheme) -> Packing:
-    """Return the packing in which ``scheme`` reads a convolution's weights.
-
-    Schemes with the same packing read the same bytes, whatever the image's size and the batch.
-    """
+    """Return the packing that ``scheme`` reads: equal ones read the same bytes at any batch."""
     _, (shape, dtype), *_ = registry.argument_shapes(workload, scheme)
     return scheme.template, shape, dtype
 

@@ -28,8 +28,7 @@ from neocpu.quantiser.ranges import METHODS, Array, Distribution, Rounding
 from neocpu.quantiser.sensitivity import choose_methods
 from neocpu.quantiser.stored_tensors import Stored, store
 
-_BIAS_LIMIT: Final = 2**29
-"""Largest stored bias: products and corrections are added to it in the same 32 bits."""
+_BIAS_LIMIT: Final = 2**29  # of a stored bias: products and corrections are added in 32 bits, too
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,10 +45,7 @@ class Calibrated:
         return self._written(self.graph.tensors, self.layers)
 
     def written_with(self, results: Collection[str]) -> onnx.ModelProto:
-        """Return the model with only these layers in 8 bits, named by their results.
-
-        Dense layers get only their weights in 8 bits, because their inputs are small.
-        """
+        """Return the model with these layers in 8 bits; of dense layers, only the weights."""
         layers = {name: self.layers[name] for name in results}
         return self._written(self.tensors_of(results), layers)
 
@@ -74,8 +70,7 @@ def calibrate(
     on_progress: ProgressCallback,
 ) -> Calibrated:
     """Run a model on calibration data, and choose grids and integers. ``graph.tensors`` are visible
-    in ``original``. Raises UsageError if a tensor to quantise to 16 bits does not exist, or data
-    are not finite.
+    in ``original``. Raises UsageError: a tensor for 16 bits does not exist, or data are infinite.
     """
     for name in how.wide:
         if name not in graph.tensors:
@@ -105,7 +100,6 @@ def _stored(
     grids: Mapping[str, TensorGrid],
     how: QuantiseOptions,
 ) -> StoredLayer:
-    """Return a layer's weights as integers, with a bias that is corrected for their rounding."""
     weights = layer.outputs_first(graph.initializers[layer.weights])
     bias = None if layer.bias is None else graph.initializers[layer.bias]
     least = 0.0 if bias is None else np.abs(bias) / grids[layer.data].scale / _BIAS_LIMIT
@@ -124,17 +118,13 @@ def _stored(
     return numbers
 
 
-_LEAST_RATIO, _MOST_RATIO = 0.9, 1.1
-"""Limits on the ratio of standard deviations: beyond them, the cause is not rounding."""
+_LEAST_RATIO, _MOST_RATIO = 0.9, 1.1  # of standard deviations: beyond, rounding is not the cause
 
 
 def correct_by_weights(
     layer: Layer, weights: Array, numbers: StoredLayer, seen: Distribution
 ) -> StoredLayer:
-    """Return a layer whose bias makes up for the mean error of its rounded weights. The float32
-    ``weights`` have the output channels first. `seen` is the distribution of the values that the
-    layer reads.
-    """
+    """Return a layer whose bias makes up for the mean error of its weights, outputs first."""
     if layer.node.op_type == "MatMul" or seen.means is None:
         return numbers
     shift = numbers.weights.real - weights

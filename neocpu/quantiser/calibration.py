@@ -27,8 +27,7 @@ Source: TypeAlias = str | Path | Array | Mapping[str, Array] | Iterable[Any]
 """A path like on the command line, an array of samples, arrays by input, or samples."""
 
 _END: Final = object()
-_MAX_NAMES: Final = 200
-"""Most characters of arrays' names in a message: a file may have any number of arrays."""
+_MAX_NAMES: Final = 200  # characters of arrays' names in a message: a file may have many arrays
 
 
 def read_samples(

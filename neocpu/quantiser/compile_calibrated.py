@@ -49,8 +49,7 @@ _TIGHTER: Final = 0.5
 """Share of the budget of noise to try next, if layers together add more noise than their sum."""
 _ATTEMPTS: Final = 4
 _RACE_SECONDS: Final = 1.0
-_WORTH: Final = 0.99
-"""Largest time of integers, as a share of float32's, that is worth their noise."""
+_WORTH: Final = 0.99  # largest time of integers, as a share of float32's, that is worth their noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +212,8 @@ class _Compiling:
     budget: Budget
     calibrated: Calibrated
     original: VisibleModel
-    # `choosing`, `checking`: samples that ranges and noise are taken from, and samples that limits
-    # are checked on.
-    choosing: Samples
-    checking: Samples
+    choosing: Samples  # for ranges and noise
+    checking: Samples  # for limits
     member: Member
     tell: ProgressCallback
 

@@ -20,12 +20,10 @@ from neocpu.quantiser.float_graph import FloatGraph, Layer, readers_of
 from neocpu.quantiser.ranges import Array
 
 _ROUNDS: Final = 8
-_MOST: Final = 100.0
-"""The largest factor, because channels that are nearly zero would ask for any."""
+_MOST: Final = 100.0  # the largest factor, because channels that are nearly zero would ask for any
 
 
 def equalise(graph: FloatGraph) -> FloatGraph:
-    """Return the model with layers equalised, which computes the same."""
     arrays = {name: array.copy() for name, array in graph.initializers.items()}
     pairs = list(_pairs(graph))
     for _ in range(_ROUNDS):

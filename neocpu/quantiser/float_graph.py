@@ -78,9 +78,7 @@ class FloatGraph:
 
     proto: onnx.ModelProto
     inputs: tuple[TensorSpec, ...]
-    # Tensors that the quantised model's error is measured on: its outputs. Outputs of selected rows
-    # are replaced by the tensors that the rows are selected by.
-    compared: tuple[str, ...]
+    compared: tuple[str, ...]  # outputs, or tensors that their rows are selected by, for errors
     layers: tuple[Layer, ...]
     tensors: tuple[str, ...]  # tensors that get a grid, in program order
     kept: Mapping[str, str]  # tensors that use the grid of another tensor, by name
@@ -141,7 +139,6 @@ def _standard(loaded: LoadedModel) -> onnx.ModelProto:
 
 
 def _compared(graph: onnx.GraphProto, of_rows: AbstractSet[str]) -> tuple[str, ...]:
-    """Return the outputs without selected rows, and the tensors that rows are selected by."""
     arrays = {each.name for each in graph.initializer}
     judges = (
         name
@@ -173,7 +170,6 @@ def _check_excluded(graph: onnx.GraphProto, exclude: Collection[str]) -> None:
 
 
 def _layer(node: onnx.NodeProto, arrays: Mapping[str, Any]) -> Layer | None:
-    """Return a node as a layer; None if it is no layer, or its weights are not constant."""
     if node.op_type not in ("Conv", "Gemm", "MatMul") or node.input[1] not in arrays:
         return None
     if node.input[0] in arrays or arrays[node.input[1]].data_type != onnx.TensorProto.FLOAT:
@@ -237,7 +233,6 @@ def _made(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def readers_of(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:
-    """Return the nodes that read each tensor."""
     found: dict[str, list[onnx.NodeProto]] = defaultdict(list)
     for node in graph.node:
         for name in node.input:

@@ -27,17 +27,13 @@ from neocpu.quantiser.observation import Samples
 from neocpu.quantiser.sensitivity import laboratory_of
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-MAX_ROUNDS: Final = 4
-"""Most searches. Each leaves out the layers that the previous one computed in float32."""
+MAX_ROUNDS: Final = 4  # searches; each leaves out the layers that the last one had in float32
 
 
 def faster_in_integers(
     calibrated: Calibrated, cpu: CpuTarget, options: CompileOptions, on_progress: ProgressCallback
 ) -> tuple[IntegerLayer, ...]:
-    """Return the layers that a plan computes in integers by choice; none if it is not faster.
-
-    Layers that the plan does not mention are assumed to be in float32.
-    """
+    """Return a plan's layers in integers by choice; none if not faster, or not in the plan."""
     plain = _plan(calibrated.graph.proto, cpu, options, Precision.FP32)
     costs = _by_result(plain, calibrated)
     chosen: set[str] = set(calibrated.layers)
@@ -60,7 +56,6 @@ def faster_in_integers(
 def all_in_integers(
     calibrated: Calibrated, cpu: CpuTarget, options: CompileOptions
 ) -> tuple[IntegerLayer, ...]:
-    """Return the layers that a plan computes in integers wherever it can."""
     plain = _plan(calibrated.graph.proto, cpu, options, Precision.FP32)
     ops = _by_result(_plan(calibrated.written(), cpu, options, Precision.INT8), calibrated)
     chosen = {name for name, op in ops.items() if op.reads_integers}
@@ -119,8 +114,7 @@ def measure_noise(
 def within(layers: Sequence[IntegerLayer], budget: float) -> tuple[IntegerLayer, ...]:
     """Return the layers that save most within a budget of noise.
 
-    A layer is worth it at a price if it saves more seconds than its noise costs. The price is the
-    lowest that keeps the budget, so that the layers which save least for their noise go first.
+    A price on noise, the lowest that keeps the budget, drops what saves least for its noise first.
     """
     ranked = sorted(layers, key=lambda one: one.noise / max(one.saved_seconds, 1e-9))
     kept: set[str] = set()

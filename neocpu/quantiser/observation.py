@@ -42,8 +42,6 @@ def with_outputs(
 
 @dataclass(frozen=True, slots=True)
 class VisibleModel:
-    """A compiled model that also returns inner tensors."""
-
     module: Module
 
     def on(
@@ -71,9 +69,7 @@ def visible(
 def observe(
     model: VisibleModel, tensors: Sequence[str], samples: Samples, on_progress: ProgressCallback
 ) -> dict[str, Distribution]:
-    """Return the distribution of each tensor's values over all samples. Raises UsageError if a
-    value is infinite or NaN; the message names the sample.
-    """
+    """Return each tensor's distribution. Raises UsageError: a sample's value is not finite."""
     histograms = {name: Histogram() for name in tensors}
     for number, found in enumerate(model.on(samples, on_progress, "calibrate")):
         for name, histogram in histograms.items():
@@ -115,12 +111,9 @@ class Comparison:
     """The distance of a quantised model from the model that it was made of."""
 
     decibels: dict[str, float]  # signal to noise of tensors, outputs included
-    # `wanted_means`, `found_means`: mean of each channel of inner tensors, in the float32 model and
-    # in the quantised one.
-    wanted_means: dict[str, Array]
+    wanted_means: dict[str, Array]  # of inner tensors' channels, in float32
     found_means: dict[str, Array]
-    # Share of rows whose largest score is the same; None for models without rows of scores.
-    agreement: float | None
+    agreement: float | None  # share of rows with the same largest score, if outputs are scores
     outputs: tuple[str, ...]
 
     @property
@@ -167,9 +160,7 @@ def compare_models(
     samples: Samples,
     on_progress: ProgressCallback,
 ) -> Comparison:
-    """Run a model and the one that was made of it on all samples, and compare them. `tensors` are
-    compared in addition to the outputs; they have the same names in both.
-    """
+    """Run a model and one made of it on all samples; compare outputs and inner ``tensors``."""
     names = tuple(dict.fromkeys((*outputs, *tensors)))
     runs = [
         model.on(samples, tell, "compare")

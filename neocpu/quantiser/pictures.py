@@ -49,7 +49,6 @@ class Preprocessing:
 
 
 def find_pictures(folder: Path) -> list[Path]:
-    """Return the pictures of a folder and of its subfolders, in order of their names."""
     found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
     if not found:
         raise UsageError(

@@ -1,7 +1,4 @@
-"""Writing a quantised model: QuantizeLinear and DequantizeLinear around operators in integers.
-
-This is ONNX's own form, which every engine reads. Its definition says what the integers mean.
-"""
+"""Writing a quantised model in ONNX's form: QuantizeLinear, DequantizeLinear around operators."""
 
 from __future__ import annotations
 
@@ -37,19 +34,14 @@ class TensorGrid:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredLayer:
-    """The stored weights and the bias of a layer."""
-
     weights: Stored
-    # The bias in float32; the file has it as a multiple of the product of the operands' scales.
-    bias: Array | None
+    bias: Array | None  # in float32; the file has multiples of the operands' scales
 
 
 def write_qdq(
     graph: FloatGraph, grids: Mapping[str, TensorGrid], layers: Mapping[str, StoredLayer]
 ) -> onnx.ModelProto:
-    """Return the quantised model. `layers` has those to write in integers, by the names of their
-    results; others stay in float32.
-    """
+    """Return the quantised model, with these layers in integers, by the names of their results."""
     return _Writer(graph, grids).write(layers)
 
 
@@ -79,23 +71,23 @@ class _Writer:
             graph.node.append(node)
             for name in node.output:
                 graph.node.extend(self._around(name))
-        self._replace_initializers(graph)
+        read = {name for node in graph.node for name in node.input}
+        kept = [each for each in graph.initializer if each.name in read]
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
+        graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in self._arrays.items())
         return self._proto
 
     def _around(self, name: str) -> list[onnx.NodeProto]:
-        """Return the nodes that round a tensor to its grid, if it has one."""
         grid = self._grids.get(name)
         if grid is None:
             return []
-        scale, zero = self._names.fresh(f"{name}_scale"), self._names.fresh(f"{name}_zero_point")
+        fresh = self._names.fresh
+        parts = ("scale", "zero_point", "quantized", "dequantized", "quantize", "dequantize")
+        scale, zero, stored, real, down, up = (fresh(f"{name}_{part}") for part in parts)
         self._arrays[scale] = np.array(grid.scale, np.float32)
         self._arrays[zero] = np.array(grid.zero, _BITS[grid.bits])
-        stored, real = (
-            self._names.fresh(f"{name}_quantized"),
-            self._names.fresh(f"{name}_dequantized"),
-        )
         self._real[name] = real
-        down, up = self._names.fresh(f"{name}_quantize"), self._names.fresh(f"{name}_dequantize")
         return [
             helper.make_node("QuantizeLinear", [name, scale, zero], [stored], down),
             helper.make_node("DequantizeLinear", [stored, scale, zero], [real], up),
@@ -127,17 +119,9 @@ class _Writer:
         return made
 
     def _dequantised(self, name: str, values: Array, scale: Array, axis: int) -> onnx.NodeProto:
-        scalar = scale.size == 1 and values.ndim > 1
-        scale = scale.reshape(()) if scalar else scale
+        scale = scale.reshape(()) if scale.size == 1 and values.ndim > 1 else scale
         parts = ("quantized", "scale", "zero_point", "dequantized", "dequantize")
         *names, made, node = (self._names.fresh(f"{name}_{part}") for part in parts)
         zero = np.zeros(scale.shape, values.dtype)
         self._arrays.update(zip(names, (values, scale.astype(np.float32), zero), strict=True))
         return helper.make_node("DequantizeLinear", names, [made], node, axis=axis)
-
-    def _replace_initializers(self, graph: onnx.GraphProto) -> None:
-        read = {name for node in graph.node for name in node.input}
-        kept = [each for each in graph.initializer if each.name in read]
-        del graph.initializer[:]
-        graph.initializer.extend(kept)
-        graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in self._arrays.items())

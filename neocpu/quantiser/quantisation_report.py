@@ -17,15 +17,11 @@ from neocpu.foundation.units import json_number
 from neocpu.quantiser.qdq import TensorGrid
 from neocpu.quantiser.ranges import Distribution
 
-POOR: Final = 15.0
-"""Signal to noise of a layer's output in decibels below which the layer is reported as poor: the
-noise is a sixth of the signal."""
+POOR: Final = 15.0  # decibels of a layer's output, noise at a sixth, below which it is poor
 
 
 @dataclass(frozen=True, slots=True)
 class TensorReport:
-    """A tensor's grid, and its observed range."""
-
     name: str
     grid: TensorGrid
     low: float
@@ -46,12 +42,10 @@ class TensorReport:
 
 @dataclass(frozen=True, slots=True)
 class LayerReport:
-    """The signal to noise in decibels of a layer's weights, and of its output in the network."""
-
     name: str
     operator: str
-    weights_db: float
-    output_db: float
+    weights_db: float  # signal to noise in decibels
+    output_db: float  # that of its output in the network
 
     def to_json(self) -> JsonObject:
         """Return the JSON form; null stands for exact values."""
@@ -65,21 +59,17 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantisationReport:
-    """The report on a quantised model."""
-
     samples: int  # number of calibration samples
     tensors: tuple[TensorReport, ...]
     layers: tuple[LayerReport, ...]
     outputs: Mapping[str, float]  # signal to noise of each output, in decibels
-    # Share of rows whose largest score is the same; None for models without rows of scores.
-    agreement: float | None
+    agreement: float | None  # share of rows with the same largest score, if any
     correction: str
     notes: tuple[str, ...] = ()
     distributions: Mapping[str, Distribution] = field(default_factory=dict)
 
     @property
     def poor(self) -> tuple[LayerReport, ...]:
-        """Layers that are worth leaving in float32, the worst first."""
         found = (layer for layer in self.layers if layer.output_db < POOR)
         return tuple(sorted(found, key=lambda layer: layer.output_db))
 
@@ -96,7 +86,6 @@ class QuantisationReport:
 
 
 def constant_notes(names: Sequence[str]) -> tuple[str, ...]:
-    """Return a note on tensors that had one value over all samples."""
     if not names:
         return ()
     some = ", ".join(f"'{name}'" for name in names[:3]) + (" …" if len(names) > 3 else "")
@@ -112,9 +101,7 @@ _BARS: Final = 128
 
 
 def check_drawing(path: Path) -> tuple[Any, str]:
-    """Return matplotlib's figure class, and the format of a file by its suffix. Raises UsageError
-    if Matplotlib is missing, or the name has another suffix.
-    """
+    """Return matplotlib's figure class, and a file's format. Raises UsageError: one is missing."""
     kind = path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise UsageError(f"{path}: histograms are drawn as .{', .'.join(FORMATS)}")

@@ -29,25 +29,15 @@ from neocpu.quantiser.quantise_options import QuantiseOptions
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantisedModel:
-    """A model in QDQ form, and the report on it.
+    """A model in QDQ form, and the report on it."""
 
-    Attributes
-    ----------
-    proto : onnx.ModelProto
-        The model, with the shapes that it was calibrated with.
-    report : QuantisationReport
-    """
-
-    proto: onnx.ModelProto
+    proto: onnx.ModelProto  # with the shapes that it was calibrated with
     report: QuantisationReport
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the ONNX file: either all of it appears or nothing does.
 
-        Raises
-        ------
-        UsageError, ArtifactError
-            The folder is missing or read-only, or the disk is full.
+        Raises UsageError, ArtifactError: the folder is missing or read-only, or the disk is full.
         """
         data = self.proto.SerializeToString()
         with replacing(Path(path), len(data)) as stream:
@@ -96,15 +86,14 @@ def quantize(
 
         def compared(calibrated: Calibrated) -> tuple[Calibrated, Comparison]:
             with visible(calibrated.written(), outputs, results, threads) as rounded:
-                pair = (original, rounded)
-                return calibrated, compare_models(pair, outputs, results, samples, tell)
+                found = compare_models((original, rounded), outputs, results, samples, tell)
+                return calibrated, found
 
         made, found = compared(calibrate(graph, original, samples, how, threads, tell))
         applied: str = how.correction
         if how.correction == "activations":
-            moved = correct_by_activations(
-                graph, made.layers, found.wanted_means, found.found_means
-            )
+            means = (found.wanted_means, found.found_means)
+            moved = correct_by_activations(graph, made.layers, *means)
             other, corrected = compared(replace(made, layers=moved))
             if corrected.worst > found.worst:
                 made, found = other, corrected
@@ -121,22 +110,16 @@ def _report(
         TensorReport(name, made.grids[name], seen[name].low, seen[name].high, made.methods[name])
         for name in graph.tensors
     )
-    described = tuple(
-        LayerReport(
-            layer.name,
-            layer.node.op_type,
-            signal_to_noise(
-                [layer.outputs_first(graph.initializers[layer.weights])],
-                [made.layers[layer.result].weights.real],
-            ),
-            found.decibels[layer.result],
-        )
-        for layer in graph.layers
-    )
+    described = []
+    for layer in graph.layers:
+        given = layer.outputs_first(graph.initializers[layer.weights])
+        noise = signal_to_noise([given], [made.layers[layer.result].weights.real])
+        decibels = found.decibels[layer.result]
+        described.append(LayerReport(layer.name, layer.node.op_type, noise, decibels))
     return QuantisationReport(
         samples=samples,
         tensors=tensors,
-        layers=described,
+        layers=tuple(described),
         outputs={name: found.decibels[name] for name in graph.compared},
         agreement=found.agreement,
         correction=correction,

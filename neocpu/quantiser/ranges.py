@@ -20,32 +20,19 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[Any]
 
-HALF_BINS: Final = 2048
-"""Number of bins on either side of zero: at least eight for each step of 8 bits, for a range that
-has both signs."""
-
-SMALLEST: Final = 2.0**-80
-"""Magnitude below which a whole sample counts as zero, because products of its scales would leave
-float32."""
-
-MOMENTUM: Final = 0.9
-"""Weight of the old value when a sample updates the moving averages of the extremes."""
+HALF_BINS: Final = 2048  # bins on either side of zero: at least eight for each step of 8 bits
+SMALLEST: Final = 2.0**-80  # of a sample that counts: products of smaller scales leave float32
+MOMENTUM: Final = 0.9  # weight of the old value in the moving averages of the extremes
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Distribution:
-    """The distribution of a tensor's values."""
-
     limit: float
-    # Numbers of values in equal bins from ``-limit`` to ``limit``, without exact zeros.
-    counts: Array
+    counts: Array  # in equal bins from ``-limit`` to ``limit``, without zeros
     zeros: int  # number of values that are exactly zero
-    # `low`, `high`: the least and the largest value.
-    low: float
+    low: float  # least and largest value
     high: float
-    # `average_low`, `average_high`: moving averages of the least and the largest value of each
-    # sample.
-    average_low: float
+    average_low: float  # moving averages of samples' extremes
     average_high: float
     means: Array | None = None  # mean of each channel; None if the tensor has no second axis
 
@@ -59,7 +46,6 @@ class Distribution:
         return self.low == self.high
 
     def quantile(self, share: float) -> float:
-        """Return a value such that ``share`` of all values are not above it."""
         before = np.concatenate([self.counts[:HALF_BINS], [self.zeros], self.counts[HALF_BINS:]])
         total = np.cumsum(before)
         place = int(np.searchsorted(total, share * total[-1]))
@@ -130,8 +116,7 @@ class Histogram:
             self._limit *= 2
 
 
-RATIOS: Final = np.linspace(0.15, 1.0, 69)
-"""Ranges that are tried, as shares of the whole range."""
+RATIOS: Final = np.linspace(0.15, 1.0, 69)  # ranges that are tried, as shares of the whole range
 
 _TINY: Final = 1e-12
 
@@ -168,17 +153,14 @@ class Rounding:
     """The integers that a range is chosen for."""
 
     levels: int = 255  # number of steps between the least and the largest integer: 255 for 8 bits
-    # Whether zero is in the middle of the range of tensors that have both signs.
-    symmetric: bool = False
-    # Share of values, in percent, that method ``percentile`` keeps within the range.
-    percentile: float = 99.99
+    symmetric: bool = False  # zero in the middle of ranges of both signs
+    percentile: float = 99.99  # percent of values that ``percentile`` keeps
 
 
 Method: TypeAlias = Callable[[Distribution, Rounding], Range]
 
 
 def minmax(seen: Distribution, rounding: Rounding) -> Range:
-    """Return the range of all observed values."""
     return _with_zero(seen.low, seen.high)
 
 

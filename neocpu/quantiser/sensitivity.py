@@ -25,8 +25,7 @@ from neocpu.quantiser.quantise_options import QuantiseOptions
 from neocpu.quantiser.ranges import METHODS, Array, Distribution, Rounding
 from neocpu.runtime.module import Module
 
-SAMPLES: Final = 4
-"""Number of calibration samples, evenly spread. Few suffice for a ratio of powers of outputs."""
+SAMPLES: Final = 4  # of calibration, evenly spread: few suffice for a ratio of powers of outputs
 
 _SCALES, _ZEROS, _LEVELS = "neocpu_scales", "neocpu_zeros", "neocpu_levels"
 _WEIGHTS = "neocpu_weights"
@@ -39,18 +38,13 @@ class Laboratory:
     """The compiled model, its samples, and its outputs for them without rounding."""
 
     module: Module
-    # `tensors`, `layers`: names of tensors that can be rounded, and results of layers whose weights
-    # can be rounded.
-    tensors: tuple[str, ...]
+    tensors: tuple[str, ...]  # names of tensors that can be rounded
     layers: tuple[str, ...]
     samples: Samples
     truth: tuple[dict[str, Array], ...]
 
     def noise(self, grids: Mapping[str, TensorGrid], rounded: Sequence[str] = ()) -> float:
-        """Return the outputs' noise, as a share of their power, with some tensors rounded.
-
-        `rounded` names layers with rounded weights.
-        """
+        """Return outputs' noise relative to their power; `rounded`: layers with rounded weights."""
         found = [self._run(feeds, grids, rounded) for feeds in self.samples]
         power = noise = 0.0
         for wanted, got in zip(self.truth, found, strict=True):
@@ -86,7 +80,6 @@ def _settings(
 def laboratory_of(
     graph: FloatGraph, stored: Mapping[str, StoredLayer], samples: Samples, threads: int | None
 ) -> Iterator[Laboratory]:
-    """Compile a model's laboratory, in which the weights of ``stored`` layers can be rounded."""
     tensors, layers = graph.tensors, tuple(layer.result for layer in graph.layers)
     places = np.linspace(0, len(samples) - 1, min(SAMPLES, len(samples))).astype(int)
     few = [samples[place] for place in places]
@@ -194,7 +187,6 @@ def choose_methods(
     threads: int | None,
     on_progress: ProgressCallback,
 ) -> dict[str, str]:
-    """Return for each tensor the method whose range changes the outputs least."""
     rounding = Rounding(255, how.symmetric, how.percentile)
     chosen = {}
     with laboratory_of(graph, {}, samples, threads) as laboratory:

@@ -19,28 +19,16 @@ from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import regular_status
 from neocpu.foundation.plain_text import plain
 from neocpu.quantiser.ranges import Array
-from neocpu.runtime.npy import (
-    MAGIC,
-    NpyHeader,
-    open_archive,
-    open_member,
-    read_npy_data,
-    read_npy_header,
-)
+from neocpu.runtime import npy
 
-MAX_FORTRAN: Final = 1 << 28
-"""Most bytes of an array in Fortran's order, which must be read as a whole for any of its rows."""
-
+MAX_FORTRAN: Final = 1 << 28  # bytes of an array in Fortran's order, which is read as a whole
 _DAMAGED: Final = (EOFError, zipfile.BadZipFile, zlib.error, OverflowError, struct.error)
 _UNREADABLE: Final = (OSError, ValueError, MemoryError, RuntimeError, *_DAMAGED)
-"""Exceptions of reading a file that is damaged, cut short or of another kind."""
 
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn all errors of reading a file into a message of one line. The message of the UsageError
-    begins with ``what``, the file's name.
-    """
+    """Turn errors of reading a file into a UsageError, whose one line begins with ``what``."""
     try:
         yield
     except UsageError:  # a ValueError too, but its message is complete
@@ -59,12 +47,11 @@ def _reason(error: BaseException) -> str:
 
 @contextmanager
 def _stream(file: BinaryIO, archive: zipfile.ZipFile | None, member: str) -> Iterator[IO[bytes]]:
-    """Open a member of an archive in ``file``, or ``file`` itself at its beginning."""
     if archive is None:
         file.seek(0)
         yield file
     else:
-        with open_member(archive, member) as stream:
+        with npy.open_member(archive, member) as stream:
             yield stream
 
 
@@ -76,7 +63,7 @@ class StoredArray:
     file: BinaryIO  # open for reading bytes
     archive: zipfile.ZipFile | None  # archive in the file; None if the file is the array itself
     member: str  # name of the array's file in the archive
-    header: NpyHeader
+    header: npy.NpyHeader
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -91,25 +78,21 @@ class StoredArray:
         return self.header.dtype
 
     def read(self, rows: int | None) -> Array:
-        """Read the given number of rows along the first axis; None reads the whole array. Raises
-        UsageError if the file is cut short, or its order would need too much to be read for the
-        rows.
-        """
+        """Read rows, or all if None. Raises UsageError: it is cut short, or too much to read."""
         header = self.header
         with reading(self.what), _stream(self.file, self.archive, self.member) as stream:
             if header.fortran and header.nbytes > MAX_FORTRAN:
                 raise ValueError("it is in Fortran's order: save it with numpy.ascontiguousarray")
-            read_npy_header(stream)
+            npy.read_npy_header(stream)
             if rows is not None and not header.fortran:
                 header = replace(header, shape=(min(rows, self.shape[0]), *self.shape[1:]))
-            return read_npy_data(stream, header)
+            return npy.read_npy_data(stream, header)
 
 
 class StoredArrays(Mapping[str, StoredArray], Closing):
-    """The arrays of an ``.npz`` file by name, or the array of an ``.npy`` file by an empty name.
+    """Arrays of an ``.npz`` file by name, or that of an ``.npy`` file by an empty name.
 
-    Raises UsageError if the file is of another kind. Getting an array of the file that has no
-    numbers raises, too.
+    Raises UsageError: the file is of another kind; getting an array without numbers raises, too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -119,8 +102,8 @@ class StoredArrays(Mapping[str, StoredArray], Closing):
         with reading(str(path)), ExitStack() as opened:
             regular_status(path)
             self._file = opened.enter_context(open(path, "rb"))
-            if not self._file.peek(len(MAGIC)).startswith(MAGIC):
-                self._archive = opened.enter_context(open_archive(self._file))
+            if not self._file.peek(len(npy.MAGIC)).startswith(npy.MAGIC):
+                self._archive = opened.enter_context(npy.open_archive(self._file))
                 names = self._archive.namelist()
                 self._members = {name.removesuffix(".npy"): name for name in names}
             self._opened = opened.pop_all()
@@ -129,7 +112,7 @@ class StoredArrays(Mapping[str, StoredArray], Closing):
         member = self._members[name]
         what = f"array '{plain(name)}' of {self._path}" if name else str(self._path)
         with reading(what), _stream(self._file, self._archive, member) as stream:
-            header = read_npy_header(stream)
+            header = npy.read_npy_header(stream)
         return StoredArray(
             what=what, file=self._file, archive=self._archive, member=member, header=header
         )

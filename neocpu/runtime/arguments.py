@@ -27,8 +27,7 @@ def check_positional(
 ) -> tuple[Signature, list[AnyArray]]:
     """Check the arrays of a call: one for each input, or a single list or tuple of them.
 
-    The signature that they are inputs of, which may be a batch without a plan. Raises UsageError:
-    their number, or the dtype or shape of one, is not the model's.
+    The signature returned may be a batch without a plan. Raises UsageError.
     """
     specs = signatures.all[0].inputs
     one = values[0] if len(values) == 1 else None
@@ -96,9 +95,7 @@ def check_input(spec: TensorSpec, value: Any) -> AnyArray:
     """Return ``value`` as an array of the input's shape and dtype, in any strides and byte order.
 
     Nothing is cast: a wrong dtype is more often a forgotten normalisation than intended. Arrays of
-    other libraries (DLPack) and buffers are not copied.
-
-    Raises ArgumentTypeError: ``value`` is not an array.
+    other libraries (DLPack) and buffers are not copied. Raises ArgumentTypeError: it is none.
     """
     array = _as_array(spec, value)
     check_kind(spec, array.dtype, array.shape)
@@ -106,10 +103,7 @@ def check_input(spec: TensorSpec, value: Any) -> AnyArray:
 
 
 def check_kind(spec: TensorSpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    """Check the dtype (in any byte order) and the shape of an array for an input.
-
-    bfloat16 may be passed as uint16 with the same bits.
-    """
+    """Check the dtype (in any byte order; uint16 does for bfloat16) and the shape of an array."""
     _check_dtype(spec, dtype)
     if shape != spec.shape:
         raise UsageError(

@@ -16,19 +16,10 @@ from neocpu.runtime.header import ArtifactHeader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One artifact of a file.
+    """One artifact of a file, at a place in bytes.
 
-    Attributes
-    ----------
-    name : str
-        The variant's name in a fat file; empty if the file holds nothing else.
-    offset, size : int
-        The variant's place in the file, in bytes.
-    code_bytes, weight_bytes : int
-        The bytes before its weights, and those of its weights.
-    header : ArtifactHeader
-    obstacle : str or None
-        The reason that this host cannot run it; None if it can.
+    `name` is empty if the file holds nothing else. `code_bytes` are those before its weights.
+    `obstacle` is the reason that this host cannot run it; None if it can.
     """
 
     name: str
@@ -43,25 +34,10 @@ class Variant:
 class ArtifactFile:
     """An open file, checked except for its weights, and closed with the last reference to it.
 
-    Parameters
-    ----------
-    path : path
-
-    Attributes
-    ----------
-    path : str
-        The path it was opened by. The file there may since have been replaced.
-    fd : int
-        Read-only descriptor of the very file that was checked.
-    variants : tuple of Variant
-        All variants in the file, in order.
-    loadable : Variant or None
-        The variant that `neocpu.load` takes; None if this host can run none.
-
-    Raises
-    ------
-    ArtifactError
-        The file is missing, truncated, foreign, damaged, or of another format version.
+    `fd` is a read-only descriptor of the very file that was checked; the one at `path` may since
+    have been replaced. `loadable` is the variant that `neocpu.load` takes; None if this host can
+    run none. Raises ArtifactError: the file is missing, truncated, foreign, damaged, or of another
+    format version.
     """
 
     __slots__ = ("_handle", "fd", "loadable", "path", "variants")
@@ -88,13 +64,7 @@ class ArtifactFile:
         self.loadable: Final = (*self.variants, None)[contents.loadable]
 
     def variant(self, name: str) -> Variant:
-        """Return the variant with a name.
-
-        Raises
-        ------
-        UsageError
-            The file has no such variant.
-        """
+        """Return the variant with a name. Raises UsageError: there is none."""
         names = [each.name for each in self.variants]
         if names == [""]:
             raise UsageError(f"{self.path} has no variants: it is compiled for one CPU")
@@ -106,15 +76,8 @@ class ArtifactFile:
     def check_weights(self, on_piece: Callable[[int], None] | None = None) -> None:
         """Check the weights of all variants, at the speed of memory.
 
-        Parameters
-        ----------
-        on_piece : callable, optional
-            Called after every few megabytes with the bytes checked so far. It may raise to give up.
-
-        Raises
-        ------
-        ArtifactError
-            The weights are not those that were written.
+        ``on_piece`` is called after every few megabytes with the bytes checked so far, and may
+        raise to give up. Raises ArtifactError: the weights are not those that were written.
         """
         checked, before = c_uint64(), 0
         for position, variant in enumerate(self.variants):
@@ -130,19 +93,8 @@ class ArtifactFile:
 def read_header(path: str | os.PathLike[str], variant: str | None = None) -> ArtifactHeader:
     """Read the header of an artifact, for any machine, without loading its code.
 
-    Parameters
-    ----------
-    path : path
-    variant : str, optional
-        The variant of a fat file. The default is the one that `neocpu.load` takes, or the first one
-        if this host can run none.
-
-    Raises
-    ------
-    ArtifactError
-        An error of `ArtifactFile`.
-    UsageError
-        The file has no such variant.
+    ``variant`` is by default the one that `neocpu.load` takes, or the first one if this host can
+    run none. Raises ArtifactError as `ArtifactFile` does, and UsageError: there is no such variant.
     """
     file = ArtifactFile(path)
     chosen = file.loadable or file.variants[0] if variant is None else file.variant(variant)

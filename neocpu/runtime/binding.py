@@ -180,7 +180,6 @@ def made_by(function: Callable[..., Any], *arguments: Any) -> int:
 
 
 def encoded_path(path: str | os.PathLike[str]) -> bytes:
-    """Return the path of an artifact as C takes it."""
     encoded = os.fsencode(path)
     if b"\0" in encoded:
         raise ArtifactError(f"cannot open artifact {os.fspath(path)!r}: embedded null byte")

@@ -13,17 +13,12 @@ from neocpu.runtime.header_parts import Placement
 
 @dataclass(frozen=True, slots=True)
 class DescribedCall:
-    """A call of a kernel.
+    """A call of a kernel."""
 
-    `name`: name of the plan's operator, or of the kernel where the plan has none. Equal operators
-    share one. `weights` and `others`: bytes of the weights it reads, and of the other tensors it
-    reads or writes.
-    """
-
-    name: str
+    name: str  # of the plan's operator, or of the kernel where the plan has none
     kernel: str
-    weights: int
-    others: int
+    weights: int  # bytes of the weights it reads
+    others: int  # bytes of the other tensors it reads or writes
 
 
 def describe_calls(header: ArtifactHeader) -> tuple[DescribedCall, ...]:

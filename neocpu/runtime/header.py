@@ -47,97 +47,47 @@ MAX_LAUNCH: Final = 8
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ArtifactHeader:
-    """All that is known about an artifact without loading it.
-
-    Attributes
-    ----------
-    name : str
-        The model's name.
-    neocpu_version, tvm_version, ffi_version : str
-        Versions of neocpu, apache-tvm and apache-tvm-ffi that compiled it. They inform; ``format``
-        is the contract.
-    target : str
-        Canonical target, such as ``llvm -mcpu=znver5``.
-    machine : str
-        ``x86_64`` or ``aarch64``.
-    isa_features : tuple of str
-        Instruction sets the code uses, in LLVM's names (``avx512f``).
-    threads : int
-        The number of threads it was compiled for.
-    inputs, outputs : tuple of TensorSpec
-        The inputs and outputs, in graph order.
-    row_counts : tuple of int or None
-        The position of each output's row count (int64, one element) among the values that ``main``
-        returns, where counts follow the outputs. None where all rows count.
-    row_function : str or None
-        Identifies the function that is computed for each row of a batch, independently of the other
-        rows. Plans with equal names compute the same. All inputs have their rows on the first axis.
-    rows_mixed : str or None
-        The operator that may mix rows. This and ``row_function`` are both None where there is one
-        row, or where the compiler did not look.
-    numbered : tuple of tuple of (int, int)
-        The elements of each output's rows (positions in C order) that contain the number of a row
-        of the batch, as selected boxes contain that of their image; and the number's factor. Empty
-        if no output has such elements.
-    weights : tuple of Placement
-        The parameters of ``main`` after the inputs, in order. They lie in the weights section.
-    activations : tuple of Placement
-        The parameters of ``main`` after the weights, in order. They lie in the arena, and may
-        overlap.
-    arena_bytes : int
-        Size of the arena, which a module allocates.
-    calls : tuple of Call
-        The calls of kernels that ``main`` makes, in order.
-    repeats : tuple of Repeat
-        Repeated calls, in the order of their first calls. Each repeat lies within an earlier one or
-        after it.
-    slices : tuple of Slice
-        Tensors that are parts of others.
-    launches : tuple of Launch
-        Joint launches, in order. No call of a launch needs another one of it.
-    returns : tuple of int
-        Numbers of the tensors that ``main`` returns, as `Call` has them.
-    streams : int or None
-        The number of simultaneous calls it was planned for, each on ``threads``. None if it was
-        planned for the time of one call.
-    stored_plan : object
-        The plan's JSON as the file has it; `plan` reads it.
-    format : int
-        See `FORMAT`.
-    others : tuple of ArtifactHeader
-        Headers of a set of shapes for each signature after the first; all other attributes describe
-        the first. They differ in what calls need and in plans, and share the weights section.
-    prologue : Prologue or None
-        The calls, in a set of shapes, that pack weights which the section lacks in the packing that
-        plans read.
-    """
+    """All that is known about an artifact without loading it."""
 
     name: str
-    neocpu_version: str
+    neocpu_version: str  # versions inform; `format` is the contract
     tvm_version: str
     ffi_version: str
-    target: str
-    machine: str
-    isa_features: tuple[str, ...]
-    threads: int
-    inputs: tuple[TensorSpec, ...]
+    target: str  # canonical, such as ``llvm -mcpu=znver5``
+    machine: str  # ``x86_64`` or ``aarch64``
+    isa_features: tuple[str, ...]  # instruction sets the code uses, in LLVM's names (``avx512f``)
+    threads: int  # that it was compiled for
+    inputs: tuple[TensorSpec, ...]  # in graph order, like `outputs`
     outputs: tuple[TensorSpec, ...]
+    # The position of each output's row count (int64, one element) among the values that ``main``
+    # returns, where counts follow the outputs. None where all rows count.
     row_counts: tuple[int | None, ...] = ()
+    # Identifies the function that is computed for each row of a batch, independently of the others.
+    # Plans with equal names compute the same. All inputs have their rows on the first axis.
     row_function: str | None = None
+    # The operator that may mix rows. This and `row_function` are both None where there is one row,
+    # or where the compiler did not look.
     rows_mixed: str | None = None
+    # The elements of each output's rows (positions in C order) that contain the number of a row of
+    # the batch, as selected boxes contain that of their image; and the number's factor.
     numbered: tuple[tuple[tuple[int, int], ...], ...] = ()
+    # The parameters of ``main`` after the inputs, in order: in the weights section, then the arena,
+    # where they may overlap.
     weights: tuple[Placement, ...] = ()
     activations: tuple[Placement, ...] = ()
-    arena_bytes: int = 0
+    arena_bytes: int = 0  # which a module allocates
     calls: tuple[Call, ...] = ()
-    repeats: tuple[Repeat, ...] = ()
+    repeats: tuple[Repeat, ...] = ()  # by first calls; each lies within an earlier one or after it
     slices: tuple[Slice, ...] = ()
-    launches: tuple[Launch, ...] = ()
-    returns: tuple[int, ...] = ()
-    streams: int | None = None
-    stored_plan: Any = field(default_factory=dict)
+    launches: tuple[Launch, ...] = ()  # in order; no call of a launch needs another one of it
+    returns: tuple[int, ...] = ()  # numbers of the tensors that ``main`` returns
+    streams: int | None = None  # calls at once, each on `threads`; None: for latency
+    stored_plan: Any = field(default_factory=dict)  # the plan's JSON; `plan` reads it
     format: int = FORMAT
+    # The headers of a set of shapes for each signature after the first. They differ in what calls
+    # need and in plans, and share the weights section.
     others: tuple[ArtifactHeader, ...] = ()
+    # The calls, in a set of shapes, that pack weights which the section lacks in a plan's packing.
     prologue: Prologue | None = None
 
     def __repr__(self) -> str:
@@ -170,7 +120,6 @@ class ArtifactHeader:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions of the packages that compiled it."""
         return {
             "neocpu": self.neocpu_version,
             "apache-tvm": self.tvm_version,
@@ -181,10 +130,7 @@ class ArtifactHeader:
     def plan(self) -> Plan:
         """The plan of the first or only signature, which loading and running do not read.
 
-        Raises
-        ------
-        JsonFormError
-            The file has none that this version understands: anybody may have written it.
+        Raises JsonFormError: the file has none that this version understands.
         """
         return Plan.from_json(self.stored_plan)
 
@@ -198,16 +144,12 @@ class ArtifactHeader:
 
     @property
     def call_seconds(self) -> float | None:
-        """Seconds of a call on the machine that compiled the model; None if the plan has none.
-
-        The rest of the plan is not read.
-        """
+        """Seconds of a call on the machine that compiled the model; None if the plan has none."""
         stored = self.stored_plan
         seconds = stored.get("call_seconds") if isinstance(stored, dict) else None
         return seconds if isinstance(seconds, float) and 0 < seconds < math.inf else None
 
     def with_plan(self, plan: Plan) -> ArtifactHeader:
-        """Return the header with another plan."""
         return replace(self, stored_plan=plan.to_json())
 
     def outcome_since(self, written: ArtifactHeader) -> JsonObject:
@@ -231,17 +173,9 @@ class ArtifactHeader:
         return "; ".join(shapes_text(each.inputs) for each in self.each)
 
     def of(self, shapes: Mapping[str, Any]) -> ArtifactHeader:
-        """Return the header of one signature, as if it were compiled alone.
+        """Return the header of the first signature whose inputs have these shapes.
 
-        Parameters
-        ----------
-        shapes : mapping of str to tuple of int
-            The shapes of some of its inputs. The first signature that has them is returned.
-
-        Raises
-        ------
-        UsageError
-            No signature has these shapes.
+        Raises UsageError: none has.
         """
         for each in self.each:
             known = {spec.name: spec.shape for spec in each.inputs}
@@ -261,7 +195,6 @@ class ArtifactHeader:
         return group_rows(self.row_counts)
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         common = {
             "format": self.format,
             "name": self.name,
@@ -278,7 +211,6 @@ class ArtifactHeader:
         return {**common, **self._program()}
 
     def _program(self) -> JsonObject:
-        """Return the fields of one signature."""
         return {
             "inputs": [spec.to_json() for spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
@@ -299,10 +231,7 @@ class ArtifactHeader:
 
     @classmethod
     def from_json(cls, data: Any) -> ArtifactHeader:
-        """Inverse of `to_json`, for a header that the C library has read and checked.
-
-        The library adds the file's outcome, if it has one, which is moved to where it belongs.
-        """
+        """Inverse of `to_json`, for a header that the C library has read and checked."""
         _place_outcome(data)
         if data["format"] != FORMAT:
             first, *others = (cls._from_json(data, program) for program in data["plans"])
@@ -317,7 +246,6 @@ class ArtifactHeader:
 
     @classmethod
     def _from_json(cls, common: Any, program: Any) -> ArtifactHeader:
-        """Read the fields that all signatures share, and those of one signature."""
         versions = common["versions"]
         return cls(
             name=common["name"],
@@ -353,7 +281,7 @@ class ArtifactHeader:
 
 
 def _place_outcome(data: Any) -> None:
-    """Move the outcome, which the library does not check, into the plans and the prologue."""
+    """Move the file's outcome, which the library adds unchecked, into plans and prologue."""
     outcome = data.pop("outcome", None)
     if not isinstance(outcome, dict):
         return
@@ -371,7 +299,7 @@ def _text(value: Any) -> str | None:
 
 
 def _numbered(value: Any) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Read ``numbered``, which the library does not check; return nothing for any other form."""
+    # The library does not check it.
     try:
         return tuple(tuple((int(a), int(b)) for a, b in each) for each in value or ())
     except (TypeError, ValueError):

@@ -19,30 +19,22 @@ Launch: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The place of an array in a block of memory: a weight, or a tensor between two kernels.
+    """The place of an array in a block of memory: a weight, or a tensor between two kernels."""
 
-    `offset`: bytes from the start of the weights section (a multiple of `WEIGHT_ALIGN`) or of the
-    arena. `dtype`: a key of `neocpu.foundation.dtypes.DTYPES`. `shape`: extents in the (packed)
-    layout that the compiled code reads, C-contiguous.
-    """
-
-    offset: int
-    dtype: str
-    shape: tuple[int, ...]
+    offset: int  # bytes into the weights section (a multiple of `WEIGHT_ALIGN`) or the arena
+    dtype: str  # a key of `DTYPES`
+    shape: tuple[int, ...]  # in the layout that the compiled code reads, C-contiguous
 
     def to_json(self) -> list[Any]:
-        """Return the JSON form."""
         return [self.offset, self.dtype, list(self.shape)]
 
     @classmethod
     def from_json(cls, data: Any) -> Placement:
-        """Inverse of `to_json`."""
         offset, dtype, shape = data
         return cls(offset, dtype, tuple(shape))
 
     @property
     def end(self) -> int:
-        """The byte after the last one."""
         return self.offset + math.prod(self.shape) * bytes_of(self.dtype)
 
 
@@ -51,11 +43,9 @@ class Repeat:
     """Calls that are repeated; with a limit of one, they may be skipped.
 
     `first` and `end`: positions of the first call, and of the one after the last. `limit`: the most
-    repetitions. `count`: number of the tensor that holds the repetitions (int64), or whether there
-    is one (bool). `unless`: number of the tensor (bool) that, if true, skips all of them.
-    `condition`: number of the tensor (bool) that says after each repetition whether another one
-    follows. In JSON, ``while``. `index`: number of the activation (int64) that receives the
-    repetition's number, from 0.
+    repetitions. The others are numbers of tensors: `count` holds the repetitions (int64), or
+    whether there is one (bool); `unless`, if true, skips all; `condition` says after each whether
+    another follows (in JSON, ``while``); `index` (int64) receives the repetition's number, from 0.
     """
 
     first: int
@@ -79,26 +69,19 @@ def times_of_calls(calls: int, repeats: Iterable[Repeat]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A part of a tensor that advances with each repetition of calls.
+    """A part of a tensor that advances with each repetition of calls."""
 
-    `repeat`: position of the repeat among the header's. `tensor`: number of the whole tensor, which
-    is no slice. `backward`: whether it begins with the last part; there are as many parts as the
-    repeat's limit. `shape`: extents of a part. Its size in bytes is a multiple of `ARGUMENT_ALIGN`.
-    """
-
-    repeat: int
-    tensor: int
-    backward: bool
+    repeat: int  # position among the header's repeats; its limit is the number of parts
+    tensor: int  # the whole tensor, which is no slice
+    backward: bool  # whether it begins with the last part
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of a part, whose bytes are a multiple of `ARGUMENT_ALIGN`
 
     def to_json(self) -> list[Any]:
-        """Return the JSON form."""
         return [self.repeat, self.tensor, self.backward, self.dtype, list(self.shape)]
 
     @classmethod
     def from_json(cls, data: list[Any]) -> Slice:
-        """Inverse of `to_json`."""
         repeat, tensor, backward, dtype, shape = data
         return cls(repeat, tensor, backward, dtype, tuple(shape))
 
@@ -107,10 +90,9 @@ class Slice:
 class Prologue:
     """The packing of some weights from others when an artifact is loaded.
 
-    `offset`: size of the weights section, in bytes. Weights that plans read beyond it are packed.
-    `made_bytes`: size of all packed weights, in bytes. `weights` and `made`: weights of the section
-    that are read, and the packed ones, which lie after it. `calls` number ``weights``, then those.
-    `seconds`: seconds that packing took where the artifact was compiled, if it was loaded there.
+    `offset`: bytes of the weights section; weights that plans read beyond it are packed. `weights`
+    and `made`: those of the section that are read, and the packed ones; `calls` number them in this
+    order. `seconds`: time of packing where the artifact was compiled, if it was loaded there.
     """
 
     offset: int
@@ -122,11 +104,9 @@ class Prologue:
 
     @property
     def summary(self) -> JsonObject:
-        """The bytes and the number of the packed weights, and the seconds that packing took."""
         return {"bytes": self.made_bytes, "weights": len(self.made), "seconds": self.seconds}
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "offset": self.offset,
             "arena_bytes": self.made_bytes,
@@ -138,8 +118,7 @@ class Prologue:
 
     @classmethod
     def from_json(cls, data: Any) -> Prologue:
-        """Inverse of `to_json`, for JSON that the C library has checked, except the seconds."""
-        seconds = data.get("seconds")
+        seconds = data.get("seconds")  # the one item that the C library has not checked
         return cls(
             offset=data["offset"],
             made_bytes=data["arena_bytes"],

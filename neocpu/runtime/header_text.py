@@ -65,8 +65,7 @@ def accuracy(plan: Plan | None) -> str:
 def kept_bound(promised: Promise, found: Verification) -> str:
     """Return the bound that outputs kept: ``within the 0.0001 promised``, or a wider one.
 
-    Larger errors are accepted up to `reference.verdict.FLOAT32_FACTOR` times the error of numpy in
-    float32: where a value lies between two steps of a quantisation, rounding decides.
+    Larger errors are accepted up to `reference.verdict.FLOAT32_FACTOR` times numpy's in float32.
     """
     coarse = promised.of_each_operator
     promise = f"the {promised.bound:.3g} promised{' of each operator' if coarse else ''}"

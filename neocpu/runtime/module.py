@@ -64,8 +64,7 @@ def load(
         copy of the weights. "auto" measures which number makes the most calls a second, which takes
         about a second; an artifact compiled for throughput has the number without measuring.
     pin : bool
-        Whether each of the module's own threads but the calling one stays on one CPU: see
-        `ThreadPool`.
+        Whether each own thread but the calling one stays on one CPU: see `ThreadPool`.
     verify : bool
         Whether the weights are checked against their digest. This runs in the background: `load`
         returns at once, and the first call waits for it and raises if they are damaged. Code and
@@ -305,8 +304,7 @@ class Module(Unpicklable, Closing):
     def start_trace(self) -> None:
         """Record from now on when each run, call of a kernel and task takes place.
 
-        Earlier records that `stop_trace` has not returned are dropped. Calls in progress are waited
-        for, and not recorded. Calls of a traced module compute the same.
+        Earlier records are dropped. Calls in progress are waited for, and not recorded.
         """
         self._usable().start_trace()
 

@@ -1,8 +1,7 @@
 """Read ``.npy`` data from anybody, no larger than a model's input.
 
-numpy's own reader trusts the header: it allocates what the header declares, and unpickles,
-tokenises or fails in its own ways. Here the header is compared with the model's input before memory
-is allocated.
+numpy's own reader trusts the header: it allocates what that declares, unpickles and tokenises. Here
+the header is compared with the model's input before memory is allocated.
 """
 
 from __future__ import annotations
@@ -34,27 +33,21 @@ _DESCR: Final = re.compile(r"[<>=|]?[a-zA-Z?]\d{0,4}")
 
 @dataclass(frozen=True, slots=True)
 class NpyHeader:
-    """The properties of an array in a file.
-
-    `fortran`: whether the first index runs fastest.
-    """
+    """The properties of an array in a file."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    fortran: bool
+    fortran: bool  # whether the first index runs fastest
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_npy(stream: IO[bytes], spec: TensorSpec) -> np.ndarray[Any, Any]:
-    """Read an array of an input's dtype and shape; nothing after its last byte is read.
+    """Read an array of an input's dtype, in either byte order, and shape, and nothing after it.
 
-    `stream`: a file open for reading bytes; it need not be seekable. An array of the input's dtype,
-    in either byte order, with the file's order of axes. Raises ValueError: the data are not
-    ``.npy``, or are cut short. The message continues a sentence.
+    Raises ValueError, whose message continues a sentence: the data are not ``.npy``, or cut short.
     """
     header = read_npy_header(stream)
     check_kind(spec, header.dtype, header.shape)
@@ -62,11 +55,9 @@ def read_npy(stream: IO[bytes], spec: TensorSpec) -> np.ndarray[Any, Any]:
 
 
 def read_npy_data(stream: IO[bytes], header: NpyHeader) -> np.ndarray[Any, Any]:
-    """Read the array after its header.
+    """Read the array after its header, whose rows may be reduced if it is in C order.
 
-    `header`: the header that was read. For an array in C order, it may be changed to fewer rows to
-    read the first ones only. Raises ValueError: the data are cut short. The message continues a
-    sentence.
+    Raises ValueError, whose message continues a sentence: the data are cut short.
     """
     dtype, shape = header.dtype, header.shape
     array = aligned_empty(shape[::-1] if header.fortran else shape, dtype)
@@ -80,8 +71,7 @@ def read_npy_data(stream: IO[bytes], header: NpyHeader) -> np.ndarray[Any, Any]:
 def read_npy_header(stream: IO[bytes]) -> NpyHeader:
     """Read the header of an array, and none of its data.
 
-    Raises ValueError: the data are not ``.npy``, or hold no numbers. The message continues a
-    sentence.
+    Raises ValueError, whose message continues a sentence: not ``.npy``, or no numbers.
     """
     if stream.read(len(MAGIC)) != MAGIC:
         raise ValueError("not a .npy or .npz file")
@@ -155,8 +145,7 @@ _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 def open_archive(file: BinaryIO) -> zipfile.ZipFile:
     """Open an archive for reading.
 
-    Raises ValueError and zipfile.BadZipFile: the file is no archive, or names more files than any
-    model has inputs. Raises OSError: the disk fails.
+    Raises ValueError and zipfile.BadZipFile: it is none, or names too many files; and OSError.
     """
     if not zipfile.is_zipfile(file):
         raise ValueError("not a .npy or .npz file")
@@ -168,8 +157,7 @@ def open_archive(file: BinaryIO) -> zipfile.ZipFile:
 def open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     """Open a file of an archive. Only the part that is read is unpacked.
 
-    Raises ValueError, RuntimeError, NotImplementedError and zipfile.BadZipFile: the file cannot be
-    read.
+    Raises ValueError, RuntimeError, NotImplementedError and zipfile.BadZipFile.
     """
     if archive.getinfo(name).compress_type not in _METHODS:
         raise ValueError("it is compressed in another way than numpy does")

@@ -18,10 +18,7 @@ Job = Callable[[], object]
 
 
 class QueuedCalls:
-    """A queue of calls. Threads that make them start with the first call.
-
-    `threads`: the number of threads. Calls begin in order, and as many run at once.
-    """
+    """A queue of calls, which begin in order. Threads that make them start with the first call."""
 
     __slots__ = ("_alive", "_count", "_jobs", "_lock", "_name", "_process", "_stopped", "_threads")
 
@@ -36,23 +33,16 @@ class QueuedCalls:
         self._process = os.getpid()
 
     def submit(self, call: Callable[[], T]) -> Future[T] | None:
-        """Queue a call. A cancelled call is dropped at once, because its inputs may be large.
-
-        None if the queue is ended, or in another process.
-        """
+        """Queue a call; return None if the queue is ended, or in another process."""
         from concurrent.futures import Future  # here, because that takes 5 ms
 
         future: Future[T] = Future()
-        waiting = [call]
+        waiting = [call]  # dropped as soon as it is cancelled, because its inputs may be large
         future.add_done_callback(lambda _: waiting.clear())
         return future if self._enqueue(lambda: _make(waiting, future)) else None
 
     def end(self) -> None:
-        """Take no more calls; the threads end after those queued. May be repeated.
-
-        It waits for nothing, so that the garbage collector may call it on any thread, even one that
-        makes calls, while that thread holds locks that the last calls may need.
-        """
+        """Take no more calls, but wait for none: the garbage collector may call this anywhere."""
         if self._is_elsewhere:
             return
         with self._lock:
@@ -67,9 +57,7 @@ class QueuedCalls:
 
     def wait(self) -> None:
         """Wait for the calls queued so far, unless this is a thread that makes them."""
-        if self._is_elsewhere or threading.current_thread() in self._threads:
-            return
-        if not self._threads:
+        if self._is_elsewhere or not self._threads or threading.current_thread() in self._threads:
             return
         # All threads meet here, so that none still makes an earlier call.
         over = threading.Barrier(self._count + 1)
@@ -117,7 +105,6 @@ class QueuedCalls:
 
 
 def _make(waiting: list[Callable[[], Any]], future: Future[Any]) -> None:
-    """Make a call and set the result of its future, unless that was cancelled."""
     if not future.set_running_or_notify_cancel():
         return
     call = waiting.pop()
@@ -137,7 +124,6 @@ _serving: Final[set[QueuedCalls]] = set()
 
 @atexit.register
 def _finish_all() -> None:
-    """Finish the last calls before the interpreter shuts down."""
     for queue in tuple(_serving):
         queue.end()
         queue.wait()

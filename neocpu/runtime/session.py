@@ -93,16 +93,12 @@ class Session:
 
     @property
     def streams(self) -> tuple[Session, ...]:
-        """The sessions that run at once, which is this one alone."""
         return (self,)
 
     def stream(self, pool: ThreadPool) -> Session:
-        """Return another session of the model, to run on another pool at the same time.
+        """Return a session with the same weights and an arena of its own, to run on another pool.
 
-        The two share the weights and their check. Each has its own arena.
-
-        Raises UsageError: this is a child of the process that loaded the model, or the pool is
-        closed.
+        Raises UsageError: this process is a child of the one that loaded it, or the pool is closed.
         """
         used, mine = pool.handle, self._handle
         options = Options(pool=used.address)
@@ -114,10 +110,9 @@ class Session:
     ) -> tuple[AnyArray, ...]:
         """Run the model once, from any thread. Runs on one pool take turns.
 
-        `inputs`: inputs in graph order, with the signature's shapes, in any strides, alignment and
-        byte order. `out`: arrays for outputs in graph order, with the signature's shapes and
-        dtypes. They may overlap inputs. Outputs in graph order, with the rows that count: new
-        arrays, or ``out`` and views of it.
+        Arrays are in graph order, with the signature's shapes and dtypes, in any strides, alignment
+        and byte order; ``out`` may overlap inputs. Returns the outputs, with the rows that count:
+        new arrays, or ``out`` and views of it.
         """
         signature = self.signatures.all[number]
         read = _readable(signature.inputs, inputs, out)
@@ -137,7 +132,6 @@ class Session:
         self._core.neocpu_intercept(self._handle.address, byref(interception))
 
     def zeros(self, number: int = 0) -> list[AnyArray]:
-        """Return inputs of a signature that are all zeros, in graph order."""
         signature = self.signatures.all[number]
         arrays = [aligned_empty(spec.shape, spec.dtype) for spec in signature.inputs]
         for array in arrays:
@@ -145,11 +139,9 @@ class Session:
         return arrays
 
     def verify(self) -> None:
-        """Wait for the check of the weights, if there is one."""
         self._core.neocpu_verify(self._handle.address)
 
     def start_trace(self) -> None:
-        """Record runs from now on; drop earlier records."""
         with self._tracing:
             self._core.neocpu_trace_start(self._handle.address)
 
@@ -204,10 +196,9 @@ def delivered(
     rows: Sequence[int],
     out: Sequence[AnyArray] | None,
 ) -> tuple[AnyArray, ...]:
-    """Return the outputs of a run, in ``out`` if that is given.
+    """Return the outputs of a run from `writable`'s arrays, in ``out`` if that is given.
 
-    `written`: the arrays that `writable` returned. `rows`: the number of rows that count, for
-    bounded outputs.
+    `rows`: the number of rows that count, for bounded outputs.
     """
     results = []
     for position, (spec, array) in enumerate(zip(specs, written, strict=True)):

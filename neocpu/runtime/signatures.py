@@ -15,11 +15,9 @@ SHOWN = 16
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The inputs and outputs of a call.
+    """The inputs and outputs of a call, in graph order.
 
-    `inputs` and `outputs`: inputs and outputs in graph order. A module's signatures have the same
-    names and types. `number`: its position among the module's signatures; None if no single plan is
-    for it.
+    `number`: its position among the module's signatures; None if no single plan is for it.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -68,11 +66,10 @@ class SignatureSet:
         return self._numbers.get(tuple(shapes))
 
     def batch_plans(self, shapes: Sequence[tuple[int, ...]]) -> dict[int, int]:
-        """Return the signatures that differ from these shapes only in the batch.
+        """Return the numbers, by rows, of the signatures that differ from these only in the batch.
 
-        Their numbers by their rows: the first extent, which all inputs and outputs share. Empty if
-        the shapes do not share one, if there are not two such signatures to show that it is a
-        batch, or if a row has more results in one than in another.
+        Empty if the inputs and outputs do not share their first extent, if there are not two such
+        signatures, or if a row has more results in one than in another.
         """
         if any(not shape or shape[0] != shapes[0][0] or not shape[0] for shape in shapes):
             return {}

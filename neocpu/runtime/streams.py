@@ -34,8 +34,8 @@ WORTH: Final = 1.03
 class StreamPools:
     """A pool of threads for each stream, and the streams that are free.
 
-    `threads`: the threads of each pool. By default pools share the CPUs evenly. Raises UsageError:
-    there is not at least one stream, there are far more than CPUs, or an error of `ThreadPool`.
+    By default pools share the CPUs evenly. Raises UsageError: there is not at least one stream,
+    there are far more than CPUs, or an error of `ThreadPool`.
     """
 
     def __init__(self, streams: int, threads: int | None = None) -> None:
@@ -76,7 +76,6 @@ class StreamPools:
         return future
 
     def wait(self) -> None:
-        """Wait for the calls that were made or queued so far."""
         self._queue.wait()
         for pool in self.pools:
             pool.wait()
@@ -103,31 +102,25 @@ class StreamedSession:
     def run(
         self, number: int, inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None = None
     ) -> tuple[AnyArray, ...]:
-        """Run the model once on a free stream; see `Session.run`."""
         with self._pools.taken() as position:
             return self.streams[position].run(number, inputs, out)
 
     def stream(self, pool: ThreadPool) -> NoReturn:
-        """Raise an error, because this needs a module of one stream."""
         raise UsageError("a module of several streams makes no other: load it with streams=1")
 
     def verify(self) -> None:
-        """Wait until the weights are checked; see `Session.verify`."""
         self.streams[0].verify()
 
     def start_trace(self) -> NoReturn:
-        """Raise an error, because this needs a module of one stream."""
         raise UsageError("a module of several streams is not traced: load it with streams=1")
 
     def stop_trace(self) -> tuple[TraceEvent, ...]:
-        """Raise the error of `start_trace`."""
         self.start_trace()
 
 
 def open_streams(
     source: Source, streams: int, threads: int | None, *, verify: bool, hugepages: bool
 ) -> tuple[StreamedSession, StreamPools]:
-    """Load a model on so many streams; see `StreamPools`."""
     pools = StreamPools(streams, threads)
     try:
         session = open_session(source, pools.pools[0], verify=verify, hugepages=hugepages)
@@ -157,8 +150,7 @@ def load_streams(
 def planned_streams(source: Source, threads: int | None) -> tuple[int, int] | None:
     """Return the number of streams that an artifact for throughput needs, and the threads of each.
 
-    The CPUs this process may use are divided into streams of ``threads``, by default those that a
-    call was planned for. The result is None for an artifact planned for the time of one call.
+    ``threads`` are by default those that a call was planned for. None: it is planned for latency.
     """
     session, pools = open_streams(source, 1, 1, verify=False, hugepages=False)
     pools.close()
@@ -170,10 +162,9 @@ def planned_streams(source: Source, threads: int | None) -> tuple[int, int] | No
 
 
 def fastest_streams(source: Source, threads: int | None, *, hugepages: bool) -> int:
-    """Measure which number of streams makes the most calls a second on the CPUs of this process.
+    """Measure which power of two of streams makes the most calls a second on this process's CPUs.
 
-    Powers of two are tried, up to a stream for each CPU (or for each ``threads`` of them). More
-    streams are taken only if they make 3 % more calls.
+    More streams are taken only if they make 3 % more calls.
     """
     most = max(1, usable_cpus() // (threads or 1))
     best, calls = 1, 0.0

@@ -39,10 +39,10 @@ class ThreadPool(Unpicklable, Closing):
     Parameters
     ----------
     threads : int or "performance", optional
-        The number of threads, the calling one included. The default is the number of CPUs this
-        process may use (affinity and control-group quota). It is limited by affinity.
-        "performance" takes only performance cores among these CPUs, where a machine has slower ones
-        too; all threads but the calling one then stay on them.
+        The number of threads, the calling one included, limited by affinity. The default is the
+        number of CPUs this process may use (affinity and control-group quota). "performance" takes
+        only performance cores, where a machine has slower ones too; all threads but the calling one
+        then stay on them.
     pin : bool
         Whether each thread but the calling one stays on its own CPU. This is for machines that run
         nothing else: a busy neighbour on that CPU would delay the thread.
@@ -133,13 +133,7 @@ class ThreadPool(Unpicklable, Closing):
 
 
 def check_threads(threads: Threads) -> int:
-    """Return the number of threads as `neocpu_options` has it: 0 for the default.
-
-    Raises
-    ------
-    UsageError
-        ``threads`` is not positive, or far more than the machine has.
-    """
+    """Return threads as `neocpu_options` has them: 0 by default, or `NEOCPU_PERFORMANCE`."""
     if threads is None:
         return 0
     if threads == "performance":

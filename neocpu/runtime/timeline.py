@@ -21,10 +21,9 @@ Kind: TypeAlias = Literal["run", "kernel", "task"]
 class TraceEvent:
     """A run, a call of a kernel or a task, with its times.
 
-    `begin` and `end`: nanoseconds of the clock that `time.monotonic_ns` reads. `run`: number of the
-    run, from 0. `call`: position of the call among `Timeline.calls`; -1 for a run. `loop`: number
-    of the call's parallel loop; -1 for a run or a call. `task`: number of the loop's part; -1 for a
-    run or a call. `thread`: number of the thread it took place on; 0 is the thread that made the
+    `begin` and `end`: nanoseconds of `time.monotonic_ns`. `run`: number of the run, from 0. `call`:
+    position of the call among `Timeline.calls`; -1 for a run. `loop`, `task`: numbers of the call's
+    parallel loop and of its part; -1 for a run or a call. `thread`: 0 is the thread that made the
     run.
     """
 
@@ -38,7 +37,6 @@ class TraceEvent:
 
     @property
     def kind(self) -> Kind:
-        """Whether it is a run, a call of a kernel, or a task."""
         return "run" if self.call < 0 else "kernel" if self.task < 0 else "task"
 
     @property
@@ -60,10 +58,8 @@ class Timeline:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the timeline for a viewer such as https://ui.perfetto.dev or chrome://tracing.
 
-        It is JSON in Chrome's trace event format. Times are microseconds since the first event.
-
-        Raises UsageError and ArtifactError: the folder is missing or read-only, or the disk is
-        full.
+        It is JSON in Chrome's trace event format, with microseconds since the first event. Raises
+        UsageError and ArtifactError: the folder is missing or read-only, or the disk is full.
         """
         with replacing(Path(path), option="--trace") as file:
             # Written one by one: a million events in one piece would take a gigabyte of memory.

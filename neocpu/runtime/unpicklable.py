@@ -8,10 +8,7 @@ from neocpu.foundation.errors import ArgumentTypeError
 
 
 class CannotCopy(ArgumentTypeError):
-    """An object with threads or memory of its process cannot be pickled or copied.
-
-    It is a ``TypeError`` too: pickle raises that, and libraries expect it.
-    """
+    """An object of one process; a ``TypeError`` too, as pickle raises and libraries expect."""
 
 
 class Unpicklable:

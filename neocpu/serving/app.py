@@ -33,13 +33,7 @@ _SMALL_BYTES = 4096
 
 
 def create_app(server: InferenceServer) -> FastAPI:
-    """Return the application. It starts the server if necessary, and closes it at the end.
-
-    Raises
-    ------
-    NeoCPUError
-        An error of `InferenceServer.start`, raised at start-up.
-    """
+    """Return the application, which starts the server if necessary and closes it at the end."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -220,7 +214,6 @@ class InferRoute:
 
 
 async def body_of(receive: Receive) -> AsyncIterator[bytes]:
-    """Yield the pieces of a request's body as they come."""
     more = True
     while more:
         message = await receive()

@@ -18,7 +18,6 @@ else:
 
     @asynccontextmanager
     async def timeout(seconds: float) -> AsyncIterator[None]:
-        """Cancel the block and raise TimeoutError after so many seconds."""
         with fail_after(seconds):
             yield
 
@@ -38,13 +37,11 @@ async def read_body(
 ) -> memoryview:
     """Receive a body. If its declared length is too large, nothing is read.
 
-    `chunks`: the chunks that the socket delivers. `length`: the value of Content-Length; None if
-    the body is chunked. `seconds`: the most seconds that it may take to arrive. `json_bytes`: the
-    offset at which the JSON ends and binary tensor data begin. These data are aligned, so that the
-    module reads the first tensor in place. `hold`: a function called with the total bytes about to
-    be allocated. It may raise to refuse. `rest`: a function that reads the data after the first
-    chunk, if the length of the body is known. Raises RequestError: the body is too large, too slow,
-    or ends early.
+    `length`: Content-Length; None if the body is chunked. `json_bytes`: the offset of binary tensor
+    data, which are aligned, so that the module reads the first tensor in place. `hold`: a function
+    called with the total bytes about to be allocated, which may raise. `rest`: a function that
+    reads the data after the first chunk, if the length is known. Raises RequestError: the body is
+    too large, too slow, or ends early.
     """
     if length is not None and length > limit:
         raise _too_large(limit)
@@ -80,11 +77,7 @@ async def read_body(
 
 
 async def discard_body(chunks: AsyncIterator[bytes], seconds: float) -> None:
-    """Receive a body and drop it, for at most so many seconds.
-
-    If a connection with unread data is closed after the answer, the system resets it, and the
-    answer is lost.
-    """
+    """Receive a body and drop it: unread data would reset the connection, and lose the answer."""
     with suppress(RequestError), move_on_after(seconds):
         async for _ in chunks:
             pass

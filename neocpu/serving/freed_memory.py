@@ -14,9 +14,8 @@ _KEPT_BYTES: Final = 32 << 20  # the most that M_MMAP_THRESHOLD may be
 def keep_freed_memory() -> None:
     """Make the C library keep freed memory for the next request.
 
-    Buffers of an image's size come and go with every request. By default their pages go back to the
-    kernel each time, and the kernel clears pages before it hands them out again, which takes half
-    of a request's time.
+    By default the pages of buffers of an image's size go back to the kernel each time, and clearing
+    them takes half of a request's time.
     """
     with suppress(AttributeError):  # another C library than GNU's
         mallopt = ctypes.CDLL(None).mallopt

@@ -13,39 +13,23 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from neocpu.serving.extensions import GONE, KEEP_NEXT, REST
 
 HEAD_BYTES: Final = 1 << 16
-"""The most bytes of a request's head, plus one read of the socket.
-
-Trailers, or extensions of chunks, may take as much without a byte of a body.
-"""
+"""The most bytes of a request's head, or of trailers, plus one read of the socket."""
 HEAD_SECONDS: Final = 20.0
-"""The most seconds from a connection, or a head's first byte, to the end of the head.
-
-It is also the time from an empty line after an answer to the next head.
-"""
+"""The most seconds from a connection, a head's first byte or an empty line to a head's end."""
 BODY_SECONDS: Final = 60.0
 """The most seconds of a body, even of one that nobody reads because it is already refused."""
 ANSWER_SECONDS: Final = 60.0
 """The most seconds for a client to read the part of an answer beyond the system's buffers."""
 
 PIECE_BYTES: Final = 1 << 14
-"""The most bytes of one read of the socket, except for the rest of a body.
-
-The bounds are checked after each read.
-"""
+"""The most bytes of one read of the socket, after which bounds are checked, but for `REST`."""
 
 MAX_PIPELINED: Final = 16
-"""The most requests on a connection that may wait for the answer to a request before them.
-
-One read of the socket can bring thousands. Each takes kilobytes, and time from other clients.
-"""
+"""The most requests that may wait for an earlier answer; one read can bring thousands."""
 
 
 class _Transport:
-    """A transport that drops data for a client that has gone.
-
-    uvicorn notices this only for the last of several pipelined requests, and uvloop's transports
-    raise.
-    """
+    """A transport that drops data for a client that has gone, where uvloop's raise."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -73,8 +57,7 @@ class _Transport:
 class BoundedProtocol(asyncio.BufferedProtocol):
     """A connection that provides the buffer for each read of the socket.
 
-    It wraps uvicorn's protocol and does not inherit from it, because uvloop does not ask an
-    `asyncio.Protocol` for buffers.
+    It does not inherit uvicorn's protocol: uvloop asks no `asyncio.Protocol` for buffers.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -102,12 +85,9 @@ class BoundedProtocol(asyncio.BufferedProtocol):
 class Connection(HttpToolsProtocol):  # type: ignore[misc]
     """uvicorn's protocol of one connection, within bounds.
 
-    uvicorn alone waits for ever for the rest of a request, and for a client to read its answer. It
-    keeps a head of any size, all trailers, and any number of requests.
-
-    Heads go through its parser, and so does a body until the application asks for the rest by
-    `REST`. The rest is read directly into the application's memory, whereas the parser would have
-    it copied six times.
+    uvicorn alone waits for ever, and keeps heads of any size and any number of requests. A body
+    goes through its parser until the application asks for the rest by `REST`, which is read
+    directly into its memory: the parser would have it copied six times.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -155,7 +135,6 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         return self._piece
 
     def take(self, count: int) -> None:
-        """Process so many bytes that were read into that buffer."""
         if self._missing:
             self._take_rest(count)
         else:
@@ -181,7 +160,6 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
             self.flow.pause_reading()
 
     async def _read_rest(self, place: memoryview) -> int:
-        """Receive the rest of a body; return the number of bytes."""
         self._place, self._missing = place, place.nbytes
         self._arrived = self.loop.create_future()
         self.flow.resume_reading()  # it is paused if the application waited for the first piece
@@ -244,8 +222,8 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
     def send_400_response(self, msg: str) -> None:
         """Refuse data that are no HTTP, with an error of the Open Inference Protocol, and hang up.
 
-        Nothing more is read. If answers to earlier requests are due, they are sent, and the
-        connection is closed without this error, which a client would take for one of them.
+        If answers to earlier requests are due, they are sent instead of this error, which a client
+        would take for one of them.
         """
         self._refused = True
         if self._phase % 2 == 0 and not self._answered:
@@ -278,10 +256,8 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
 class Deadline:
     """Calls a function at a deadline, which may be changed any number of times before.
 
-    It has one timer, which checks when it ends whether the deadline was put off. To make and cancel
-    a timer in each step of each request would take longer than to look at the clock.
-
-    The function may set another deadline.
+    Its one timer checks when it ends whether the deadline was put off, which is faster than to make
+    and cancel a timer in each step of each request. The function may set another deadline.
     """
 
     __slots__ = ("_end", "_late", "_loop", "_timer")

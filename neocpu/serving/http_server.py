@@ -63,10 +63,9 @@ def serve(
 ) -> Ended:
     """Serve until SIGTERM or SIGINT, then drain. A second signal ends draining at once.
 
-    SIGHUP reloads the files that changed, unless it means that the terminal is gone.
-
-    `server`: a server that is started. It is closed at the end. `announce`: a function called once
-    connections are accepted. `tell`: a function called with a line about each reloaded file.
+    SIGHUP reloads the files that changed, unless it means that the terminal is gone. The server is
+    started, and closed at the end. ``announce`` is called once connections are accepted, and
+    ``tell`` with a line about each reloaded file.
     """
     keep_freed_memory()
     # Objects of the start-up stay for good: no collection needs to check them again.

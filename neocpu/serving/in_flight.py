@@ -16,8 +16,7 @@ RETRY_SECONDS: Final = 5
 class InFlight:
     """Counts the bytes of requests that arrive or are computed, and of answers not sent yet.
 
-    `limit`: the most bytes of requests and answers. A single request may take more. `requests` and
-    `answers`: the present bytes of each.
+    `limit`: the most bytes of both, but for a single request. `requests`, `answers`: present bytes.
     """
 
     def __init__(self, limit: int, registry: CollectorRegistry) -> None:
@@ -66,13 +65,11 @@ class Share(Closing):
         self._answer = 0
 
     def hold_request(self, size: int) -> None:
-        """Count ``size`` bytes of its body, in place of the former number."""
         self._all.check(size - self._request, self._request + self._answer)
         self._all.requests += size - self._request
         self._request = size
 
     def hold_answer(self, size: int) -> None:
-        """Count ``size`` bytes of its answer, in place of the former number."""
         self._all.check(size - self._answer, self._request + self._answer)
         self._all.answers += size - self._answer
         self._answer = size

@@ -25,22 +25,17 @@ OpenModel: TypeAlias = Callable[[ModelEntry], ServedModel]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reload:
-    """The outcome of loading a changed file.
-
-    `problem`: the reason that it cannot be loaded; the former model then goes on serving.
-    """
+    """The outcome of loading a changed file."""
 
     entry: ModelEntry
-    problem: str | None
+    problem: str | None  # why it cannot be loaded; the former model then goes on serving
 
 
 class LoadedModels:
     """Every model that a server knows, loaded or not.
 
-    `start` and `close` block. All other methods belong to one event loop.
-
-    No other file is ever loaded. `open_model`: a function that loads a model. Other threads call
-    it.
+    `start` and `close` block; all other methods belong to one event loop. No other file is ever
+    loaded, by ``open_model``, which other threads call.
     """
 
     def __init__(self, models: Iterable[ModelEntry], open_model: OpenModel) -> None:
@@ -70,15 +65,13 @@ class LoadedModels:
         return self._started and all(model.ready for model in self.all())
 
     def all(self) -> Sequence[ServedModel]:
-        """Return the loaded models, in order."""
         found = (self._loaded[each.name].get(each.version) for each in self.entries)
         return [model for model in found if model is not None]
 
     def find(self, name: str, version: str | None = None) -> ServedModel:
         """Return a model, by default in its latest version.
 
-        Raises UnknownModelError: there is no model with this name or version. Raises
-        UnavailableError: the model is unloaded.
+        Raises UnknownModelError: there is none; UnavailableError: it is unloaded.
         """
         known = self._versions(name)
         if version is not None and version not in known:
@@ -93,7 +86,6 @@ class LoadedModels:
         return versions[wanted]
 
     def metadata(self, name: str, version: str | None) -> JsonObject:
-        """Return the protocol's description of a model."""
         model = self.find(name, version)
         versions = [version] if version else sorted(self._loaded[name], key=int)
         return model_metadata(name, versions, model.signatures)
@@ -113,9 +105,8 @@ class LoadedModels:
     async def load(self, name: str) -> None:
         """Read the files of a model again, and serve their content from now on.
 
-        The former model answers the requests that were accepted before.
-
-        Raises LoadError: a file cannot be loaded; the former model goes on serving.
+        The former model answers the requests that were accepted before. Raises LoadError: a file
+        cannot be loaded; the former model goes on serving.
         """
         self._versions(name)
         async with self._changing:

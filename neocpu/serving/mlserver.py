@@ -2,10 +2,9 @@
 
 In ``model-settings.json``, set ``"implementation"`` to ``"neocpu.serving.mlserver.NeoCPURuntime"``
 and ``"parameters": {"uri": …}`` to the artifact. Next to ``"uri"``, ``"extra": {"threads": 2,
-"instances": 1, "queue": 64}`` stands for those options of ``neocpu serve``. MLServer's own
-``"max_batch_size"`` and ``"max_batch_time"`` stand for ``--max-batch`` and ``--max-delay``. Set
-``"parallel_workers": 0`` in ``settings.json``: modules have their own threads, and another process
-would only copy tensors.
+"instances": 1, "queue": 64}`` stands for those options of ``neocpu serve``, and MLServer's own
+``"max_batch_size"`` and ``"max_batch_time"`` for ``--max-batch`` and ``--max-delay``. Set
+``"parallel_workers": 0`` in ``settings.json``: another process would only copy tensors.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Answer a request."""
         model = self._model
         if model is None:
             raise MLServerError(f"model '{self.name}' is not loaded", UnavailableError.status)

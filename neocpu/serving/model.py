@@ -42,11 +42,10 @@ Departure: TypeAlias = Callable[[], Coroutine[Any, Any, None] | asyncio.Future[N
 class ServedModel:
     """One version of a model, with a module for each worker.
 
-    `ready`: whether it is warmed up and open. `signatures`: the signatures of requests. They are
-    ``bounded`` if requests may have any number of rows. `request_values`: the most values in the
-    JSON of a request. `request_bytes`: the most bytes of a request that is not padded.
-    `answer_bytes`: the least bytes of an answer, roughly. `joint_rows`: the most rows of requests
-    that are computed jointly; 1 if each request runs alone.
+    `signatures`: those of requests, ``bounded`` if these may have any number of rows.
+    `request_values` and `request_bytes`: the most values in the JSON of a request, and bytes of one
+    that is not padded. `answer_bytes`: the least bytes of an answer, roughly. `joint_rows`: the
+    most rows of requests that are computed jointly; 1 if each request runs alone.
     """
 
     def __init__(
@@ -57,11 +56,10 @@ class ServedModel:
         metrics: Metrics,
         batching: Batching | None = None,
     ) -> None:
-        """Load the artifact and warm it up.
+        """Load the artifact and warm it up; all models share the workers.
 
-        `workers`: workers that all models share. `queue`: the most requests that wait, besides
-        those that run: one or a batch on each worker. `batching`: options for computing requests
-        jointly, if the model has plans for several rows.
+        `queue`: the most requests that wait, besides those that run: one or a batch on each worker.
+        `batching` is for models that have plans for several rows.
         """
         self.entry = entry
         self.ready = False
@@ -104,10 +102,8 @@ class ServedModel:
     def answering(self) -> Iterator[None]:
         """Take one of the bounded places for a request, and count its answer by status.
 
-        Enter the context before the body is read, and leave it with the answer.
-
-        Raises RequestError: all places are taken, the model is closed or cannot run, or the block
-        raises the error.
+        Enter the context before the body is read, and leave it with the answer. Raises
+        RequestError: all places are taken, the model is closed or cannot run, or the block does.
         """
         code = 500
         try:
@@ -135,11 +131,8 @@ class ServedModel:
     ) -> dict[str, AnyArray]:
         """Run on the worker with the fewest calls, or jointly with other requests.
 
-        A request that still waits is cancelled with its task.
-
-        `signature`: the number of the inputs' signature among `signatures`. `inputs`: the inputs as
-        `Module.run` takes them. `gone`: a function that returns a future of the client's departure,
-        which cancels the request. Raises AbandonedError: the client went away first.
+        A request that still waits is cancelled with its task, or by the client's departure, which
+        ``gone`` returns a future of. Raises AbandonedError: the client went away first.
         """
         if (batcher := self._batchers[signature]) is not None:
             answer = batcher.submit(inputs, asyncio.get_running_loop().call_later)
@@ -208,10 +201,7 @@ class ServedModel:
 async def _unless(
     gone: Departure | None, answer: Future[dict[str, AnyArray]]
 ) -> dict[str, AnyArray]:
-    """Return the answer, unless the client goes away first.
-
-    This is like `asyncio.wrap_future`, with fewer objects, because each request makes them anew.
-    """
+    """Return the answer, unless the client leaves; made of fewer objects than wrap_future's."""
     loop = asyncio.get_running_loop()
     left = loop.create_future()
 
@@ -238,7 +228,6 @@ async def _unless(
 
 
 def _request_bytes(inputs: Sequence[TensorSpec]) -> int:
-    """Return the most bytes of a request with these inputs that is not padded."""
     pictures = sum(spec.shape[0] for spec in inputs if spec.picture)
     return json_bytes_at_most(inputs) + ENCODED_BYTES * pictures
 

@@ -59,10 +59,9 @@ def picture_elements(spec: TensorSpec, data: memoryview) -> list[memoryview]:
 
 
 def decode_pictures(spec: TensorSpec, encoded: Sequence[bytes | memoryview]) -> AnyArray:
-    """Return pictures as an input takes them; see `picture_files.decode_picture`.
+    """Return pictures, a file for each, as an input takes them; see `decode_picture`.
 
-    `encoded`: one file for each picture of the batch. Raises RequestError: there are too few
-    pictures, one cannot be decoded or is too large, or Pillow is missing.
+    Raises RequestError: there are too few, one cannot be decoded, or Pillow is missing.
     """
     if len(encoded) != spec.shape[0]:
         raise RequestError(

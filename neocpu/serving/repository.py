@@ -20,24 +20,13 @@ _VERSION: Final = re.compile(r"[1-9][0-9]{0,8}")
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A model to serve.
+    """A model to serve."""
 
-    Attributes
-    ----------
-    name : str
-        The name in URLs: letters, digits, ``.``, ``_`` and ``-``.
-    path : Path
-        The path of the artifact.
-    version : str
-        A positive number.
-    """
-
-    name: str
-    path: Path
-    version: str = FIRST_VERSION
+    name: str  # in URLs: letters, digits, ``.``, ``_`` and ``-``
+    path: Path  # of the artifact
+    version: str = FIRST_VERSION  # a positive number
 
     def __post_init__(self) -> None:
-        """Refuse names and versions that would be ambiguous in a URL."""
         if not _NAME.fullmatch(self.name):
             raise UsageError(
                 f"{self.name!r} is no name for a model: use letters, digits, '.', '_' and '-', at "

@@ -1,8 +1,7 @@
 """Parse an inference request of the Open Inference Protocol v2.
 
 A body is JSON. With the binary tensor data extension, the data of inputs with a
-``binary_data_size`` follow it in their order, and a header of the request has the length of the
-JSON.
+``binary_data_size`` follow it in their order, and a header of the request has the JSON's length.
 """
 
 from __future__ import annotations
@@ -47,12 +46,7 @@ class RequestedOutput:
 
 @dataclass(frozen=True, slots=True)
 class InferRequest:
-    """A checked request.
-
-    `id`: the client's identifier, which the response repeats. `inputs`: arrays of the model's
-    dtypes and shapes. Binary ones are views of the body. `outputs`: the outputs in the order of the
-    response. `signature`: the number of its signature among the model's.
-    """
+    """A checked request; binary inputs are views of the body, outputs in the response's order."""
 
     id: str | None
     inputs: dict[str, AnyArray]
@@ -61,20 +55,16 @@ class InferRequest:
 
 
 def values_at_most(signatures: Sequence[Signature]) -> int:
-    """Return the most values in the JSON of a request for a model."""
     return max(json_values_at_most(each.inputs) for each in signatures)
 
 
 def parse_request(
     body: memoryview, json_bytes: int | None, signatures: Sequence[Signature], values: int
 ) -> InferRequest:
-    """Check and decode a request.
+    """Check and decode a request, whose body must stay unchanged as long as the arrays are in use.
 
-    `body`: the whole body. It must stay unchanged as long as the arrays are in use. `json_bytes`:
-    the length of the JSON; None if there is nothing else. `signatures`: the model's signatures. If
-    inputs are ``bounded``, a request may have any number of rows up to the bound, the same for all
-    of them. `values`: the result of `values_at_most` for the signatures. Raises RequestError: the
-    request is malformed or does not fit the model. The message names the tensor.
+    `json_bytes`: the length of the JSON; None if there is nothing else. `values`: the result of
+    `values_at_most`. Raises RequestError: the request is malformed or does not fit the model.
     """
     if json_bytes is not None and not 0 < json_bytes <= body.nbytes:
         raise RequestError(

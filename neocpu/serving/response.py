@@ -19,14 +19,10 @@ from neocpu.serving.request import InferRequest, RequestedOutput
 
 @dataclass(frozen=True, slots=True)
 class InferResponse:
-    """A response's body.
-
-    `json_bytes`: the length of the JSON, after which binary tensor data follow; None if there are
-    none.
-    """
+    """A response's body."""
 
     body: bytes
-    json_bytes: int | None
+    json_bytes: int | None  # before binary tensor data; None if there are none
 
 
 def binary_bytes(specs: Sequence[TensorSpec]) -> int:

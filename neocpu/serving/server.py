@@ -40,38 +40,16 @@ CUT_OFF: Final = "the server shut down before the answer: send the request to an
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The bounds and options of a server.
+    """The bounds and options of a server."""
 
-    Attributes
-    ----------
-    instances : int
-        The number of calls that run at the same time, each on its own threads.
-    threads : int or "performance", optional
-        The threads of each call. By default it is an equal share of the CPUs this process may use.
-    queue : int
-        The most requests of a model that may wait.
-    max_request_bytes : int or None
-        The most bytes of a body. By default it is the most that the model's inputs can take as
-        JSON.
-    body_seconds : float
-        The most seconds that a body may take to arrive.
-    max_bytes_in_flight : int or None
-        The most bytes of all requests under way and of answers not sent yet. By default it is a
-        quarter of the memory this process may use.
-    batching : Batching or None
-        The options for computing requests jointly. If None, each request runs alone.
-    model_control : bool
-        Whether clients may reload and unload the models.
-    """
-
-    instances: int = 1
-    threads: Threads = None
-    queue: int = 64
-    max_request_bytes: int | None = None
-    body_seconds: float = 30.0
-    max_bytes_in_flight: int | None = None
-    batching: Batching | None = None
-    model_control: bool = False
+    instances: int = 1  # calls that run at the same time, each on its own threads
+    threads: Threads = None  # of each call; by default an equal share of this process's CPUs
+    queue: int = 64  # the most requests of a model that may wait
+    max_request_bytes: int | None = None  # by default the most that a model's inputs take as JSON
+    body_seconds: float = 30.0  # the most that a body may take to arrive
+    max_bytes_in_flight: int | None = None  # by default a quarter of this process's memory
+    batching: Batching | None = None  # if None, each request runs alone
+    model_control: bool = False  # whether clients may reload and unload the models
 
     @property
     def bytes_in_flight(self) -> int:
@@ -80,24 +58,18 @@ class Limits:
 
     @property
     def threads_per_instance(self) -> Threads:
-        """The number of threads of a call."""
         return self.threads or max(1, usable_cpus() // self.instances)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferCall:
-    """The parts of an inference request besides its body.
-
-    `length`: Content-Length; None if the body is chunked. `json_bytes`:
-    Inference-Header-Content-Length. `is_picture`: whether Content-Type declares the body a picture.
-    `rest`: a function that reads the body after its first chunk into given memory.
-    """
+    """The parts of an inference request besides its body."""
 
     model: str
     version: str | None
-    length: int | None
-    json_bytes: int | None
-    is_picture: bool = False
+    length: int | None  # Content-Length; None if the body is chunked
+    json_bytes: int | None  # Inference-Header-Content-Length
+    is_picture: bool = False  # by Content-Type
     rest: Rest | None = None
 
 
@@ -105,25 +77,16 @@ class InferenceServer:
     """Models behind the Open Inference Protocol v2.
 
     `start` and `close` block. All other methods belong to one event loop.
-
-    Attributes
-    ----------
-    metrics : Metrics
-    models : LoadedModels
-    draining : bool
-        Whether new requests are refused for good.
-    in_flight : int
-        The number of requests accepted and not yet answered, for all models.
     """
 
     def __init__(self, models: Iterable[ModelEntry], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.metrics = Metrics(CollectorRegistry())
         self._bytes = InFlight(self.limits.bytes_in_flight, self.metrics.registry)
-        self.draining = False
+        self.draining = False  # whether new requests are refused for good
         self.models = LoadedModels(models, self._open)
         self._workers: list[Worker] = []
-        self.in_flight = 0
+        self.in_flight = 0  # requests accepted and not yet answered, for all models
         self._parser = ThreadPoolExecutor(1, "neocpu-parser")
         self._idle = asyncio.Event()
         self._idle.set()
@@ -169,11 +132,9 @@ class InferenceServer:
     async def infer(
         self, call: InferCall, chunks: AsyncIterator[bytes], gone: Departure
     ) -> tuple[InferResponse, Share]:
-        """Answer an inference request.
+        """Answer an inference request; close the share of bytes in flight once that is sent.
 
-        `chunks`: the body. It is read only if the request is admitted. `gone`: a function called
-        once the body is read; see `Departure`. Close the share of the
-        bytes in flight once the response is sent.
+        The body is read only if the request is admitted, and ``gone`` called after that.
         """
         model = self.models.find(call.model, call.version)
         if self.draining:
@@ -215,8 +176,8 @@ class InferenceServer:
     async def _parse(self, body: memoryview, call: InferCall, model: ServedModel) -> InferRequest:
         """Parse a request; pictures and long JSON in a thread, so that other requests go on.
 
-        The thread parses one at a time, because a parsed document or picture takes many times its
-        bytes. It is always the same thread, because the C library keeps freed memory per thread.
+        It parses one at a time, because a parsed document or picture takes many times its bytes. It
+        is always the same thread, because the C library keeps freed memory per thread.
         """
         known = model.signatures, model.request_values
         parse = partial(parse_request, body, call.json_bytes, *known)
@@ -242,7 +203,6 @@ class InferenceServer:
 
     @contextmanager
     def _accepted(self) -> Iterator[None]:
-        """Count a request among those that a shutdown waits for."""
         if self.draining:
             raise UnavailableError(DRAINING, 1)
         self.in_flight += 1

@@ -55,11 +55,7 @@ def check_declaration(spec: TensorSpec, datatype: object, shape: object) -> None
 
 
 def from_binary(spec: TensorSpec, data: memoryview) -> AnyArray:
-    """Return binary tensor data as an array without a copy.
-
-    `data`: little-endian elements in row-major order, at any alignment. Raises RequestError: the
-    number of bytes is not that of the tensor, or a boolean is neither 0 nor 1.
-    """
+    """Return binary tensor data, little-endian in row-major order, as an array without a copy."""
     dtype = wire_dtype(spec.dtype)
     size = math.prod(spec.shape) * dtype.itemsize
     if data.nbytes != size:
@@ -85,8 +81,7 @@ def from_json(spec: TensorSpec, data: object) -> AnyArray:
 
 def _flat(spec: TensorSpec, data: list[Any]) -> list[Any]:
     """Return the elements as a flat list, of the tensor's length but with any types."""
-    # numpy must not do this: it would allocate a string as long as the longest for each element,
-    # and a small request could take any amount of memory.
+    # numpy would allocate a string as long as the longest for each element, however large.
     if data and isinstance(data[0], list):
         level = [data]
         for extent in spec.shape:

@@ -45,19 +45,16 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# The slowdown of direct convolutions of ResNet-50, DenseNet-121 and VGG with other layouts on a Zen
-# 3: 0.1 % in the median, 3 % at most.
+# The slowdown with other layouts, of ResNet-50, DenseNet-121, VGG on a Zen 3: 0.1 %, 3 % at most.
 FOLD_PENALTY = 1.02
 
-# The most taps of a window that are unrolled: more overflow the instruction cache (7x7 halves the
-# speed).
+# The most taps of a window that are unrolled: more overflow the code's cache (7x7: half as fast).
 MAX_UNROLLED_TAPS = 9
 # The cycles of beginning a task, and of storing a vector of its sums.
 TASK_CYCLES, STORE_CYCLES = 300, 1
 # The cycles of leaving the loop over a block's channels, which LLVM unrolls completely for so few.
 LOOP_CYCLES, UNROLLED_CHANNELS = 6.0, 8
-# The cycles of copying a vector of pixels to a padded strip, or to a padded image, which L2 does
-# not hold.
+# The cycles of copying a vector of pixels to a padded strip, or to an image larger than L2.
 STRIP_CYCLES, IMAGE_CYCLES = 3.0, 12.0
 # The share of these cycles that a pixel of few channels still takes.
 NARROW_COPY = 0.1
@@ -67,8 +64,7 @@ CONFLICT_CYCLES = 4.0
 # Shorter parts gain little more. LLVM would unroll a loop over fewer parts, and then lacks
 # registers for the accumulators.
 PART, MIN_PARTS = 256, 8
-# The number of tiles tried for a pair of blocks, best estimate first, and for the pairs of the
-# first input block.
+# The tiles tried for a pair of blocks, best estimate first, and for pairs of the first input block.
 TILES_PER_BLOCK, MORE_TILES = 2, 4
 
 
@@ -80,10 +76,8 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DirectScheme, ...]:
-    """Enumerate the candidate list of paper §3.3.1, pruned to tiles that fit the registers.
-
-    Every pair of input and output blocks appears, each with its `TILES_PER_BLOCK` best tiles, so
-    that the global search finds a scheme for every pair of layouts.
+    """Enumerate paper §3.3.1's candidates whose tiles fit the registers: for every pair of blocks,
+    and so of layouts, the `TILES_PER_BLOCK` best.
     """
     schemes: list[DirectScheme] = []
     pairs = _block_pairs(workload, target)
@@ -94,8 +88,7 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DirectScheme, ..
             for reg_oh, reg_n in _tiles(workload, oc_bn, target)
         ]
         tiles.sort(key=lambda scheme: estimate(workload, scheme, target))
-        # The quality of a tile hardly depends on the input's block: more tiles are tried for one of
-        # them.
+        # The quality of a tile hardly depends on the input's block: one of them has more tried.
         first = ic_bn == pairs[0][0]
         schemes += tiles[: MORE_TILES if first else TILES_PER_BLOCK]
         if first and 1 < taps <= MAX_UNROLLED_TAPS:
@@ -202,10 +195,7 @@ def lower(
 def estimate(
     workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: the busiest thread's tiles, and transfers of weights and pixels.
-
-    Each of a tile's ``I * KH * KW`` steps takes as long as `step_cycles` says.
-    """
+    """Return analytic seconds: the busiest thread's tiles, and transfers of weights and pixels."""
     unit = target.dot_unit(workload.numerics)
     vectors = ceil_div(scheme.oc_bn, unit.lanes)
     chunks_in = ceil_div(workload.in_channels // workload.groups, scheme.ic_bn)
@@ -242,10 +232,7 @@ def estimate(
 
 
 def _image_bytes(workload: Conv2dWorkload, down: TapAxis) -> int:
-    """Return the bytes of the image that tiles read, for dilated kernels of its padded copy.
-
-    The rows of a dilated kernel's taps lie so far apart that each row reads the copy again.
-    """
+    """Return the bytes of the image that tiles read, for each row of dilated taps again."""
     element = bytes_of(workload.numerics.data)
     image = element * math.prod(workload.input_shape)
     if workload.dilation[0] == 1 or workload.kernel[0] == 1:
@@ -255,9 +242,8 @@ def _image_bytes(workload: Conv2dWorkload, down: TapAxis) -> int:
 
 
 def _pixel_loads(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> float:
-    """Return the loads of a step's pixels: one each, or a vector of lanes for several steps.
-
-    Each row of the tile also needs an address, which costs as much as a load.
+    """Return the loads of a step's pixels, one each or a vector of lanes for several steps, and of
+    each row's address, which costs as much.
     """
     pixels, unit = scheme.reg_oh * scheme.reg_n, target.dot_unit(workload.numerics)
     if not unit.by_lane:
@@ -273,10 +259,9 @@ def _pixel_loads(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarg
 def _conflict_cycles(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> float:
     """Return the cycles that a register tile waits for pixels that evict each other from L2.
 
-    A tile reads a piece of each row of each chunk. Neighbouring tiles read adjacent pieces, often
-    of the same cache lines, and tasks of other chunks read the same pieces again. L2 keeps them
-    unless chunks and rows are powers of two apart. On images of 16 to 128 pixels this costs 2 to 10
-    cycles a piece (measured).
+    Neighbouring tiles, and tasks of other chunks, read pieces of the same cache lines. L2 keeps
+    them unless chunks and rows are powers of two apart: on images of 16 to 128 pixels this costs 2
+    to 10 cycles a piece (measured).
     """
     if _copies_rows(workload, scheme):
         return 0.0

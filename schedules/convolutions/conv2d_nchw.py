@@ -44,8 +44,7 @@ MAX_UNROLLED_KW = 7
 MAX_VECTORS, MAX_SCHEMES = 6, 4
 # The number of tasks per thread that keeps all threads busy; larger numbers are not tried.
 TASKS, MOST_ROWS = 2, 32
-# The cycles of storing a vector of sums, and of copying one to the padded image; with a stride, of
-# one element.
+# The cycles of storing a vector of sums, and of padding one, or with a stride one element.
 STORE_CYCLES, PAD_CYCLES, PHASE_CYCLES = 3, 3, 1
 
 
@@ -79,10 +78,7 @@ def _flat(workload: Conv2dWorkload) -> Conv2dWorkload:
 
 
 def _rows(workload: Conv2dWorkload, scheme: NchwScheme, threads: int) -> Conv2dWorkload:
-    """Return `_flat` in the fewest equal rows that make enough tasks, if possible.
-
-    If the one row consists of whole register tiles, these rows do too.
-    """
+    """Return `_flat` in the fewest equal rows, whole tiles if it is, that make enough tasks."""
     flat = _flat(workload)
     if flat is workload or threads == 1:
         return flat
@@ -115,10 +111,7 @@ pack_weights = packing(weight_layout, argument_shapes)
 
 
 def compute(workload: Conv2dWorkload, scheme: NchwScheme) -> list[te.Tensor]:
-    """Return the TE tensors: data, weights, epilogue operands, output.
-
-    The stage ``conv`` covers whole register tiles, so it may overhang the output.
-    """
+    """Return the TE tensors: data, weights, operands, output; ``conv`` may overhang the output."""
     (stride_h, stride_w), (dil_h, dil_w) = workload.stride, workload.dilation
     (data_shape, read), (kernel_shape, stored), *_ = argument_shapes(workload, scheme)
     tiles, group_in, _, _, reg_oc = kernel_shape
@@ -252,9 +245,8 @@ def estimate(
 ) -> float:
     """Return analytic seconds: the tile's steps, the padded copy, and transfers of weights.
 
-    Each ``reg_oc`` channels read their image again, all columns of a window at once. The image
-    comes from memory if the last-level cache does not hold it; each row of a dilated window is then
-    read separately.
+    Each ``reg_oc`` channels read the image again: all columns of a window at once, rows of a
+    dilated one apart, from memory if the last-level cache does not hold it.
     """
     flat = _rows(workload, scheme, threads)
     lanes = _vector(workload, target)

@@ -49,8 +49,7 @@ TILES_PER_WIDTH, TILES, MAX_PIXELS, MOST_PIXELS = 3, 6, 12, 14
 NOMINAL_THREADS = 4
 # The share of L2 for the pixels of a strip in one pass, beside weights and sums.
 STRIP_L2 = 0.4
-# The cycles of storing a vector of sums, of keeping it from one pass to the next, and of packing a
-# vector of pixels.
+# The cycles of storing a vector of sums, of keeping it between passes, of packing one of pixels.
 STORE_CYCLES, KEEP_CYCLES, PACK_CYCLES = 1.0, 2.0, 3.0
 
 
@@ -119,10 +118,8 @@ def _pixel_limit(workload: Conv2dWorkload, vectors: int, target: CpuTarget) -> i
 def _ic_blocks(
     workload: Conv2dWorkload, tile: PointwiseScheme, channels: int, target: CpuTarget
 ) -> Iterator[int]:
-    """Yield numbers of input channels whose weights, for one register tile, fill L1 or half of it.
-
-    All input channels are yielded too, if a tile has so many pixels that a step takes as long as
-    its weights from L2.
+    """Yield numbers of input channels whose weights, for a register tile, fill L1 or half of it,
+    and all of them if a step takes as long as its weights from L2.
     """
     each = tile.reg_oc * bytes_of(workload.numerics.weights)
     whole = target.l1d // each // tile.ic_bn * tile.ic_bn

@@ -1,7 +1,5 @@
-"""A reference for convolutions with their epilogues, in numpy, written from the definition.
-
-It is independent of TVM, of layouts and of all templates, so it can check a kernel's answer. It
-computes one matrix product per kernel tap, so that a ResNet's layers take milliseconds.
+"""A reference for convolutions with their epilogues, in numpy, independent of TVM, layouts and
+templates. It takes milliseconds of a ResNet's layers, by one matrix product per kernel tap.
 """
 
 from __future__ import annotations
@@ -37,10 +35,8 @@ GARBAGE = np.float32(7.0)
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The inputs of a convolution in plain layouts: ``(N, C, H, W)`` and ``(O, I / groups, KH,
-    KW)``.
-
-    A step's operand is ``(C,)`` per channel, ``(N, C, 1, 1)`` for a gate, or of the output's shape.
+    """The inputs of a convolution in plain layouts: ``(N, C, H, W)``, ``(O, I / groups, KH, KW)``,
+    and of steps ``(C,)`` per channel, ``(N, C, 1, 1)`` for a gate, or the output's shape.
     ``border`` is the value around the image, the zero point of the data's integers.
     """
 
@@ -52,10 +48,8 @@ class Operands:
 
 
 def random_operands(workload: Conv2dWorkload, seed: int) -> Operands:
-    """Return random operands, scaled so that outputs neither saturate nor become infinite.
-
-    Operands of float32 are normally distributed, and their sums have about unit variance for any
-    number of channels. Integers cover all their values.
+    """Return random operands, scaled so that outputs neither saturate nor become infinite: float32
+    with sums of about unit variance, integers with all their values.
     """
     rng = np.random.default_rng(seed)
     fan_in = math.prod(workload.kernel_shape[1:])
@@ -107,11 +101,7 @@ def random_operands(workload: Conv2dWorkload, seed: int) -> Operands:
 def kernel_arguments(
     workload: Conv2dWorkload, scheme: Scheme, operands: Operands, packed_weights: Array
 ) -> list[Array]:
-    """Return the arguments of a kernel of ``scheme``: ``operands`` in its layouts.
-
-    Padded channels of the data hold garbage: their values are unspecified, and no answer may depend
-    on them.
-    """
+    """Return a kernel's arguments in the layouts of ``scheme``, with garbage in padded channels."""
     data = scheme.in_layout.pack(operands.data)
     if scheme.in_layout.block > 1:
         lanes = np.arange(data.shape[1] * data.shape[4]).reshape(data.shape[1], 1, 1, -1)
@@ -131,10 +121,8 @@ def kernel_arguments(
 
 
 def conv2d(workload: Conv2dWorkload, operands: Operands) -> Array:
-    """Return the convolution with all fused steps, ``(N, O, OH, OW)``.
-
-    Floats have the data's type, so float64 makes the result exact; bfloat16 is computed in float32.
-    Integers have the output's type.
+    """Return the convolution with all fused steps, ``(N, O, OH, OW)``: integers in the output's
+    type, floats in the data's, so that float64 is exact, and bfloat16 in float32.
     """
     data = _steps(_real(operands.data), workload.prologue, operands.prologue)
     numerics = workload.numerics

@@ -24,11 +24,9 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # The most weights, in L2 caches, with which a thread takes rows and not channels.
 ROWS_FIRST_L2_SHARE = 1.25
-# The most taps of a row that are unrolled to read it by vectors: more overflow the instruction
-# cache.
+# The most taps of a row that are unrolled to read it by vectors: more overflow the code's cache.
 MAX_ROW_TAPS = 7
-# The number of copies of the image from which on it is cheaper to pad it once, in a pass of its
-# own.
+# The copies of the image from which on it is cheaper to pad it once, in a pass of its own.
 MAX_COPIES = 8.0
 # The least weights of a chunk that are worth prefetching, and the number of tiles over which
 # prefetches are spread: if a chunk is used for longer, a single wait does not matter.
@@ -92,9 +90,8 @@ def build(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> 
 def _compute(workload: Conv2dWorkload, scheme: DirectScheme, pitch: int) -> list[te.Tensor]:
     """Return the TE tensors: data, weights, epilogue operands, output.
 
-    The stage ``conv`` covers whole register tiles, so it may overhang the output. The stage ``pad``
-    supplies zeros around the image and under the overhang; it is left out if there are neither. Its
-    rows are a multiple of ``pitch`` pixels apart.
+    The stage ``conv`` covers whole register tiles. The stage ``pad``, if needed, supplies zeros
+    around the image and where ``conv`` overhangs, with rows a multiple of ``pitch`` pixels apart.
     """
     ic_bn, oc_bn = scheme.ic_bn, scheme.oc_bn
     (stride_h, stride_w), (dil_h, dil_w) = workload.stride, workload.dilation
@@ -134,10 +131,7 @@ def _compute(workload: Conv2dWorkload, scheme: DirectScheme, pitch: int) -> list
 
 
 def _padded(data: te.Tensor, workload: Conv2dWorkload, rows: int, columns: int, pitch: int) -> Any:
-    """Return ``data`` with every pixel that ``rows`` by ``columns`` of output read, zeros outside.
-
-    The result is indexed by image, chunk, row, column and lane.
-    """
+    """Return the pixels that output reads, 0 outside, by image, chunk, row, column and lane."""
     reach = [
         (count - 1) * stride + (kernel - 1) * dilation + 1
         for count, stride, kernel, dilation in zip(
@@ -171,10 +165,8 @@ def _sum_in_parts(sch: Schedule, part: object, lanes: int) -> list[object]:
 
 
 def _fold_stores(sch: Schedule, epilogue: object, scheme: DirectScheme) -> None:
-    """Change operands and output of the epilogue to blocks of ``out_bn`` channels.
-
-    A register tile's vectors are stored one by one, so each may go to a different chunk. If no
-    vector straddles two chunks, only the addresses of the stores change.
+    """Change operands and output of the epilogue to blocks of ``out_bn`` channels. Each vector may
+    go to another chunk; if none straddles two, only the stores' addresses change.
     """
     block, other = scheme.oc_bn, scheme.out_bn
 
@@ -269,9 +261,8 @@ def _schedule_pad(
 
 
 def reads_rows_by_lane(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> bool:
-    """Return whether pixels of planes are read as lanes of vectors along their rows.
-
-    Every register tile then begins with a vector, and the taps of a row are unrolled.
+    """Return whether pixels of planes are read as lanes of vectors along rows: each register tile
+    begins with one, and a row's taps are unrolled.
     """
     across = scheme.reg_n * workload.stride[1]
     unit = target.dot_unit(workload.numerics)

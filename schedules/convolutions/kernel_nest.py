@@ -26,10 +26,8 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorStore:
-    """An emitter that stores vectors of a convolution's output channels in blocks of ``block``.
-
-    ``readers`` are those of `buffer_readers`. If whole vectors are rounded to bfloat16
-    (`tir.bfloat16.rounds_vectors`), ``output`` has the bits.
+    """An emitter that stores vectors of a convolution's output channels, blocks of ``block``, with
+    `buffer_readers`. ``output`` has the bits if whole vectors are rounded to bfloat16 (``rounds``).
     """
 
     workload: Conv2dWorkload
@@ -85,9 +83,8 @@ def moved_back(number: Any, size: int, total: int) -> Any:
 
 
 class KernelNest:
-    """The operands of a loop nest, and stores of its register tiles.
-
-    ``rest`` has the border's zero point, the operands of prologue and epilogue, and the output.
+    """The operands of a loop nest, and stores of its register tiles; ``rest`` has the border's zero
+    point, the operands of prologue and epilogue, and the output.
     """
 
     def __init__(
@@ -117,10 +114,9 @@ class KernelNest:
     def _store_existing(
         self, blocks: int, channel_of: Callable[[int], Any], store: Callable[[int, Any, Any], None]
     ) -> None:
-        """Store a register tile without the vectors that overhang the output's channels.
+        """Store a register tile, of ``blocks`` along the output's channels, up to their end.
 
-        There are ``blocks`` of them along the channels. ``store`` takes a vector's number, and
-        chunk and lane of its first channel.
+        ``store`` takes a vector's number, and chunk and lane of its first channel.
         """
         oc_bn, reg_oc = self._scheme.oc_bn, self._scheme.reg_oc
         existing = ceil_div(self._workload.out_channels, oc_bn) * oc_bn

@@ -46,10 +46,7 @@ def first_pixel(tiling: Tiling, block: Any) -> Any:
 
 
 class TileEmitter(KernelNest):
-    """An emitter of the parts of register tiles: initialise, multiply, store.
-
-    Weights are ``(blocks, rows, reg_oc)``.
-    """
+    """An emitter of parts of register tiles; the weights are ``(blocks, rows, reg_oc)``."""
 
     def __init__(
         self, tiling: Any, target: CpuTarget, data: Any, weights: Any, rest: Sequence[Any]
@@ -66,10 +63,7 @@ class TileEmitter(KernelNest):
         return lambda j, k: self._data[image, chunk, 0, start + j, lane + k]
 
     def _pack_vector(self, panel: Any, target: tuple[Any, ...], source: tuple[Any, ...]) -> None:
-        """Copy a vector of channels of one pixel, and apply the prologue.
-
-        ``source`` has its image, first channel, row and column.
-        """
+        """Copy a vector of channels; ``source`` is its image, first channel, row and column."""
         image, channel, y, x = source
         chunk, lane = self._chunk_of(channel, self._scheme.ic_bn)
         with T.vectorized(self._lanes) as o:
@@ -91,10 +85,8 @@ class TileEmitter(KernelNest):
         return splat(tirx.const(0, self._workload.numerics.sum), self._lanes)
 
     def _multiply(self, acc: Any, oc: Any, first: Any, channels: int, pixel: Pixel) -> None:
-        """Add the products of the input channels from ``first`` on, which form one vector.
-
-        They are in a loop where a multiply-add may broadcast: in unrolled steps, LLVM moves the
-        broadcasts ahead into registers that sums then lack.
+        """Add the products of a vector of input channels, in a loop where a multiply-add may
+        broadcast: of unrolled steps, LLVM moves broadcasts ahead into registers that sums lack.
         """
         lanes = self._lanes
 
@@ -117,9 +109,8 @@ class TileEmitter(KernelNest):
             step(k)
 
     def _fetch_weights(self, row: Any, place: Any, elements: int, turns: int) -> None:
-        """Prefetch a block's weights from ``place`` on: one of ``turns`` parts of ``elements``.
-
-        The next layer's weights, which follow in the artifact, are prefetched too.
+        """Prefetch one of ``turns`` parts of a block's ``elements`` weights, from ``place`` on, and
+        of the next layer's, which follow in the artifact.
         """
         each = LINE // bytes_of(self._workload.numerics.weights)
         blocks = int(self._weights.shape[0])

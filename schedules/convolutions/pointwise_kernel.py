@@ -47,8 +47,7 @@ class Emitter(TileEmitter):
                 ic = part(tirx.floormod(task, t.passes), t.chunks, t.passes)
                 self._pack(shared, block, block, ic, ic.first)
         with T.parallel(t.tasks) as task:
-            # All strips of a group of output channels follow each other: its weights stay in the
-            # thread's L2.
+            # A group's strips follow each other: its weights stay in the thread's L2.
             oc = part(tirx.floordiv(task, t.strips), t.oc_blocks, t.groups)
             strip = part(tirx.floormod(task, t.strips), t.blocks, t.strips)
             self._task(oc, strip, shared)
@@ -150,10 +149,8 @@ class Emitter(TileEmitter):
                 multiply(ic.count - 1, rest)
 
     def _prefetch(self, oc: Part, o: Any, ic: Part, visit: Any) -> None:
-        """Prefetch the weights of the next register tile of output channels, or of the next pass.
-
-        They are as many as those in use, and all register tiles of the strip have time for it. The
-        next layer's weights, which follow in the artifact, are prefetched too.
+        """Prefetch the weights of the next register tile or pass, as many as those in use, spread
+        over the strip; and the next layer's, which follow in the artifact.
         """
         t = self._tiling
         elements = self._lanes * self._scheme.reg_oc  # elements of a visit

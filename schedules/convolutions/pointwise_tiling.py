@@ -48,8 +48,7 @@ class Tiling:
     ) -> None:
         self.workload, self.scheme, self.lanes, self.threads = workload, scheme, lanes, threads
         w, numerics = workload, workload.numerics
-        # Pixels that do not all lie side by side are first copied to a panel. Packing also applies
-        # the prologue, once.
+        # Pixels that do not all lie side by side are first packed, with the prologue applied, once.
         several = w.batch > 1 or w.frames is not None
         self.packs = w.stride != (1, 1) or any(w.padding) or bool(w.prologue) or several
         self.pixels = w.batch * w.out_height * w.out_width

@@ -22,10 +22,8 @@ WORTH: Final = 0.05
 
 
 def finer_cut(parts: int, most: int, threads: int, share: Callable[[int], float]) -> int:
-    """Return the smallest multiple of ``parts`` that leaves no thread much more than its share.
-
-    If there is none, return the multiple that leaves the busiest thread the least. ``share``
-    returns the busiest thread's share for a number of parts, at most ``most``.
+    """Return the smallest multiple of ``parts`` that leaves no thread much more than its share, or
+    the one that leaves the busiest least; ``share`` returns that of up to ``most`` parts.
     """
     if threads < MANY_THREADS or parts >= most:
         return parts
@@ -43,10 +41,9 @@ def finer_cut(parts: int, most: int, threads: int, share: Callable[[int], float]
 
 
 def busiest_share(starts: Sequence[int], blocks: int, strips: int, threads: int) -> float:
-    """Return the busiest thread's share of all products; tasks may differ in size.
-
-    A task has one of ``strips`` of so many ``blocks`` of pixels, and a group of blocks of channels;
-    ``starts`` are the first blocks of all groups, and the end.
+    """Return the busiest thread's share of all products, of tasks of one of ``strips`` of so many
+    ``blocks`` of pixels and a group of blocks of channels, from one of ``starts``, which include
+    the end.
     """
 
     def before(task: int) -> int:

@@ -36,9 +36,8 @@ OIHW: Final = KernelLayout(1, 1)
 
 @dataclass(frozen=True, slots=True)
 class PackedWeights:
-    """Packed weights of a convolution; ``oihw`` is their shape in the model, ``shape`` in memory.
-
-    If there are more blocks of output channels than in the layout, the last ones are zero.
+    """Packed weights of a convolution, ``oihw`` in the model, ``shape`` in memory, with zeros in
+    blocks of output channels beyond the layout's.
     """
 
     oihw: tuple[int, int, int, int]
@@ -80,10 +79,8 @@ class PackedWeights:
         return None
 
     def factors_in(self, packed: NDArray[Any]) -> NDArray[Any]:
-        """Return the factors; Strassen's lie in the packed weights, after all sums.
-
-        The factors of the second half of the input channels come first, then the inverse factors of
-        the second half of each block's output channels.
+        """Return the factors; Strassen's follow all sums: those of the input channels' second half,
+        then the inverse ones of the second half of each block's output channels.
         """
         if isinstance(self.layout, WinogradLayout):
             return self.matrix
@@ -94,10 +91,8 @@ class PackedWeights:
 
 
 def lower_packing(source: PackedWeights, made: PackedWeights, target: CpuTarget) -> tirx.PrimFunc:
-    """Return ``PrimFunc(source, packed)``, or ``(source, factors, packed)`` for a transform.
-
-    Both packings are of the same weights; those to read are not transformed, and ``factors`` are
-    those of ``made``.
+    """Return ``PrimFunc(source, packed)``, or ``(source, factors, packed)`` for a transform, with
+    factors of ``made``, from weights that are not transformed.
     """
     parameters = [("source", source.shape, source.dtype), ("packed", made.shape, made.dtype)]
     emit: Callable[..., None] = _emit_move
@@ -155,12 +150,10 @@ def _zeros_unless(condition: Any, buffer: Any, place: Any, width: int) -> Iterat
 def _emit_move(
     source: PackedWeights, made: PackedWeights, target: CpuTarget, data: Any, packed: Any
 ) -> None:
-    """Emit the loop nest that copies weights that lie side by side in both packings.
+    """Emit the loop nest that copies weights that lie side by side in both packings::
 
-    ::
-
-        parallel block of output channels · block of input channels
-          tap · input channel of the block · outputs side by side · input channels side by side
+    parallel block of output channels · block of input channels
+      tap · input channel of the block · outputs side by side · input channels side by side
     """
     layout = made.layout
     assert isinstance(layout, KernelLayout)
@@ -186,14 +179,12 @@ def _emit_move(
 def _emit_transform(
     source: PackedWeights, made: PackedWeights, target: CpuTarget, *buffers: Any
 ) -> None:
-    """Emit the loop nest that transforms the taps of vectors of output channels.
+    """Emit the loop nest that transforms the taps of vectors of output channels::
 
-    ::
-
-        parallel block of output channels
-          input channel
-            taps in float64                                # in L1
-            vector of output channels · point: sum of all taps' products, in order
+    parallel block of output channels
+      input channel
+        taps in float64                                # in L1
+        vector of output channels · point: sum of all taps' products, in order
     """
     layout, (data, matrix, packed) = made.layout, buffers
     assert isinstance(layout, WinogradLayout)
@@ -224,14 +215,12 @@ def _emit_transform(
 def _emit_sums(
     source: PackedWeights, made: PackedWeights, target: CpuTarget, *buffers: Any
 ) -> None:
-    """Emit the loop nest that adds up weights of two halves each way for Strassen's products.
+    """Emit the loop nest that adds up weights of two halves each way for Strassen's products::
 
-    ::
-
-        parallel block of output channels · input channel of a half
-          four weights of vectors of output channels, in float64      # in L1
-          vector of output channels: its seven products' weights
-          with the first channel also the channels after both halves, and the factors
+    parallel block of output channels · input channel of a half
+      four weights of vectors of output channels, in float64      # in L1
+      vector of output channels: its seven products' weights
+      with the first channel also the channels after both halves, and the factors
     """
     assert isinstance(made.layout, StrassenLayout)
     data, factors, packed = buffers
@@ -266,10 +255,8 @@ def _emit_sums(
 
 
 class _Sums:
-    """The sums of weights of a block of output channels, which one task computes.
-
-    ``wide`` has the weights of four tiles of output channels: both tiles for each half of the input
-    channels. Vectors of float64 have ``lanes``.
+    """A task's sums of weights of a block of output channels; ``wide`` has the weights, in vectors
+    of ``lanes`` float64, of both tiles of output channels for each half of the input channels.
     """
 
     def __init__(

@@ -56,10 +56,8 @@ decide it."""
 
 
 class Indices:
-    """The values of variables, and functions that compute indices from them.
-
-    An index is computed at several iterations, so it is compiled to a Python function first: asking
-    TVM for the parts of an expression takes longer than computing it.
+    """The values of variables, and functions that compute indices from them: compiled to Python, as
+    TVM takes longer for an expression's parts than its computation at several iterations does.
     """
 
     def __init__(self) -> None:
@@ -77,11 +75,8 @@ class Indices:
         return self._bound.get(variable)
 
     def value(self, expr: Any, loops: Mapping[Var, int]) -> Number | None:
-        """Return an index at an iteration; None if data decide it.
-
-        The index of a vector is that of its first element.
-
-        `loops` has the iteration of each loop; absent ones are at the first.
+        """Return an index, a vector's first, at the iteration of each of `loops`, of other loops
+        the first; None if data decide it.
         """
         return self.reader(expr)(loops)
 

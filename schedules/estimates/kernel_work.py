@@ -1,8 +1,4 @@
-"""The time of kernels without an estimate of their own, from the work of their loops.
-
-`work_count` reads a scheduled function and counts what each of its loop nests computes and touches.
-This module converts these counts to the time that a CPU takes.
-"""
+"""The time of kernels without an estimate of their own, from the counts of `work_count`."""
 
 from __future__ import annotations
 
@@ -17,16 +13,7 @@ from neocpu.schedules.estimates.memory_traffic import fork_seconds, overlapped, 
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 VECTOR, SCALAR, DIVIDE, GATHER, LIBRARY, CHAIN, INDEX, CONVERT = range(8)
-CLASSES: Final = (
-    "vector",
-    "scalar",
-    "divide",
-    "gather",
-    "library",
-    "chain",
-    "index",
-    "convert",
-)
+CLASSES: Final = ("vector", "scalar", "divide", "gather", "library", "chain", "index", "convert")
 """The classes of cycles: whole vectors and single numbers added, multiplied, loaded and stored;
 quotients and roots; elements that do not lie side by side; calls of the C library; sums that wait
 for the previous one; quotients and remainders of indices; and numbers rounded or reinterpreted, as
@@ -43,13 +30,11 @@ DEFAULT: Final = "znver5"
 class LoopWork:
     """The work of a loop nest of a kernel, over all its iterations.
 
-    - `tasks`: the number of iterations of its parallel loop; 1 if one thread does everything.
-    - `forks`: the number of forks: 0 without a parallel loop.
+    - `tasks`: the iterations of its parallel loop; 1 if one thread does everything.
+    - `forks`: 0 without a parallel loop.
     - `cycles`: the cycles of each of `CLASSES`, if all data were in L1.
     - `size`: the bytes of the tensors that it reads and writes, each counted once.
-    - `from_l2`: the bytes that it fetches into L1.
-    - `again`: the bytes that it fetches into L2 again, because they were evicted before their next
-      use.
+    - `from_l2`, `again`: the bytes that it fetches into L1, and again into L2 after their eviction.
     """
 
     tasks: float
@@ -68,12 +53,7 @@ class LoopWork:
     def of_json(cls, numbers: Sequence[float]) -> LoopWork:
         tasks, forks, size, from_l2, again, *cycles = map(float, numbers)
         return cls(
-            tasks=tasks,
-            forks=forks,
-            cycles=tuple(cycles),
-            size=size,
-            from_l2=from_l2,
-            again=again,
+            tasks=tasks, forks=forks, cycles=tuple(cycles), size=size, from_l2=from_l2, again=again
         )
 
 
@@ -87,9 +67,7 @@ def work_seconds(work: Sequence[LoopWork], target: CpuTarget, threads: int) -> f
 
 
 def nest_seconds(nest: LoopWork, target: CpuTarget, threads: int) -> float:
-    """Return the analytic time of a loop nest in seconds. The longest of computation and of
-    transfers from each cache hides most of the others.
-    """
+    """Return a loop nest's seconds: the longest of computation and transfers hides most others."""
     busiest = share(nest.tasks, threads)
     known = NETWORK_RATES.get(target.mcpu, NETWORK_RATES[DEFAULT])
     cycles = math.fsum(map(operator.mul, nest.cycles, map(known.cycles.__getitem__, CLASSES)))

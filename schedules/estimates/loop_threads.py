@@ -14,19 +14,13 @@ import tvm_ffi
 from tvm import tirx
 
 from neocpu.foundation.machine.machines import MACHINES, Machine
-from neocpu.schedules.estimates.kernel_work import (
-    KernelWork,
-    LoopWork,
-    nest_seconds,
-    work_seconds,
-)
+from neocpu.schedules.estimates.kernel_work import KernelWork, LoopWork, nest_seconds, work_seconds
 from neocpu.schedules.estimates.memory_traffic import stream_seconds, with_cores
 from neocpu.schedules.estimates.parallel_run import Piece, task_count
 from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# The threads from which on fewer may be better, and from which on the tasks of one axis may be too
-# few.
+# The threads from which on fewer may be better, and an axis may have too few tasks.
 MANY_THREADS: Final = 8
 # The share of the least time that more threads must save.
 WORTH: Final = 0.05
@@ -62,12 +56,9 @@ def kernel_tasks(function: Any, target: CpuTarget, threads: int) -> tuple[int, .
 def worthwhile_tasks(
     work: KernelWork, launches: Sequence[int], target: CpuTarget, threads: int
 ) -> tuple[int, ...]:
-    """Return the number of tasks into which each parallel loop of a kernel is cut at most.
-
-    A loop is cut into its iterations. If it takes about as long on fewer threads, it is cut into as
-    many tasks as these threads.
-
-    `launches` has the iterations of its parallel loops, in order; 0 for unknown ones.
+    """Return the most tasks of each parallel loop of a kernel: its iterations, or as many as fewer
+    threads if these are about as fast. `launches` has the loops' iterations, in order; 0 for
+    unknown ones.
     """
     machine = MACHINES.get(target.mcpu)
     nests = [nest for nest in work if nest.forks]
@@ -83,9 +74,8 @@ def worthwhile_tasks(
 def piece_of(
     work: KernelWork, tasks: Sequence[int], target: CpuTarget, threads: int
 ) -> Piece | None:
-    """Return what a call of a kernel contributes to a shared launch; None if it has several loops.
-
-    `tasks` is the result of `worthwhile_tasks` for its parallel loops.
+    """Return what a call of a kernel contributes to a shared launch, with its loops'
+    `worthwhile_tasks`; None if it has several loops.
     """
     loops = [nest for nest in work if nest.forks]
     if len(tasks) > 1 or len(loops) != len(tasks) or any(nest.forks != 1 for nest in loops):

@@ -13,13 +13,11 @@ LINE, L2_WAYS = 64, 8
 # The most weights, in L2 caches, of a layer that prefetches the next layer's. With larger ones
 # prefetching gains nothing: 3x3 convolutions of 512 channels and 7x7 pixels lost a quarter.
 NEXT_L2S = 4
-# The share of the others that the longest of computing, fetching from L3 and from memory does not
-# hide.
+# The share of the others that the longest of computing and fetching from L3 and memory exposes.
 EXPOSED = 0.15
 
 
-# The number of threads to which the speeds of CPUs apply: that of the machines they were measured
-# on.
+# The threads to which CPUs' speeds apply: those of the machines they were measured on.
 RATED_THREADS = 2
 
 
@@ -38,11 +36,8 @@ def with_cores(target: CpuTarget, threads: int) -> CpuTarget:
 
 
 def cold_weights(size: float, target: CpuTarget, parts: int = 1, times: int = 1) -> float:
-    """Return the bytes of weights that come from memory, summed over all last-level caches.
-
-    `size` counts the bytes of all weights. `parts` is the number of parts into which tasks divide
-    the weights; consecutive tasks read one part after the other. `times` is the number of passes
-    over all parts.
+    """Return the bytes of weights, `size` in all, that come from memory, summed over all last-level
+    caches. Consecutive tasks read one of `parts` after the other, `times` over.
     """
     caches = target.rates.caches
     return size * min(caches, max(times, caches / parts))
@@ -56,9 +51,8 @@ def fork_seconds(threads: int, target: CpuTarget) -> float:
 def fetches_next(weights: int, target: CpuTarget) -> bool:
     """Return whether a layer prefetches the next layer's weights, which follow its own.
 
-    It fetches as many bytes as it has ``weights``, at the pace at which it uses its own. The next
-    layer, above all a dense layer of one row, then finds its weights in L2 or L3. This was not
-    measured on NEON.
+    It fetches as many bytes as its ``weights`` have, at their pace. The next layer, above all a
+    dense layer of one row, then finds them in L2 or L3. This was not measured on NEON.
     """
     return target.isa != "neon" and weights <= NEXT_L2S * target.l2
 
@@ -82,11 +76,9 @@ def overlapped(*parts: float) -> float:
 def conflicts_in_l2(target: CpuTarget, *axes: tuple[int, int]) -> bool:
     """Return whether pieces of an array share so few sets of L2 that they evict each other.
 
-    Addresses that are the size of a way apart share a set. Strided accesses conflict too if their
-    strides have a large common factor with that size, like the channels and rows of an image of
-    128x128.
-
-    `axes` has the count and the stride in bytes along each axis of the access.
+    Addresses a way's size apart share a set, and strides with a large common factor with that size
+    conflict too, like the channels and rows of an image of 128x128. `axes` has the count and the
+    stride in bytes along each axis of the access.
     """
     way = target.l2 // L2_WAYS
     pieces = math.prod(count for count, _ in axes)

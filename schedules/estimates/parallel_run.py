@@ -1,11 +1,10 @@
 """A prediction of a run on several threads, from the times of its loops on one thread.
 
 A loop ends with its busiest thread, which has ``ceil(n / threads)`` of ``n`` tasks. Entering and
-leaving a loop takes longer with every thread. Code between loops takes as long as on one thread.
-Data come from memory and from L3, which several cores share. Feature maps that one thread finds in
-its own L2 are spread over the L2 caches of all threads. As in other estimates, the longest of
-computation and transfers hides most of the others. The prediction ignores that caches hold more of
-a smaller part.
+leaving it takes longer with every thread; code between loops as long as on one. Data come from
+memory and from L3, which cores share, and what one thread finds in its own L2 is spread over all L2
+caches. The longest of computation and transfers hides most of the others. That caches hold more of
+a smaller part is ignored.
 """
 
 from __future__ import annotations
@@ -42,10 +41,7 @@ class Piece:
 
 
 def busiest_seconds(pieces: Sequence[Piece], threads: int) -> float:
-    """Return the time at which the last task ends if idle threads always take the next task.
-
-    `pieces` are the pieces in the order in which their tasks are taken, longest tasks first.
-    """
+    """Return when the last task ends if idle threads take the next; `pieces` are longest first."""
     # Threads that finish at the same time are counted together: there are few such times.
     free = [(0.0, threads)]
     for piece in pieces:
@@ -61,10 +57,8 @@ def busiest_seconds(pieces: Sequence[Piece], threads: int) -> float:
 
 
 def launch_seconds(pieces: Iterable[Piece], machine: Machine, threads: int) -> float:
-    """Return the time of a launch of one or several calls on several threads, in seconds.
-
-    Sharing a launch helps where each call has fewer tasks than there are threads, or is finished
-    before all threads have started: the branches of a block then fill the threads side by side.
+    """Return the time of a launch of calls on several threads, in seconds. Sharing one helps where
+    a call has fewer tasks than threads, or is done before all have started.
     """
     ordered = sorted(pieces, key=lambda piece: -piece.longest)
     sharers = min(threads, sum(piece.tasks for piece in ordered))
@@ -92,8 +86,7 @@ MAX_TASKS: Final = 0xFFFF
 class LoopTime:
     """A parallel loop of a call.
 
-    - `iterations`: the number of iterations; 0 if it is unknown, for a loop with as many tasks as
-      threads.
+    - `iterations`: 0 if unknown, for a loop with as many tasks as threads.
     - `seconds`: the time on one thread, over all entries in a run.
     - `entered`: the number of entries.
     """
@@ -151,10 +144,8 @@ class RunTime:
 
 @dataclass(frozen=True, slots=True)
 class ParallelCall:
-    """The predicted time of a call on several threads.
-
-    `call` is the call, or the time between calls under the name `RUNTIME`. `lost` are the seconds
-    in excess of its share of one thread's time, by reason.
+    """The predicted time of a call, or between calls (`RUNTIME`), on several threads; `lost` are
+    the seconds in excess of its share of one thread's time, by reason.
     """
 
     call: CallTime
@@ -164,9 +155,7 @@ class ParallelCall:
 
 @dataclass(frozen=True, slots=True)
 class ParallelRun:
-    """The predicted times of a run on several threads. The last of `calls` is the time between
-    them.
-    """
+    """The predicted times of a run on several threads; the last of `calls` is that between them."""
 
     threads: int
     calls: tuple[ParallelCall, ...]
@@ -205,9 +194,7 @@ class _Ways:
     weights: int
 
     def moving_seconds(self, call: CallTime) -> tuple[float, float]:
-        """Return the times that a call's bytes take from memory and from L3. L3 keeps some of the
-        network's weights from one run to the next.
-        """
+        """Return a call's seconds of bytes from memory and from L3, which keeps some weights."""
         machine, caches = self.machine, self.machine.caches(self.threads)
         kept = kept_share(self.weights, machine.l3 * caches)
         memory, cache = (share * call.weights for share in (1 - kept, kept))
@@ -221,10 +208,8 @@ class _Ways:
         )
 
     def fetching_seconds(self, call: CallTime) -> float:
-        """Return the time that feature maps in caches take to come from those of other cores.
-
-        The last core that read or wrote a cache line is equally likely to be any core. Lines in
-        another L3 come at the speed of memory.
+        """Return the time that feature maps take to come from other cores' caches, each equally
+        likely to have a line, and those in another L3 at the speed of memory.
         """
         machine, threads = self.machine, self.threads
         caches = machine.caches(threads)
@@ -247,8 +232,7 @@ def _predict_call(call: CallTime, ways: _Ways) -> ParallelCall:
         part = busiest_part(loop.iterations, threads)
         few = 0 < loop.iterations < threads
         lost["few tasks" if few else "uneven tasks"] += loop.seconds * (part - 1 / threads)
-        # Threads without a task delay nobody; a loop of one iteration is entered like any other
-        # code.
+        # Threads without a task delay nobody; a loop of one iteration is entered like other code.
         sharers = min(loop.iterations or threads, threads)
         lost["fork-join"] += loop.entered * machine.fork_seconds(sharers)
         busy += loop.seconds * part
@@ -305,11 +289,8 @@ def _piece(call: CallTime, ways: _Ways) -> Piece:
 
 
 def busiest_part(iterations: int, threads: int) -> float:
-    """Return the share of a loop that its busiest thread computes.
-
-    The pool cuts loops into tasks, and idle threads take tasks that others have not begun.
-
-    0 iterations means that their number is unknown.
+    """Return the share of a loop that its busiest thread computes, as idle threads take tasks that
+    others have not begun; 0 iterations means an unknown number.
     """
     if threads == 1:
         return 1.0

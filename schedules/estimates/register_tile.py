@@ -18,8 +18,7 @@ from neocpu.schedules.vocabulary.steps import STEP_KINDS
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
-# Registers for vectors of the next step: LLVM loads some ahead, and would spill sums of larger
-# tiles.
+# Registers for vectors of the next step, some of which LLVM loads ahead; sums would spill.
 SPARE_REGISTERS = 2
 # The loads per cycle of a core with two load ports if a broadcast is an instruction of its own.
 LOADS_PER_CYCLE = 1.9
@@ -37,9 +36,7 @@ def steps_cycles(steps: Sequence[EpilogueOp], each: float = EPILOGUE_CYCLES) -> 
 
 
 def broadcast_limit(vectors: int, unit: DotUnit) -> int:
-    """Return the most broadcasts of a register tile whose sums, vectors and one broadcast fit. If
-    broadcasts are lanes, their vectors fit too.
-    """
+    """Return the most broadcasts whose sums, vectors and one broadcast, or vector of lanes, fit."""
     if unit.by_lane:
         return (unit.registers - SPARE_REGISTERS - vectors) // (vectors + 1)
     return (unit.registers - 1 - vectors * unit.operand_vectors) // vectors

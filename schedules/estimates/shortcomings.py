@@ -1,7 +1,5 @@
-"""The shortcomings of a scheduled kernel, their cost, and the reasons that excuse them.
-
-A schedule that does not apply is no error and would pass unnoticed: the kernel is correct, and ten
-times slower than necessary.
+"""The shortcomings of a scheduled kernel, their cost, and the reasons that excuse them: a schedule
+that does not apply would pass unnoticed, with a kernel that is correct and ten times slower.
 """
 
 from __future__ import annotations
@@ -70,20 +68,16 @@ _TILED: Final = frozenset({"conv2d", "dense", "attention", "product", "lstm", "g
 
 
 def is_register_tile(kernel: str) -> bool:
-    """Return whether a kernel of this name computes in register tiles.
-
-    Such kernels turn single loads into vectors and pack data in workspaces, which are no
-    shortcomings. They have estimates and measurements of their own.
+    """Return whether a kernel of this name, which has its own estimate, computes in register tiles:
+    its single loads become vectors, and its workspaces are packed data.
     """
     return kernel.rstrip("0123456789_") in _TILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortcoming:
-    """A shortcoming of a kernel.
-
-    `kind` is `AS_IT_STANDS`, `NO_SCHEDULE`, `ONE_THREAD`, `WORKSPACE`, or one of `BY_CYCLES`.
-    `detail` is the operation or the loop that it is about. `size` counts the bytes of a workspace.
+    """A shortcoming of a kernel: `AS_IT_STANDS`, `NO_SCHEDULE`, `ONE_THREAD`, `WORKSPACE`, or one
+    of `BY_CYCLES`, of the operation or the loop `detail`; `size` counts a workspace's bytes.
     """
 
     kind: str
@@ -98,9 +92,7 @@ class Shortcoming:
         return REASONS.get((self.kind, self.detail), "")
 
     def seconds(self, work: KernelWork, target: CpuTarget, threads: int) -> float:
-        """Return the approximate part of a kernel's time that it costs, in seconds. For unscheduled
-        kernels this is the whole time, because the right schedule is unknown.
-        """
+        """Return about the seconds that it costs: the whole time of an unscheduled kernel."""
         if self.kind == WORKSPACE:
             return 2 * stream_seconds(math.ceil(self.size), target, threads)
         if self.kind == ONE_THREAD:

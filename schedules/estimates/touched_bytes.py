@@ -71,9 +71,7 @@ def touched(accesses: Iterable[Access]) -> float:
 
 
 def compacted(accesses: Sequence[Access]) -> list[Access]:
-    """Return the accesses of a kernel's own buffer after TVM shrinks the buffer. The buffer only
-    needs the elements of one iteration of the loops around all its accesses.
-    """
+    """Return a buffer's accesses after TVM shrinks it to an iteration of the loops around all."""
     shared = 0
     for loops in zip(*(access.loops for access in accesses), strict=False):
         if any(loop is not loops[0] for loop in loops):

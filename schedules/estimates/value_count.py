@@ -89,9 +89,8 @@ class ValueCount:
         self._parameters = frozenset(parameters)
 
     def iterations(self, depth: int) -> float:
-        """Return the number of times that a computation outside all loops after ``depth`` runs.
-
-        Computations under a condition, or in a loop that ends on a condition, stay within it.
+        """Return how often a computation outside all loops after ``depth`` runs; one under a
+        condition, or in a loop that ends on one, stays in it.
         """
         return math.prod(
             loop.extent
@@ -125,10 +124,8 @@ class ValueCount:
         self.nest.cycles[kind] += cycles * lanes * self.iterations(depth)
 
     def value(self, expr: Any, *, joined: bool = False) -> int:
-        """Count the computation of a value; return the innermost loop that it depends on.
-
-        `joined` says whether its last operation is part of the operation that reads it, like a
-        product in a sum.
+        """Count the computation of a value, whose last operation may be part (`joined`) of its
+        reader's; return the innermost loop that it depends on.
         """
         if isinstance(expr, Var):
             return self.depths.get(expr, -1)

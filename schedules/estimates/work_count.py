@@ -34,8 +34,7 @@ HALF: Final = 0.5
 UNKNOWN_LENGTH: Final = 4.0
 # The share of a cache that a loop's data may fill beside other data.
 CACHE_SHARE: Final = 0.5
-# The number of additions from which on the core cannot begin the next sum meanwhile, and the cycles
-# that a shorter sum still waits.
+# The additions from which on the core begins no next sum meanwhile, and a shorter one's wait.
 LONG_SUM: Final = 32
 OVERLAPPED: Final = 0.35
 # The factor for a sum whose last vector is partial: LLVM splits it into smaller ones.
@@ -44,9 +43,7 @@ _NOTHING: Final = -2
 
 
 def count_work(function: tirx.PrimFunc, target: CpuTarget) -> KernelWork:
-    """Return the work of the loop nests of a scheduled function. Loops that data end are assumed to
-    end half way.
-    """
+    """Return the work of a scheduled function's loop nests; loops that data end do so half way."""
     count = _WorkCount(target, list(function.params))
     count.statement(function.body)
     return count.work()
@@ -226,9 +223,7 @@ class _WorkCount(ValueCount):
         return max(1.0, HALF * min(limits, default=2 * UNKNOWN_LENGTH))
 
     def _becomes_vectors(self, node: Any, loop: Loop) -> bool:
-        """Return whether LLVM vectorises a loop's iterations, which store adjacent elements. The
-        elements that they read may lie apart.
-        """
+        """Return whether LLVM vectorises a loop that stores neighbours, whatever it reads."""
         found = _Innermost()
         if not found.holds(node.body) or loop.extent < 2:
             return False

@@ -15,11 +15,9 @@ from neocpu.schedules.isa.semantics import (
     widened_pairs,
 )
 
-SIGN_BIT: Final = 128
-"""The difference of unsigned and signed bytes; subtracting it flips the highest bit."""
+SIGN_BIT: Final = 128  # from signed to unsigned bytes; subtracting it flips the highest bit
 TILE_ROWS: Final = 16
-ROW_BYTES: Final = 64
-"""The bytes of a row of an AMX tile: one cache line."""
+ROW_BYTES: Final = 64  # of an AMX tile: one cache line
 
 _ALL: Final = "avx512 avx2 neon sse"
 _FLOAT32: Final = "float32 float32 float32"
@@ -60,9 +58,8 @@ def _tiles(name: str, types: str, group: int, semantics: Semantics) -> Instructi
     """Return one of AMX: a product of tiles of 16 pixels by 16 channels.
 
     On a Granite Rapids one product takes 16 cycles for any number of rows, and its sums can be
-    added to again as soon. A process needs the system's permission before it may use tiles. The
-    feature ``amx-tile`` also stands for ``amx-int8`` and ``amx-bf16``: targets that lack one of
-    them have none.
+    added to again as soon. The system has to permit tiles. The feature ``amx-tile`` also stands for
+    ``amx-int8`` and ``amx-bf16``: targets that lack one of them have none.
     """
     return _of(
         name,
@@ -102,16 +99,14 @@ _NEON: Final = "llvm.aarch64.neon"
 
 INSTRUCTIONS: Final[tuple[Instruction, ...]] = (
     _of("fma", _ALL, "", _FLOAT32, 1, multiply_adds),
-    # AVX512-VNNI and AVX-VNNI. LLVM uses the second encoding for 32-byte vectors of CPUs with
-    # AVX-VNNI alone.
+    # AVX512-VNNI, and AVX-VNNI, whose encoding LLVM uses for 32 bytes of CPUs with that alone.
     _of("vpdpbusd", "avx512", "avx512vnni", _MIXED, 4, integers, f"{_X86}.avx512.vpdpbusd.512"),
     _of("vpdpbusd", "avx2", "avxvnni", _MIXED, 4, integers, f"{_X86}.avx512.vpdpbusd.256"),
     # AVX-VNNI-INT8, and AVX10.2's of 64 bytes.
     _of("vpdpbssd", "avx512", "avx10.2", _SIGNED, 4, integers, f"{_X86}.avx10.vpdpbssd.512"),
     _of("vpdpbssd", "avx2", "avxvnniint8", _SIGNED, 4, integers, f"{_X86}.avx2.vpdpbssd.256"),
-    # Sequences without VNNI. VPMADDUBSW adds two products in 16 bits. Weights that are not known
-    # to be small enough would overflow there, so they are widened into two vectors and VPMADDWD is
-    # used twice (`convolutions/dot_products/dot_instructions`).
+    # Sequences without VNNI. VPMADDUBSW adds two products in 16 bits; weights that may be too large
+    # are widened for two VPMADDWD instead (`convolutions/dot_products/dot_instructions`).
     _of(_PAIRS, "avx512", "avx512bw", _MIXED, 4, saturating_pairs),
     _of(_PAIRS, "avx2", "", _MIXED, 4, saturating_pairs),
     _of(

@@ -1,7 +1,5 @@
-"""The properties of an instruction that adds products to sums.
-
-An instruction multiplies ``rows`` rows of data by ``columns`` columns of weights and adds ``depth``
-products to each sum: M x N x K, with M = 1 for vector units.
+"""The properties of an instruction that adds products to sums: ``depth`` of each of ``rows`` rows
+of data and ``columns`` columns of weights, M x N x K, with M = 1 for vector units.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The results of instructions, bit by bit, in numpy: data (M, K), weights (N, K), sums (M, N).
 
-bfloat16 is given as its bits. These functions add up products in the same order as the instructions
-do.
+bfloat16 is given as its bits. Products are added up in the same order as by the instructions.
 """
 
 from __future__ import annotations
@@ -47,9 +46,7 @@ def widened_pairs(data: Array, weights: Array, sums: Array) -> Array:
 
 
 def vdpbf16ps(data: Array, weights: Array, sums: Array) -> Array:
-    """Compute VDPBF16PS: the second of each pair first, then the first; denormals become zero. This
-    follows the description of VDPBF16PS in Intel's manual.
-    """
+    """Compute VDPBF16PS by Intel's manual: the second of each pair first; denormals become zero."""
     total = _flushed(sums.astype(np.float32))
     x, y = (_flushed(as_float32(each)) for each in (data, weights))
     for k in range(0, data.shape[1], 2):
@@ -59,10 +56,9 @@ def vdpbf16ps(data: Array, weights: Array, sums: Array) -> Array:
 
 
 def tdpbf16ps(data: Array, weights: Array, sums: Array) -> Array:
-    """Compute TDPBF16PS: sum all first and all second products separately, then add both.
+    """Compute TDPBF16PS by Intel's manual: sum all first and all second products, then add both.
 
-    This follows the description of TDPBF16PS in Intel's manual, and equals a Granite Rapids in
-    5,120 sums.
+    The results equal those of a Granite Rapids in 5,120 sums.
     """
     x, y = (_flushed(as_float32(each)) for each in (data, weights))
     apart = [np.zeros((data.shape[0], weights.shape[0]), np.float32) for _ in range(2)]
@@ -73,8 +69,8 @@ def tdpbf16ps(data: Array, weights: Array, sums: Array) -> Array:
 
 
 def rounded_to_odd(data: Array, weights: Array, sums: Array) -> Array:
-    """Compute ARM's bfloat16 products: exact, added in pairs, then to the sum, rounded to odd. This
-    is ``BFDotAdd`` of Arm's manual, as CPUs without FEAT_EBF16 do it; denormals become zero.
+    """Compute ``BFDotAdd`` of Arm's manual as CPUs without FEAT_EBF16 do: exact products, added in
+    pairs, then to the sum, rounded to odd; denormals become zero.
     """
     total = _flushed(sums.astype(np.float32))
     x, y = (_flushed(as_float32(each)) for each in (data, weights))
@@ -92,9 +88,7 @@ def as_float32(bits: Array) -> NDArray[np.float32]:
 
 
 def _fused(sums: Array, first: Array, second: Array) -> NDArray[np.float32]:
-    """Return ``sums + first * second``, rounded once but for 2^-29 of the ties. The product is
-    exact in float64; its sum is rounded there first.
-    """
+    """Return ``sums + first * second``, rounded once but for 2^-29 of the ties."""
     with np.errstate(all="ignore"):
         exact = first.astype(np.float64) * second.astype(np.float64)
         high = exact + sums.astype(np.float64)

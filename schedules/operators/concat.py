@@ -34,11 +34,9 @@ Shape4 = tuple[int, int, int, int]
 # A slice is its first channel and the one after its last.
 Slice = tuple[int, int]
 
-#: The attribute of a kernel whose inputs are contiguous parts of its output: the kernel is not
-#: needed if they are written to the output's place.
+#: Marks a kernel that is not needed if its inputs, contiguous, are written to its output's place.
 END_TO_END = "neocpu.end_to_end"
-#: The attribute of a kernel whose output is a contiguous part of its input, from this byte on: the
-#: kernel is not needed if the output is read there.
+#: Marks a kernel that is not needed if its output is read in its input, from this byte on.
 VIEW = "neocpu.view"
 
 
@@ -79,10 +77,7 @@ def _kernel(
 
 
 def lies_end_to_end(shapes: Sequence[tuple[int, ...]], axis: int, form: Format) -> bool:
-    """Return whether a concatenation of `lower_concat` consists of its inputs one after another.
-
-    Each input must also begin where a kernel may write: at a multiple of `ALIGNMENT` bytes.
-    """
+    """Return whether a concatenation is its inputs in a row, from multiples of `ALIGNMENT`."""
     physical = _physical(shapes, form)
     if _is_shifted(shapes, axis, form) or math.prod(physical[0][:axis]) > 1:
         return False
@@ -234,10 +229,8 @@ def emit_row(
 def _runs(
     slices: Sequence[Slice], block: int, chunks: int
 ) -> Iterator[tuple[int, int, list[tuple[int, int, int, int]]]]:
-    """Return ``(first, count, pieces of the first)`` of output chunks with the same structure.
-
-    Only the input chunks advance by one from each of them to the next. Unrolled, hundreds of them
-    would take LLVM minutes.
+    """Return ``(first, count, pieces of the first)`` of output chunks that differ by one input
+    chunk each. Unrolled, hundreds would take LLVM minutes.
     """
     first, pieces = 0, _pieces(slices, block, 0)
     for chunk in range(1, chunks + 1):

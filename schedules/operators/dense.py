@@ -52,9 +52,8 @@ STRIPS = 4
 
 @dataclass(frozen=True, slots=True)
 class DenseWorkload(Keyed):
-    """``output[m, n] = epilogue(sum over k of data[m, k] * weights[k, n])``.
-
-    Per-channel operands of the epilogue have shape ``(N,)``, tensor operands ``(M, N)``.
+    """``output[m, n] = epilogue(sum over k of data[m, k] * weights[k, n])``, with operands ``(N,)``
+    per channel and ``(M, N)`` as tensors.
     """
 
     kind: ClassVar[str] = "dense"
@@ -86,9 +85,8 @@ def _unit(workload: DenseWorkload, target: CpuTarget) -> DotUnit:
 
 
 def estimate(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> float:
-    """Return analytic seconds: the busiest thread's tiles, and the transfers of all its inputs.
-
-    Weights come from memory, and so do rows that the last-level cache does not hold.
+    """Return analytic seconds: the busiest thread's tiles, and transfers of weights, and of rows
+    that the last-level cache does not hold, from memory.
     """
     w, unit = workload, _unit(workload, target)
     blocks, _, block = packed_shape(w, target, threads)

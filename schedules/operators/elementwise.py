@@ -39,11 +39,9 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 SCHEDULED = "tirx.is_scheduled"
 
 
-#: The most loads and constants in one expression: if each value is read twice, inlining doubles
-#: them.
+#: The most loads and constants in an expression: inlining doubles values that are read twice.
 MAX_LEAVES = 128
-#: The deepest nesting in one expression, see `block_accesses.Stage`: 8 take milliseconds, 16
-#: minutes.
+#: The deepest nesting in an expression (`block_accesses.Stage`): 8 take milliseconds, 16 minutes.
 MAX_NESTING = 8
 
 
@@ -123,8 +121,7 @@ def _schedule(sch: Schedule, target: CpuTarget) -> Schedule:
     stages = _stages(sch)
     if len(stages) == 1:
         sch = _attempt(
-            sch,
-            lambda trial: merge_axes(trial, stages[0], target.lanes(stages[0].dtype)),
+            sch, lambda trial: merge_axes(trial, stages[0], target.lanes(stages[0].dtype))
         )
     sch = _attempt(sch, lambda trial: _split_rows(trial, target))
     names = [stage.name for stage in _stages(sch)]
@@ -137,10 +134,7 @@ def _schedule(sch: Schedule, target: CpuTarget) -> Schedule:
 
 
 def _attempt(sch: Schedule, step: Any) -> Schedule:
-    """Apply ``step`` to a copy; return the copy, or ``sch`` itself if the step is illegal.
-
-    TVM may also fail at a step: ``rfactor`` does in a reduction of everything to one element.
-    """
+    """Return a copy after ``step``, or ``sch`` if that is illegal or fails, as ``rfactor`` may."""
     trial = sch.copy()
     try:
         step(trial)
@@ -210,10 +204,7 @@ def _split_rows(sch: Schedule, target: CpuTarget) -> None:
 
 
 def _share_rows(sch: Schedule) -> tuple[int, Schedule]:
-    """Compute all stages inside the deepest outer loops of the last that need no recomputation.
-
-    The number is that of the outer loops that they share, 0 if none.
-    """
+    """Compute stages, without recomputation, in the last one's outer loops; return how many."""
     stages = _stages(sch)
     if len(stages) < 2 or not any(stage.is_reduction for stage in stages):
         return 0, sch

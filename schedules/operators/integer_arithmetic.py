@@ -3,8 +3,7 @@
 Hardware stops the process at a division by zero, and at the smallest number divided by -1. Here, as
 in numpy, the first gives 0 and the second wraps around to the smallest number.
 
-The kernels read both operands from memory, and no computation of operands is ever fused into them;
-see `neocpu.schedules.operators.indexing.lookup`.
+No computation of operands is ever fused in; see `neocpu.schedules.operators.indexing.lookup`.
 """
 
 from __future__ import annotations
@@ -57,10 +56,8 @@ def _is_signed(value: Any) -> bool:
 
 
 def _harmless(divisor: Any) -> Any:
-    """Return the divisor, with 1 in place of a divisor that traps.
-
-    It is bound to a variable: in a branch of a selection, TVM simplifies expressions by the
-    condition, divisions too, although both branches are always computed.
+    """Return the divisor, with 1 in place of one that traps, as a variable: in a branch of a
+    selection, TVM simplifies divisions by the condition, although both are always computed.
     """
     one = _constant(1, divisor)
     traps = divisor == _constant(0, divisor)

@@ -1,7 +1,5 @@
-"""Templates of elementwise operators and of concatenations.
-
-Each has one schedule and runs at the speed of memory. They are measured so that their costs in a
-plan are comparable with those of convolutions.
+"""Templates of elementwise operators and of concatenations, with one schedule each, at the speed of
+memory. Measured, their costs in a plan are comparable with those of convolutions.
 """
 
 from __future__ import annotations
@@ -20,8 +18,7 @@ from neocpu.schedules.vocabulary.scheme import JoinScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, Template
 
-# The factor for a concatenation that shifts channels a few lanes at a time, because they do not
-# fill their blocks.
+# The factor for a concatenation that shifts channels, because they do not fill their blocks.
 SHIFT_FACTOR = 2
 
 

@@ -34,8 +34,7 @@ UNROLL_WINDOW = 64
 #: The most rows, and columns, of a window that are unrolled in NCHW; half as many for dilated
 #: windows, because the time to compile their chain of conditions doubles with each.
 UNROLL_TAPS = 16
-# Cycles to load a vector of a window's pixels and combine it with those before; measured on a Zen
-# 3.
+# Cycles to load a vector of a window's pixels and combine it with others (measured on a Zen 3).
 CYCLES_PER_TAP = 1.2
 # The work for an element of a window, in copied elements.
 WORK_PER_ELEMENT = 4
@@ -44,10 +43,8 @@ WORK_PER_ELEMENT = 4
 def estimate(
     workload: PoolWorkload, layout: DataLayout, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: the transfers of bytes, and the work of the windows.
-
-    In NCHW a window is combined by rows, for every column of the data, and then by columns. A row
-    costs about one vector more than its number of pixels.
+    """Return analytic seconds: transfers, and windows, in NCHW by rows, each about a vector more
+    than its pixels, for every column of the data, and then by columns.
     """
     shapes = (workload.input_shape, workload.output_shape)
     types = (workload.data_dtype, workload.dtype)
@@ -144,8 +141,7 @@ def _emit_blocked(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget)
                 iy, ix = rows.position(y, i), columns.position(x, j)
                 near = ix if columns_inside else columns.clamp(ix)
                 value = _read(pool, data[image, chunk, rows.clamp(iy), near, span(lane, width)])
-                # A clamped pixel of an undilated window is in the window: a maximum may see it
-                # twice.
+                # A clamped pixel of an undilated window is in it: a maximum may see it twice.
                 if pool.kind == "avg" or pool.dilation != (1, 1):
                     checked = [(rows, iy)] if columns_inside else [(rows, iy), (columns, ix)]
                     inside = [axis.is_inside(at) for axis, at in checked if not axis.inside]

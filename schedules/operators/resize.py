@@ -1,7 +1,5 @@
-"""Resizing of feature maps in NCHW and NCHW[x]c: each pixel is a weighted sum of neighbours.
-
-A kernel reads the neighbours and their weights from two tables, one for rows and one for columns,
-because the sum is computed along each axis in turn.
+"""Resizing of feature maps in NCHW and NCHW[x]c: each pixel is a weighted sum of neighbours, along
+each axis in turn, by two tables of neighbours and weights.
 """
 
 from __future__ import annotations
@@ -63,10 +61,7 @@ class ResizeWorkload:
         return (*self.shape[:2], *self.size)
 
     def tables(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Return the rows and then the columns to sum, and their weights.
-
-        Both are ``(height + width, taps)``, of the output.
-        """
+        """Return rows, then columns, to sum, and their weights, both ``(height + width, taps)``."""
         axes = [
             _table(extent, output, self)
             for extent, output in zip(self.shape[2:], self.size, strict=True)
@@ -110,10 +105,7 @@ def estimate(workload: ResizeWorkload, form: Format, target: CpuTarget, threads:
 
 
 def lower_resize(workload: ResizeWorkload, form: Format, target: CpuTarget) -> Any:
-    """Return the scheduled ``PrimFunc(data, places, weights, output)``.
-
-    The tables ``places`` and ``weights`` are the workload's.
-    """
+    """Return the scheduled ``PrimFunc(data, places, weights, output)``; see `tables`."""
     table = (sum(workload.size), workload.taps)
     parameters = [
         ("data", form.shape(workload.shape), form.dtype),

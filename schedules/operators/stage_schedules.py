@@ -1,6 +1,5 @@
-"""Schedules of one stage: of a reduction, and of a stage whose last axes become one axis.
-
-A reduction runs along contiguous memory, or across vectors of independent sums.
+"""Schedules of a stage: of a reduction, along contiguous memory or across vectors of independent
+sums, and of a stage whose last axes become one axis.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ def vector_factor(extent: int, lanes: int) -> int:
 
 
 def partial_lanes(extent: int, lanes: int) -> int:
-    """Return the partial results of a reduction over ``extent`` contiguous elements; 1 for none.
-
-    There is one vector, or several if the reduction is long enough to pay for adding them up.
-    """
+    """Return the partial results of a contiguous reduction: a vector, several if long, or 1."""
     wide = VECTORS * lanes
     if extent >= 16 * wide and extent % wide == 0:
         return wide
@@ -54,8 +50,7 @@ def split_contiguous(sch: Schedule, stage: Stage, lanes: int) -> None:
     first = stage.reduced.index(True)
     if not all(stage.reduced[first:]) or not _reduces_contiguously(stage):
         return
-    # Only the innermost loop is split: indices into a fused loop that is split again are not
-    # consecutive.
+    # Only the innermost loop is split: indices into a fused one would not be consecutive.
     factor = partial_lanes(stage.extents[-1], lanes)
     if factor < LEAST_LANES:
         return
@@ -95,8 +90,7 @@ def schedule_reduction(sch: Schedule, stage: Stage, lanes: int, parallel: bool) 
             spatial.append(rest)
             inner = [vector]
         else:
-            # No vector length divides the loop; as the innermost loop, LLVM vectorises it and its
-            # remainder.
+            # No vector length divides the loop: LLVM vectorises it, innermost, and its remainder.
             inner = [loops[axis]]
     order = [*spatial, *reduced, *inner]
     if len(order) > 1:
@@ -107,10 +101,7 @@ def schedule_reduction(sch: Schedule, stage: Stage, lanes: int, parallel: bool) 
 
 
 def merge_axes(sch: Schedule, stage: Stage, lanes: int) -> None:
-    """Merge a stage's last axes in every tensor that has them, if they then fill vectors.
-
-    TVM's ``ScheduleError`` is passed on.
-    """
+    """Merge a stage's last axes in all tensors, if they fill vectors; may raise ScheduleError."""
     start = _first_merged(stage, lanes)
     if start is None:
         return

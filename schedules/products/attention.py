@@ -141,8 +141,7 @@ class _Task:
         self._group = tile.unit.group
         panels = allocate if self._group == 1 else allocate_pairs
         self._keys = panels(w.depth, w.keys, self._lanes)
-        # Keys are scaled before sums could overflow, and because there are fewer of them than
-        # scores.
+        # Keys, of which there are fewer than scores, are scaled before sums could overflow.
         keys = matrix_at(k, w.k, index).transposed()
         pack(self._keys, keys, w.depth, w.keys, self._lanes, w.scale)
         self._values = panels(w.keys, w.width, self._lanes)

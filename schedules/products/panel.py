@@ -78,10 +78,7 @@ def panels_of(columns: int, lanes: int) -> int:
 
 
 def each_panel(columns: int, lanes: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    """Emit the body in a loop over full panels, and again for the last, shorter one.
-
-    It is given the number of the panel, and that of the columns in each of its vectors.
-    """
+    """Emit the body for a panel's number and its vectors' columns: full panels, then the last."""
     full, rest = divmod(columns, VECTORS * lanes)
     if full:
         with T.serial(full) as panel:

@@ -126,9 +126,8 @@ def busiest_seconds(tasks: int, each: float, moved: int, target: CpuTarget, thre
 
 
 def parts_of(matrices: int, tiles: int, threads: int) -> int:
-    """Return the parts of each matrix's tiles that leave the busiest thread the least work.
-
-    Each part is a task that packs its matrix's panels, which takes about as long as a tile.
+    """Return the parts of each matrix's tiles that leave the busiest thread the least work; each
+    packs the panels, which takes about as long as a tile.
     """
 
     def busiest(parts: int) -> int:

@@ -14,9 +14,8 @@ from neocpu.schedules.recurrent.workload import Activation, RecurrentWorkload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """The state of a task: one direction of the layer, for a few sequences, its rows.
+    """The state of a task: one direction, for the rows, a few sequences from `first` on.
 
-    - `first`: the first of its sequences.
     - `h`: the state ``(2, rows, units)``: after even steps and after odd ones.
     - `c`: the cell state ``(rows, units)`` of an LSTM.
     - `update`, `reset`: ``(rows, units)``, a GRU's update gate and the factor of its candidate.
@@ -36,7 +35,7 @@ class Task:
 class Unit:
     """A hidden unit of a row at a step.
 
-    - `old`: the index of the last step's state in `Task.h`.
+    - `old`: the index of the last step's `state` in `Task.h`.
     - `place`: the indices of the sequence and its time, in the order of the tensors' axes.
     - `sums`: the products of the last state and the recurrent weights, by gate.
     """
@@ -50,20 +49,16 @@ class Unit:
 
     @property
     def at(self) -> list[Any]:
-        """The index into states of one step."""
         return [self.row, self.number]
 
     @property
     def state(self) -> Any:
-        """The state after the last step."""
         return self.task.h[self.old, self.row, self.number]
 
     def write(self, state: Any) -> None:
-        """Emit the state after this step."""
         T.buffer_store(self.task.h, state, [1 - self.old, *self.at])
 
     def input(self, gate: int) -> Any:
-        """Return the input's contribution to a gate."""
         w = self.task.workload
         column = self.task.direction * w.columns + gate * w.units + self.number
         return self.task.buffers["projected"][(*self.place, column)]
@@ -73,14 +68,12 @@ class Unit:
         return self.clipped(self.input(gate) + self.sums[gate])
 
     def peephole_gate(self, gate: int, number: int, cell: Any) -> Any:
-        """Return the argument of a gate's activation for a gate that may see a cell state."""
         if "peepholes" not in self.task.workload.given:
             return self.gate(gate)
         weight = self.task.buffers["peepholes"][self.task.direction, number, self.number]
         return self.clipped(self.input(gate) + self.sums[gate] + weight * cell)
 
     def clipped(self, value: Any) -> Any:
-        """Return a value clipped to the bound, if there is one."""
         clip = self.task.workload.clip
         return value if clip is None else T.max(_f(-clip), T.min(_f(clip), value))
 

@@ -67,10 +67,9 @@ _COUNTER: Final = Tensor("int64", ())
 
 
 def lower_loop_begin(name: str, states: Sequence[Tensor], *, counted: bool) -> Any:
-    """Return the scheduled ``PrimFunc(*initial, [count], number, *states)``.
-
-    It writes the number of the step, 0, and copies the states. A ``counted`` loop has a tensor with
-    the number of iterations. The ``name`` is unique.
+    """Return the scheduled ``PrimFunc(*initial, [count], number, *states)``, which sets the number
+    of the step to 0 and copies the states; ``count``, if ``counted``, is the iterations'. ``name``
+    is unique.
     """
     reads = [*states, *([_COUNTER] if counted else ())]
 

@@ -1,7 +1,5 @@
-"""The loop over time of LSTM, GRU and RNN layers, in all directions.
-
-Each step depends on the state after the last one, so time is serial. Directions and the sequences
-of a batch are independent and run in parallel.
+"""The loop over time of LSTM, GRU and RNN layers, serial, because each step depends on the state
+after the last one. Directions and a batch's sequences run in parallel.
 """
 
 from __future__ import annotations
@@ -86,9 +84,8 @@ def _emit_task(task: Task) -> None:
 def _emit_blocks(task: Task, product: Product, cell: Cell, step: Any) -> None:
     """Emit a product of a step, and the cells that use it.
 
-    Every other step goes through the blocks from the last to the first, so that weights still in
-    the caches are read before they are replaced. Threads that share the weights keep their own
-    parts.
+    Every other step goes from the last block to the first, so that weights still in the caches are
+    read before they are replaced. Threads that share them keep their own parts.
     """
     w = task.workload
     blocks = w.packed_shape(product)[1]
@@ -176,11 +173,7 @@ def _length(task: Task, sequence: Any) -> Any:
 
 
 def _place(task: Task, sequence: Any, step: Any) -> tuple[tuple[Any, Any], Any]:
-    """Return the indices of a sequence and its time, and whether it still goes on.
-
-    The latter is None if all sequences go on. The time of a sequence that has ended is the step
-    itself.
-    """
+    """Return the indices of a sequence and its time, and whether it goes on (None if all do)."""
     w, length = task.workload, _length(task, sequence)
     goes_on = None if length is None else step < length
     time = step

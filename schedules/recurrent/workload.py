@@ -111,11 +111,7 @@ class RecurrentWorkload:
 
     @property
     def products(self) -> tuple[Product, ...]:
-        """The products of a step in order.
-
-        A GRU's candidate multiplies another vector than its gates, unless the reset follows its
-        product.
-        """
+        """The products of a step in order; a GRU's candidate has its own if it is reset before."""
         if self.cell == "GRU" and not self.reset_after:
             return (self._product("recurrent", 0, 2), self._product("candidate", 2, 1))
         return (self._product("recurrent", 0, GATES[self.cell]),)
@@ -128,10 +124,7 @@ class RecurrentWorkload:
         )
 
     def packed_shape(self, product: Product) -> tuple[int, int, int, int, int]:
-        """Return the shape of packed weights: ``(direction, block, panel, hidden, column)``.
-
-        Columns are the units of a block for each of the panel's gates.
-        """
+        """Return ``(direction, block, panel, hidden, column)``, columns of units by gate."""
         width = product.vectors * LANES
         panels = product.gates // product.panel_gates
         columns = product.panel_gates * width
@@ -139,10 +132,8 @@ class RecurrentWorkload:
 
     @property
     def unpacked(self) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]:
-        """The conversion of packed recurrent weights to padded weights in ONNX's layout.
-
-        Each product has its number among the `parameters`, a shape to view it in, and the order of
-        that shape's axes.
+        """The conversion of packed recurrent weights to padded ones in ONNX's layout: each
+        product's number among the `parameters`, a shape to view it in, and its axes' order.
         """
         found = []
         for number, product in enumerate(self.products, 1):
@@ -172,10 +163,8 @@ class RecurrentWorkload:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The kernel's parameters in calling order.
-
-        ``projected`` is the product of the input and the input weights, with all biases that can be
-        added before; it has all directions and gates, each of `units`.
+        """The kernel's parameters in calling order; ``projected`` is the product of input and
+        weights with all biases that can be added before, of all directions and gates, each `units`.
         """
         every = self.directions
         optional: Mapping[str, tuple[tuple[int, ...], str]] = {
@@ -262,10 +251,7 @@ ACTIVATIONS: Final[Mapping[str, _Kind]] = {
 def activations_named(
     names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]
 ) -> tuple[Activation, ...]:
-    """Return activations; those with an alpha or a beta take the next given one, or the default.
-
-    A name that is not in `ACTIVATIONS` is a ValueError.
-    """
+    """Return activations, of the next given or default parameters; ValueError if one is unknown."""
     known = {name.lower(): name for name in ACTIVATIONS}
     alpha, beta = iter(alphas), iter(betas)
 

@@ -1,8 +1,7 @@
 """bfloat16 in kernels: its bits, conversion to float32, and instructions that multiply it.
 
-TVM computes bfloat16 in float32 and rounds after each operation, and has no instruction for it.
-Kernels therefore see the bits. LLVM's type bfloat is confined to functions of its own, which are
-inserted as text and inlined.
+TVM computes bfloat16 in float32, rounds after each operation, and has no instruction for it, so
+kernels see the bits. LLVM's type bfloat is confined to functions that are inserted as text.
 """
 
 from __future__ import annotations
@@ -62,11 +61,8 @@ def exact(value: Any) -> Any:
 
 
 def round_casts(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Replace casts between float32 and bfloat16 in ``func`` by `rounded` and `widened`.
-
-    TVM would write the cast expression three times. An expression that contains names, as
-    exponentials do, cannot be vectorised in that form, and others take longer to compile. TVM
-    (0.27) takes a cast to float32 under a name for the number that its bits form.
+    """Replace casts between float32 and bfloat16 by `rounded` and `widened`: TVM (0.27) writes what
+    is cast three times, slow to compile and, with names, not to vectorise; it casts names wrongly.
     """
 
     def replace(cast: Any) -> Any:
@@ -108,16 +104,12 @@ define {sums} @{_DOT}({sums} %sums, {words} %vector, {words} %spread) alwaysinli
 
 
 def add_dot(sums: Any, vector: Any, spread: Any) -> Any:
-    """Return ``sums`` plus the products of pairs of bfloat16 in 32-bit words. All words of
-    ``spread`` are equal, so the instruction may read one from memory.
-    """
+    """Return ``sums`` plus products of pairs of bfloat16 in words, all equal in ``spread``."""
     return tirx.call_extern(str(sums.ty.dtype), _DOT, sums, vector, spread)
 
 
 def rounds_vectors(dtype: str, unit: DotUnit | None) -> bool:
-    """Return whether `rounded_bits` rounds stored values of a type on a CPU with ``unit``. A CPU
-    with an instruction for products of bfloat16 has one for rounding, which replaces eight.
-    """
+    """Return whether a type's stored values are rounded by an instruction, which replaces eight."""
     return dtype == NAME and unit is not None and bool(unit.intrinsic)
 
 

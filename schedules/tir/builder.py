@@ -1,7 +1,5 @@
-"""Kernels as explicit loop nests of vector operations, written with TVM's IR builder.
-
-The best loop nests of pooling, layout transforms and concatenation are known: they are written down
-directly instead of being derived by schedule primitives.
+"""Kernels as explicit loop nests of vector operations, written with TVM's IR builder: where the
+best loop nests are known, schedule primitives need not derive them.
 """
 
 from __future__ import annotations
@@ -29,12 +27,8 @@ Parameter = tuple[str, tuple[int, ...], str]  # name, physical shape, dtype
 
 
 def build_kernel(parameters: Sequence[Parameter], body: Callable[..., None]) -> Any:
-    """Build a scheduled ``PrimFunc`` whose loop nest ``body`` emits.
-
-    `body` is called once, inside the builder's frame, with one buffer per parameter, in calling
-    order.
-
-    The result is a private function (without a global symbol) that is marked as scheduled.
+    """Build a private, scheduled ``PrimFunc``, whose loop nest ``body`` emits when it is called,
+    once, inside the builder's frame with one buffer per parameter.
     """
     with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
         T.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
@@ -138,12 +132,10 @@ def fraction(number: Any, size: int, parts: int, target: CpuTarget) -> Any:
 
 
 def for_vectors(length: int, lanes: int, emit: Callable[[Any, int], None]) -> None:
-    """Emit ``emit(offset, lanes)`` for ``length`` elements in a loop, then a shorter tail.
+    """Emit ``emit(offset, lanes)`` for ``length`` elements in a loop, then a shorter tail::
 
-    ::
-
-        for i in range(length // lanes): emit(i * lanes, lanes)
-        emit(length // lanes * lanes, length % lanes)      # unless it is empty
+    for i in range(length // lanes): emit(i * lanes, lanes)
+    emit(length // lanes * lanes, length % lanes)      # unless it is empty
     """
     full, tail = divmod(length, lanes)
     if full == 1:
@@ -156,12 +148,10 @@ def for_vectors(length: int, lanes: int, emit: Callable[[Any, int], None]) -> No
 
 
 def for_share(task: Any, length: int, lanes: int, emit: Callable[[Any, int], None]) -> None:
-    """Emit code for the share of ``length`` elements of one of `ENOUGH_TASKS` tasks.
+    """Emit code for the share of ``length`` elements of one of `ENOUGH_TASKS` tasks::
 
-    ::
-
-        for i in range(count // lanes): emit(first + i * lanes, lanes)
-        for i in range(count % lanes): emit(first + count // lanes * lanes + i, 1)
+    for i in range(count // lanes): emit(first + i * lanes, lanes)
+    for i in range(count % lanes): emit(first + count // lanes * lanes + i, 1)
     """
     share = ceil_div(length, ENOUGH_TASKS * lanes) * lanes
     first = task * share

@@ -13,12 +13,9 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
 def stored_pixels(data: te.Tensor, workload: Conv2dWorkload, each: int) -> Any:
-    """Return the reader of pixels for windows that do not reach beyond the input.
-
-    `each` is the number of channels, or chunks, in one group of one depth slice.
-
-    The result is ``pixel(b, c, h, w, *lane)``, with the image of the output, the channel or chunk
-    among all that windows read, and the row and column.
+    """Return the reader ``pixel(b, c, h, w, *lane)`` for windows within the input, of the output's
+    image, the channel or chunk among all that windows read, row and column. `each` counts channels
+    or chunks in one group of one depth slice.
     """
     if workload.frames is None:
         return data
@@ -45,9 +42,8 @@ def padded_pixels(data: te.Tensor, workload: Conv2dWorkload, each: int) -> Any:
 
 
 def taps_inside(frames: Frames, start: Any) -> tuple[Any, Any]:
-    """Return the first tap of a window with a slice of the volume, and the number of such taps.
-
-    `start` is the slice under the window's first tap, which may lie before the volume.
+    """Return the first tap of a window with a slice of the volume, and the number of such taps,
+    from slice `start` on, which may lie before the volume.
     """
     first = T.Bind(T.max((frames.dilation - 1 - start) // frames.dilation, 0))
     ahead = (frames.depth - start + frames.dilation - 1) // frames.dilation

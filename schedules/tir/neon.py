@@ -25,8 +25,7 @@ from neocpu.schedules.tir.builder import llvm_definition
 #: Lanes of float32.
 LANES = 4
 
-# The bit of the floating-point control register that makes every NaN from an instruction
-# 0x7fc00000.
+# The control register's bit that makes every NaN from an instruction 0x7fc00000.
 _DEFAULT_NAN = 1 << 25
 
 _LOAD_AGAIN = "neocpu_load_again"

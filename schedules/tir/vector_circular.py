@@ -26,10 +26,8 @@ SCALES: Final = (
     (54, 86637607, 184172198, 4.220776518111768e-18),
     (81, 180260777, 350077147, 2.672134687910571e-18),
 )
-"""``(s, a, b, c)``: ``2^s / (2 pi)`` is ``a 2^-28 + b 2^-57 + c`` plus whole turns.
-
-Each entry is for numbers below ``2^(s + 50)``. Those above the previous entry's limit are integers
-times ``2^s``.
+"""``(s, a, b, c)``: ``2^s / (2 pi)`` is ``a 2^-28 + b 2^-57 + c`` plus whole turns, for numbers
+below ``2^(s + 50)``. Those above the previous entry's limit are integers times ``2^s``.
 """
 BITS: Final = 50
 

@@ -25,8 +25,7 @@ EXP_POLYNOMIAL = (1.381446822e-3, 8.368780472e-3, 4.166839419e-2, 1.666652011e-1
 LOG2_E = 1.44269504088896341
 # ln(2) in two parts; multiples of the first are exact.
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
-# The limits below which the power of two, at half its size, is zero, and above which everything
-# exceeds float32.
+# The limits below which half the power of two is zero, and above which all exceeds float32.
 EXP_LOW, EXP_HIGH = -87.67, 88.7229
 # 2^x for |x| <= 1/2, from Cephes' exp2f.
 POWER_POLYNOMIAL = (1.535336188e-4, 1.339887440e-3, 9.618437357e-3, 5.550332548e-2,
@@ -46,8 +45,7 @@ ERF_DENOMINATOR = (3.86513064e-5, 1.16692258e-3, 1.49598924e-2, 1.13979109e-1, 5
 LOG_POLYNOMIAL = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1,
                   1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1,
                   3.3333331174e-1)  # fmt: skip
-# The bits of sqrt(1/2), of the smallest normal float32, of the mantissa, and of everything but the
-# sign.
+# The bits of sqrt(1/2), of the least normal float32, of the mantissa, and of all but the sign.
 ROOT_BITS, NORMAL_BITS, FRACTION_BITS, SIZE_BITS = 0x3F3504F3, 0x800000, 0x7FFFFF, 0x7FFFFFFF
 
 # arctan(x) = x + x^3 P(x^2) for |x| <= tan(pi/8), and arcsin for |x| <= 1/2: Cephes' atanf, asinf.
@@ -119,10 +117,8 @@ def tanh(x: Any) -> Any:
 
 
 def power_of_two(x: Any) -> Any:
-    """Return ``2^x`` for float32 up to 127, with zero for denormal results.
-
-    Adding `MAGIC` to ``x`` rounds it to an integer in the last bits of the sum. Increased by a
-    float's bias, these bits are the exponent of the power of two.
+    """Return ``2^x`` for float32 up to 127, with zero for denormal results: adding `MAGIC` rounds
+    ``x`` to an integer in the last bits, which plus a float's bias are the exponent.
     """
     return let(tirx.max(x, number(POWER_LOW - 1)), _power)
 
@@ -143,10 +139,8 @@ def _one_over_one_plus_power(x: Any) -> Any:
 
 
 def erf(x: Any) -> Any:
-    """Return ``x P(x^2) / Q(x^2)``; in GELU on a Zen 5 it takes 10.5 cycles a vector, not 16.
-
-    A single polynomial of this accuracy has 15 coefficients in a chain. The division runs beside
-    the multiply-adds.
+    """Return ``x P(x^2) / Q(x^2)``; in GELU on a Zen 5 it takes 10.5 cycles a vector, not the 16 of
+    one polynomial of 15 coefficients in a chain: the division runs beside the multiply-adds.
     """
 
     def ratio(x: Any, square: Any) -> Any:

@@ -1,7 +1,5 @@
-"""Accuracy levels: bounds on the errors of a network's outputs and of its kernels.
-
-Errors are norm-wise and relative: ``‖y - r‖ / ‖r‖`` in the 2-norm over one tensor, with ``r``
-computed in float64.
+"""Accuracy levels: bounds on norm-wise relative errors, ``‖y - r‖ / ‖r‖`` in the 2-norm over one
+tensor with ``r`` in float64, of a network's outputs and of its kernels.
 """
 
 from __future__ import annotations
@@ -33,10 +31,8 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class SumBound:
-    """A proof that an integer algorithm is exact, because its sums stay below a limit.
-
-    `largest` is the largest absolute value that a sum can reach with any data. `limit` is the bound
-    below which absolute values of sums are exact.
+    """A proof that an integer algorithm is exact: no data give a sum of more than `largest` in
+    absolute value, and below `limit` sums are exact.
     """
 
     largest: int
@@ -57,8 +53,7 @@ SMALL_TILES: Final = Admission("with small Winograd tiles alone", 6.0)
 # Errors that another order of the same sums explains, and no more. Each pixel is then computed from
 # its own window alone, so that an infinity or a NaN stays where direct convolution has it.
 NO_TILES: Final = Admission("without Winograd and Strassen", 1.25)
-# Long sums are split because of SSD's scores, which err eight times as much as their logits: 1.2e-5
-# with whole sums.
+# Long sums are split for SSD's scores, which err eight times as much as their logits: 1.2e-5.
 SHORT_SUMS: Final = Admission(
     "without Winograd and Strassen, with sums in parts", 1.25, longest_sum=512
 )
@@ -74,9 +69,8 @@ class Accuracy:
     - `name`: the name that ``--accuracy`` uses.
     - `bound`: the largest error of a network's output that passes verification.
     - `admission`: the kernels of the first plan, one of `LADDER`.
-    - `coarseness`: the rounding of each result as a multiple of float32's. If it is above 1,
-      ``bound`` applies to each operator, and outputs are bounded by the error of a network that
-      rounds every result so.
+    - `coarseness`: the rounding of each result as a multiple of float32's. Above 1, ``bound`` is
+      for each operator, and outputs are bounded by the error of a network that rounds so.
     - `limit`: an additional bound on the errors of outputs, set by the user as ``--max-error``.
     """
 
@@ -105,8 +99,7 @@ class Accuracy:
 DEFAULT: Final = Accuracy("default", 1e-4, EVERY_TILE)
 STRICT: Final = Accuracy("strict", 5e-6, SHORT_SUMS)
 
-# The level of ``--precision bf16``: data, weights and results have 8 bits, and err by up to half a
-# unit each.
+# ``--precision bf16``: data, weights and results have 8 bits, and err by up to half a unit each.
 BFLOAT16: Final = Accuracy("bfloat16", 2.0**-8, EVERY_TILE, coarseness=2.0**16)
 
 LEVELS: Final = {level.name: level for level in (DEFAULT, STRICT)}

@@ -16,17 +16,15 @@ class DotUnit:
     """A multiply-add instruction, or a sequence of instructions, on one CPU.
 
     - `instruction`: the properties that are the same on all CPUs.
-    - `lanes`: the number of sums in its vector, or in a row of its tile.
-    - `per_cycle`: the number that a core starts per cycle.
+    - `lanes`: the sums in its vector, or in a row of its tile.
+    - `per_cycle`: how many a core starts per cycle.
     - `vector_bytes`: the bytes of a vector of sums, or of weights.
-    - `registers`: the number of vector registers of the CPU, less those that a sequence needs for
-      itself; for a matrix unit the number of tile registers.
-    - `broadcasts`: whether the instruction itself broadcasts one operand, from memory or from a
-      vector lane.
-    - `by_lane`: whether the instruction multiplies by one lane (one group) of a vector.
-    - `int16_sums`: the number of products that a sequence may add up in 16 bits; see
-      `Numerics.int16_sums`.
-    - `operand_vectors`: the number of registers that one step's vector of weights takes.
+    - `registers`: the CPU's vector registers, less those that a sequence needs for itself, or a
+      matrix unit's tile registers.
+    - `broadcasts`: whether it broadcasts one operand itself, from memory or from a vector lane.
+    - `by_lane`: whether it multiplies by one lane (one group) of a vector.
+    - `int16_sums`: the products that a sequence may add in 16 bits; see `Numerics.int16_sums`.
+    - `operand_vectors`: the registers that one step's vector of weights takes.
     """
 
     instruction: Instruction
@@ -91,10 +89,8 @@ class DotUnit:
         return self.group == _HALVES_OF_A_SUM and not self.intrinsic
 
     def adding(self, groups: int) -> DotUnit:
-        """Return a sequence that first adds the products of ``groups`` groups in 16 bits.
-
-        The rate counts multiplications: two for a single group, otherwise one for each group and
-        one for all of them.
+        """Return a sequence that first adds the products of ``groups`` groups in 16 bits. It
+        multiplies twice for a single group, otherwise once for each group and once for all.
         """
         if groups == 1:
             return self
@@ -109,13 +105,11 @@ TILES: Final = 8
 
 _BYTES_OF_A_SUM: Final = 4
 _HALVES_OF_A_SUM: Final = 2
-# Registers that a sequence needs besides sums, weights and data: a product, and ones to multiply
-# by.
+# Registers of a sequence besides sums, weights and data: a product, and ones to multiply by.
 _SEQUENCE_REGISTERS: Final = 2
 # Registers for a second vector of data, a mask, and a zero that LLVM blends with.
 _WIDENING_REGISTERS: Final = 3
-# The share of multiplications of pairs that additions leave: 25.8 of 32 products a cycle on a Zen
-# 4.
+# The share of multiplications that additions leave: 25.8 of 32 products a cycle on a Zen 4.
 _APART_SHARE: Final = 0.8
 
 
@@ -126,11 +120,10 @@ class VectorUnits:
     - `mcpu`, `isa`: see `neocpu.schedules.vocabulary.target.CpuTarget`.
     - `features`: all features of the CPU, by their LLVM names.
     - `vector_bytes`, `registers`: the bytes of a vector register, and the number of registers.
-    - `per_cycle`: the number of float32 multiply-adds of whole vectors that a core starts per
-      cycle. Other instructions are taken to have the same rate, as on all CPUs that were measured,
-      unless their own is known.
-    - `integer_multiplies`: the number of 16-bit integer multiplications that a core starts per
-      cycle, which bounds sequences.
+    - `per_cycle`: the float32 multiply-adds of whole vectors that a core starts per cycle. Other
+      instructions have the same rate, as measured on all CPUs, unless their own is known.
+    - `integer_multiplies`: the 16-bit integer multiplications that a core starts per cycle, which
+      bound sequences.
     """
 
     mcpu: str
@@ -181,18 +174,13 @@ def _widening(unit: DotUnit) -> DotUnit:
 
 def _adding_apart(unit: DotUnit, multiplies: float) -> DotUnit:
     return replace(
-        unit,
-        per_cycle=multiplies * _APART_SHARE,
-        registers=unit.registers - 1,
-        broadcasts=False,
+        unit, per_cycle=multiplies * _APART_SHARE, registers=unit.registers - 1, broadcasts=False
     )
 
 
 def _sequence(unit: DotUnit, numerics: Numerics, multiplies: float) -> DotUnit:
-    """Return the unit of two multiplications: VPMADDUBSW and VPMADDWD, or VPMADDWD twice.
-
-    VPMADDUBSW adds two products in 16 bits. Weights that are not known to be small enough would
-    overflow there, so they are widened into two vectors.
+    """Return the unit of two multiplications: VPMADDUBSW and VPMADDWD, or VPMADDWD twice with
+    weights widened into two vectors, which may be too large to add two products in 16 bits.
     """
     return replace(
         unit,

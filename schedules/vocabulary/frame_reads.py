@@ -19,10 +19,7 @@ def reads_outside(workload: Conv2dWorkload) -> bool:
 
 
 def frame_of(workload: Conv2dWorkload, image: Any, tap: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the image that holds depth slice ``tap`` of a window, and conditions that it exists.
-
-    `image` is the index of an output image.
-    """
+    """Return slice ``tap``'s image of output `image`'s window, and conditions that it exists."""
     frames = workload.frames
     if frames is None:
         return image, ()
@@ -37,11 +34,9 @@ def frame_of(workload: Conv2dWorkload, image: Any, tap: Any) -> tuple[Any, tuple
 def place_of(
     workload: Conv2dWorkload, image: Any, channel: Any, each: int
 ) -> tuple[Any, Any, tuple[Any, ...]]:
-    """Return the input image and channel of a window's channel, and conditions that it exists.
-
-    `image` is the index of an output image. `channel` is the index among all channels, or chunks of
-    channels, that a window reads. `each` is the number of channels, or chunks, in one group of one
-    depth slice.
+    """Return the input image and channel of a window's channel, and conditions that it exists, for
+    output `image`. `channel` counts all channels, or chunks, that a window reads, and `each` those
+    in one group of one depth slice.
     """
     if workload.frames is None:
         return image, channel, ()
@@ -54,10 +49,8 @@ def place_of(
 
 
 def in_whole_blocks(workload: Conv2dWorkload, scheme: Scheme) -> Conv2dWorkload:
-    """Return a convolution over depth slices with whole blocks of channels in each slice.
-
-    Other convolutions, and those in groups, are returned unchanged: in groups, channels would have
-    to be skipped in front of those of the next slice.
+    """Return a convolution over depth slices with whole blocks of channels in each slice; others
+    unchanged, and those in groups, which would have to skip channels between slices.
     """
     frames, block = workload.frames, scheme.in_layout.block
     if frames is None or workload.groups > 1:
@@ -80,10 +73,8 @@ def weights_of(
 
 
 def turned(workload: Conv2dWorkload) -> Conv2dWorkload:
-    """Return a convolution along depth alone as one along the rows of images.
-
-    Each volume becomes one image: its depth slices become rows and their pixels become columns.
-    Other convolutions are returned unchanged.
+    """Return a convolution along depth alone as one along the rows of images, one a volume, with
+    slices as rows and their pixels as columns; others unchanged.
     """
     frames, (height, width) = workload.frames, (workload.height, workload.width)
     within = (workload.kernel, workload.stride, workload.padding, workload.groups)

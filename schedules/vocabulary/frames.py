@@ -1,9 +1,8 @@
 """Depth slices: how a convolution's window reaches through the depth of a volume.
 
-A feature map of volumes ``(V, C, D, H, W)`` is stored as images ``(V * D, C, H, W)``, one for each
-depth slice. A convolution over volumes is then one over images, in any layout, whose input channels
-are those of all slices under the window. Only the place where a kernel finds these channels
-differs.
+A feature map of volumes ``(V, C, D, H, W)`` is stored as images ``(V * D, C, H, W)``, one a depth
+slice. A convolution over volumes is then one over images, in any layout, whose input channels are
+those of all slices under the window: only the place where a kernel finds them differs.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ MAX_EXTENT = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """The windows along the depth of volumes.
-
-    `depth` is the number of depth slices of an input volume. `kernel` is the number of depth slices
-    under the window. `padding` has the numbers of zero slices before and after a volume.
+    """The windows along the depth of volumes: depth slices of an input volume, of the window, and
+    of zeros before and after a volume.
     """
 
     depth: int
@@ -43,9 +40,7 @@ class Frames:
 
     @classmethod
     def from_json(cls, data: list[int]) -> Frames:
-        """Read the JSON form; the inverse of `to_json`. Raises ValueError, TypeError if ``data``
-        describes no such windows.
-        """
+        """Invert `to_json`; ValueError or TypeError if ``data`` describes no such windows."""
         if any(type(size) is not int or not 0 <= size <= MAX_EXTENT for size in data):
             raise ValueError(f"not the windows along a depth: {data!r}")
         depth, kernel, stride, dilation, before, after = data

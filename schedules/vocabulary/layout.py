@@ -83,9 +83,8 @@ class DataLayout:
         return np.ascontiguousarray(nchw[:, :channels])
 
     def pack_channels(self, vector: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Lay out a per-channel vector ``(C,)`` to broadcast against this layout, padded with 0.
-
-        The result has shape ``(1, C, 1, 1)`` or ``(1, ceil(C/block), 1, 1, block)``.
+        """Lay out a per-channel vector ``(C,)`` to broadcast against this layout, padded with 0:
+        ``(1, C, 1, 1)`` or ``(1, ceil(C/block), 1, 1, block)``.
         """
         return self.pack(vector.reshape(1, -1, 1, 1))
 
@@ -97,10 +96,9 @@ NCHW = DataLayout(1)
 class KernelLayout:
     """Layout of convolution weights: ``OIHW[x]i[oc_bn]o``, or ``OIHW[x]i[oc_bn]o[dot]i``.
 
-    The physical shape is ``(ceil(O/oc_bn), ceil(I/ic_bn), KH, KW, ic_bn, oc_bn)``; one vector load
-    takes the innermost ``oc_bn`` (paper Figure 1). Instructions that add ``dot`` products to each
-    sum take the weights of ``dot`` input channels side by side. The shape is then ``(…, KH, KW,
-    ic_bn/dot, oc_bn, dot)``, and the name has ``x = ic_bn/dot``, as elsewhere.
+    The physical shape is ``(ceil(O/oc_bn), ceil(I/ic_bn), KH, KW, ic_bn, oc_bn)``, and one vector
+    load takes the innermost ``oc_bn`` (paper Figure 1), or, for instructions that add ``dot``
+    products to each sum, ``(…, KH, KW, ic_bn/dot, oc_bn, dot)`` with ``x = ic_bn/dot``.
     """
 
     ic_bn: int
@@ -116,9 +114,7 @@ class KernelLayout:
 
     @classmethod
     def parse(cls, text: str) -> KernelLayout:
-        """Parse ``OIHW16i32o`` or ``OIHW4i16o4i``. Raises ValueError if ``text`` is not such a
-        layout.
-        """
+        """Parse ``OIHW16i32o`` or ``OIHW4i16o4i``; ValueError if ``text`` is not such a layout."""
         match = re.fullmatch(r"OIHW([1-9]\d*)i([1-9]\d*)o(?:([1-9]\d*)i)?", text)
         if match is None:
             raise ValueError(
@@ -157,10 +153,8 @@ class KernelLayout:
 
 @dataclass(frozen=True, slots=True, order=True)
 class WinogradLayout:
-    """Weights transformed for Winograd's convolution: ``(points, O/oc_bn, I, oc_bn)``.
-
-    `tile` is the number of outputs of a tile along a dimension of several taps. `ic_bn` and `oc_bn`
-    are the blocks to which input and output channels are padded.
+    """Weights transformed for Winograd's convolution: ``(points, O/oc_bn, I, oc_bn)``, for `tile`
+    outputs along a dimension of several taps, with channels padded to `ic_bn` and `oc_bn`.
     """
 
     tile: int
@@ -171,10 +165,8 @@ class WinogradLayout:
 
 @dataclass(frozen=True, slots=True, order=True)
 class StrassenLayout:
-    """Sums of weights for Strassen's 1x1 convolution: ``(O / 2 oc_bn, rows, oc_bn)``.
-
-    `half` is the number of input channels in each half. `oc_bn` is the number of output channels of
-    a register tile; two tiles share a block.
+    """Sums of weights for Strassen's 1x1 convolution: ``(O / 2 oc_bn, rows, oc_bn)``, with `half`
+    of the input channels in each half, and two register tiles of `oc_bn` outputs in a block.
     """
 
     half: int
@@ -191,12 +183,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True, order=True)
 class Format:
-    """A layout and an element type.
-
-    The search treats a change of either as a layout transform: of blocks, of precision, or of both.
-
-    `dtype` is a key of `neocpu.foundation.dtypes.DTYPES`.
-    """
+    """A layout and a key of `DTYPES`; the search takes changes of either for layout transforms."""
 
     layout: DataLayout
     dtype: str

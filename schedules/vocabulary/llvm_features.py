@@ -1,9 +1,8 @@
 """The CPU features of LLVM on which generated code cannot depend.
 
-LLVM describes a CPU by names of instruction sets, of fast instructions and of facilities for the
-operating system. Every feature that is not listed here may occur in generated code, so the CPU must
-have it. A feature that a later LLVM adds therefore counts as missing on every host until somebody
-lists it.
+LLVM describes a CPU by instruction sets, fast instructions and facilities for the system. All but
+those listed here may occur in generated code, so the CPU must have them. One that a later LLVM adds
+counts as missing on every host until somebody lists it.
 """
 
 from __future__ import annotations
@@ -23,10 +22,8 @@ _X86_BY_NAME: Final = frozenset(
     wbnoinvd widekl xsave xsavec xsaveopt xsaves
     """.split()
 )
-"""Instructions that LLVM emits only where code names them, which our code never does.
-
-Hypervisors hide many of them, and CPUs of one kind differ in them: code that demanded them would be
-refused on hosts that can run it.
+"""Instructions that LLVM emits only where code names them, which our code never does. Hypervisors
+hide many of them, and CPUs of one kind differ in them: code must not demand them.
 """
 
 _X86_TUNING: Final = frozenset(
@@ -61,10 +58,8 @@ _ARM_BY_NAME: Final = frozenset(
     specrestrict ssbs sve-aes sve-sm4 tlb-rmi tracev8.4 trbe uaops vh wfxt xs
     """.split()
 )
-"""Instructions and registers that LLVM uses only where code names them, as ours never does.
-
-The operating system uses most of them and does not report them to programs; a Raspberry Pi 4 lacks
-the cryptography that LLVM's Cortex-A72 has.
+"""Instructions and registers, mostly of the operating system, that LLVM uses only where code names
+them, as ours never does; a Raspberry Pi 4 lacks the cryptography that its Cortex-A72 has.
 """
 
 _ARM_TUNING: Final = frozenset(

@@ -45,9 +45,7 @@ def content_hash(data: Any) -> str:
 
 
 def is_dtype(name: Any) -> bool:
-    """Return whether a value of a workload's JSON form is an element type. Raises UnknownTypeError
-    if it is a name that no element type has.
-    """
+    """Return whether a JSON value is an element type; UnknownTypeError if it is another name."""
     if isinstance(name, str) and name not in DTYPES:
         raise UnknownTypeError(f"unknown element type {name!r}")
     return isinstance(name, str)
@@ -60,10 +58,8 @@ def are_sizes(*values: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformWorkload(Keyed):
-    """A layout transform of a feature map from NCHW[in_block]c to NCHW[out_block]c; 1 is NCHW.
-
-    `out_dtype` is the element type of the output if it differs from the input's: transforms also
-    change precision.
+    """A layout transform of a feature map from NCHW[in_block]c to NCHW[out_block]c, 1 for NCHW, and
+    of its element type to `out_dtype` if given.
     """
 
     kind: ClassVar[str] = "layout_transform"
@@ -118,9 +114,7 @@ class TransformWorkload(Keyed):
 
     @classmethod
     def from_json(cls, data: JsonObject) -> TransformWorkload:
-        """Read the JSON form; the inverse of `to_json`. Raises ValueError, KeyError, TypeError if
-        ``data`` is not a transform workload.
-        """
+        """Invert `to_json`; ValueError, KeyError or TypeError if ``data`` is no such workload."""
         if "dtype" not in data or ("out_dtype" in data and data["out_dtype"] is None):
             raise ValueError(f"not the numerics of a transform: {data!r}")
         return _read(cls, data)
@@ -177,9 +171,7 @@ class JoinWorkload(Keyed):
 
     @classmethod
     def from_json(cls, data: JsonObject) -> JoinWorkload:
-        """Read the JSON form; the inverse of `to_json`. Raises ValueError, KeyError, TypeError if
-        ``data`` is not such a workload.
-        """
+        """Invert `to_json`; ValueError, KeyError or TypeError if ``data`` is no such workload."""
         if "dtype" not in data:
             raise ValueError(f"a join without a dtype: {data!r}")
         return _read(cls, data)

@@ -1,9 +1,8 @@
 """Numerics: the element types of an operator's tensors.
 
-A convolution reads data and weights, adds up their products and stores an output. Each of the four
-has an element type of its own, and integers stand for real numbers by scales and zero points. The
-values of scales and zero points are operands, like weights. Whether all channels share one scale,
-and whether there is a zero point at all, changes the code and therefore belongs to the workload.
+A convolution's data, weights, sums of products and output have types of their own, and integers
+stand for real numbers by scales and zero points. These are operands; whether all channels share one
+scale, and whether there is a zero point, changes the code and belongs to the workload.
 """
 
 from __future__ import annotations
@@ -18,13 +17,9 @@ from neocpu.foundation.json_codec import OMIT_DEFAULT, JsonObject, fields_to_jso
 Granularity: TypeAlias = Literal["tensor", "channel"]
 Role: TypeAlias = Literal["data", "weights", "output"]
 
-
 INT16_SUMS: Final = (2, 4, 8)
-"""The numbers of uint8 by int8 products whose sum may be known to fit 16 bits.
-
-Input channels lie in groups of four; x86 multiplies the first two and the last two, and adds each
-pair in 16 bits. These products come from the same halves of 1, 2 or 4 consecutive groups, which
-begin at a multiple of their number.
+"""The numbers of uint8 by int8 products whose sum may be known to fit 16 bits: x86 adds up the
+first two or last two products of groups of four channels, in 1, 2 or 4 consecutive groups.
 """
 
 
@@ -34,10 +29,8 @@ class UnknownTypeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
-    """The mapping from integers to real numbers: ``real = scale * (stored - zero_point)``.
-
-    `granularity` says whether all elements share one scale and zero point, or each channel has its
-    own; for weights, each output channel. `symmetric` says whether every zero point is 0.
+    """The mapping ``real = scale * (stored - zero_point)``, by `granularity` with a scale and zero
+    point for all elements or each (output) channel; zero points are 0 if `symmetric`.
     """
 
     granularity: Granularity
@@ -50,13 +43,11 @@ class Quantisation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numerics:
-    """The element types of an operator's tensors.
+    """The types, keys of `DTYPES`, of an operator's data, weights, sums of products and output.
 
-    `data`, `weights`, `sum` and `output` are keys of `DTYPES`, the types of data and weights, of
-    the sums of products, and of the stored output. `quantised` is the quantisation of data, weights
-    and output, by role, if their integers stand for real numbers. `int16_sums` is the number of
-    products whose sum fits 16 bits with any data: see `INT16_SUMS`. It is 0 if the weights are not
-    known to be small enough.
+    `quantised` is the quantisation, by role, of those whose integers stand for real numbers.
+    `int16_sums` is the number of products whose sum fits 16 bits with any data, one of
+    `INT16_SUMS`; 0 if the weights are not known to be small enough.
     """
 
     data: str
@@ -95,10 +86,8 @@ class Numerics:
 
     @property
     def computes_in_float32(self) -> bool:
-        """Whether products and sums are of float32, even if data and output are stored as bytes.
-
-        Products of bytes and integer weights add up exactly in float32 below 2^24. Data may also be
-        bfloat16, and then the output may be too.
+        """Whether products and sums are of float32, even of stored bytes, which add up exactly
+        below 2^24; data may be bfloat16, too, and then the output may be.
         """
         stored = {self.data, self.output} <= {"float32", "uint8"}
         stored |= self.data == "bfloat16" and self.output in ("bfloat16", "float32")
@@ -131,10 +120,7 @@ class Numerics:
 
     @classmethod
     def take_from(cls, fields: JsonObject) -> Numerics:
-        """Remove the JSON form from ``fields``, those of a workload, and return the numerics.
-
-        Raises ValueError, KeyError, TypeError if ``fields`` hold no numerics.
-        """
+        """Take the numerics out of JSON ``fields``; ValueError, KeyError or TypeError if none."""
         if "dtype" in fields:
             return cls.uniform(fields.pop("dtype"))
         given = fields.pop("numerics")

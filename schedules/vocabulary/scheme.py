@@ -1,8 +1,5 @@
-"""Schemes: the parameters by which a template computes an operator.
-
-The parameter names are the paper's (§3.3.1) wherever it has one: ``ic_bn``, ``oc_bn``, ``reg_n``
-and ``unroll_ker``. A scheme fixes the layouts of input and output, so choosing schemes is choosing
-layouts.
+"""Schemes: the parameters, with the paper's names (§3.3.1) if it has them, by which a template
+computes an operator. Choosing schemes is choosing layouts, which they fix.
 """
 
 from __future__ import annotations
@@ -15,8 +12,7 @@ from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
 
 # Optional parameters; with 0, their default, kernels are the same as without them.
 OPTIONAL = ("edge_tiles", "int16_groups", "on_the_fly", "out_bn", "sum_chunks")
-# The largest value of a parameter: parameters count channels, pixels and tiles of tensors that fit
-# in memory.
+# The largest parameter: they count channels, pixels and tiles of tensors that fit in memory.
 MAX_PARAMETER = 1 << 24
 
 
@@ -55,13 +51,12 @@ class BlockedScheme(Scheme):
     Blocks are whole vectors, unless a scheme says otherwise, and need not divide the channels.
     Schemes name parameters alike:
 
-    - `reg_n`, `reg_oh`: the number of output columns, and rows, of one register tile.
-    - `reg_oc`: the number of output channels of one register tile, in whole vectors that need not
-      divide the channels. A tile holds ``reg_oh * reg_n * reg_oc`` accumulators.
+    - `reg_n`, `reg_oh`: output columns, and rows, of a register tile.
+    - `reg_oc`: its output channels, in whole vectors that need not divide all channels. It holds
+      ``reg_oh * reg_n * reg_oc`` accumulators.
     - `unroll_ker`: whether the loops over the kernel window are unrolled.
-    - `strip`: the number of register tiles, along the image, in one task.
-    - `oc_split`: whether the threads share the output channels of a strip. Otherwise one task
-      computes all of them.
+    - `strip`: the register tiles, along the image, in one task.
+    - `oc_split`: whether threads share a strip's output channels, not one task computes all.
     """
 
     ic_bn: int
@@ -122,17 +117,14 @@ class DirectScheme(StoreFold, BlockedScheme):
 class WinogradScheme(BlockedScheme):
     """Winograd convolution in NCHW[x]c.
 
-    - `reg_n`: the number of Winograd tiles in one register tile.
-    - `tile`: the number of output pixels along the side of a Winograd tile; along a dimension of
-      one tap a tile has one pixel.
+    - `reg_n`: the Winograd tiles of a register tile; the most of them with `edge_tiles`.
+    - `tile`: the output pixels along a Winograd tile's side; one along a dimension of one tap.
     - `oc_split`: whether a task computes a share of its strip's output channels from input that was
-      transformed before. Otherwise a task transforms its strip itself and computes all output
-      channels.
-    - `edge_tiles`: whether smaller tiles with the same weights compute what whole tiles leave over
-      at the ends of rows and columns. It needs whole images and ``oc_split``. ``reg_n`` is then the
-      most that a register tile has. It changes nothing where nothing is left over.
-    - `on_the_fly`: whether weights of bytes are stored untransformed, and each task transforms
-      them; it needs ``oc_split``. It changes nothing for other weights.
+      transformed before, instead of transforming its strip and computing all.
+    - `edge_tiles`: whether smaller tiles with the same weights compute what whole tiles leave over,
+      if anything, at ends of rows and columns. It needs whole images and ``oc_split``.
+    - `on_the_fly`: whether weights, if they are bytes, are stored untransformed, and transformed by
+      each task; it needs ``oc_split``.
     """
 
     template: ClassVar[str] = "conv2d_winograd"
@@ -150,12 +142,11 @@ class WinogradScheme(BlockedScheme):
 class GroupScheme(StoreFold):
     """Base class of schemes for grouped convolutions in NCHW[oc_bn]c, one vector lane per channel.
 
-    - `oc_bn`: the channel block of the input layout, and of the output layout if ``out_bn`` is 0.
-    - `reg_n`: the number of output columns of one register tile, which holds one vector of channels
-      for each.
-    - `unroll_ker`: whether the loop over the rows of the kernel window is unrolled; the loop over
-      its columns always is.
-    - `out_bn`: the channel block of the output layout if it differs from ``oc_bn``; otherwise 0.
+    - `oc_bn`: the block of the input layout, and of the output layout if ``out_bn`` is 0.
+    - `reg_n`: the output columns of a register tile, with one vector of channels for each.
+    - `unroll_ker`: whether the loop over the window's rows is unrolled; that over columns always
+      is.
+    - `out_bn`: the output's block if it differs from ``oc_bn``; otherwise 0.
     """
 
     oc_bn: int
@@ -206,12 +197,10 @@ class PointwiseScheme(BlockedScheme):
 class StrassenScheme(BlockedScheme):
     """1x1 convolution as a matrix product by Strassen's algorithm, in NCHW[x]c.
 
-    - `reg_n`: the number of pixels of one register tile; two tiles are the halves of a block.
-    - `reg_oc`: the number of output channels of one register tile; two tiles are the halves of a
-      block.
-    - `ic_half`: the number of input channels of each half, in whole vectors; channels after both
-      halves are multiplied directly.
-    - `strip`: the number of blocks, along the image, in one task.
+    - `reg_n`, `reg_oc`: pixels and output channels of a register tile; two are halves of a block.
+    - `ic_half`: the input channels of each half, in whole vectors; those after both halves are
+      multiplied directly.
+    - `strip`: the blocks, along the image, in one task.
     """
 
     template: ClassVar[str] = "conv2d_strassen"
@@ -252,12 +241,10 @@ class DotScheme(BlockedScheme):
 class BlockScheme(BlockedScheme):
     """Base class of schemes whose instructions multiply blocks of pixels by blocks of channels.
 
-    - `reg_n`: the number of output columns of one register tile: whole blocks of the instruction's
-      rows, or fewer where rows of the output are shorter.
-    - `unroll_ker`: whether the loop over the rows of the kernel window is unrolled; the loop over
-      its columns always is.
-    - `reg_oc`: the number of output channels of one register tile: whole blocks of the
-      instruction's columns.
+    - `reg_n`, `reg_oc`: whole blocks of the instruction's rows, or fewer where rows of the output
+      are shorter, and whole blocks of its columns.
+    - `unroll_ker`: whether the loop over the window's rows is unrolled; that over columns always
+      is.
     """
 
     reg_n: int
@@ -342,9 +329,7 @@ SCHEMES: dict[str, type[Scheme]] = {
 
 
 def register_scheme(cls: type[Scheme]) -> None:
-    """Make a template's scheme class known to `scheme_from_json`. Raises ValueError if another
-    class has that name.
-    """
+    """Make a scheme class known to `scheme_from_json`; ValueError if another has that name."""
     if SCHEMES.setdefault(cls.template, cls) is not cls:
         raise ValueError(f"{cls.template} has other schemes than {cls.__name__}")
 

@@ -26,15 +26,12 @@ class StepKind:
     """A kind of step.
 
     - `operand`: one of the four kinds of operands above.
-    - `relax`: the Relax operator of the step. Two kinds may share one operator if their operands
-      differ.
-    - `emit`: the function ``emit(x, operand element or None, *arguments)``, which returns the TIR
-      expression of one element.
-    - `compute`: the function ``compute(x, *operand, *arguments)``, which computes whole arrays in
-      numpy.
-    - `arguments`: the function that returns the scalar arguments of a call of ``relax``.
+    - `relax`: its Relax operator, which two kinds with different operands may share.
+    - `emit`: ``emit(x, operand element or None, *arguments)`` returns one element's TIR expression.
+    - `compute`: ``compute(x, *operand, *arguments)`` computes whole arrays in numpy.
+    - `arguments`: returns the scalar arguments of a call of ``relax``.
     - `after`, `before`: whether a convolution may apply the step to its output, and to its input.
-    - `cycles`: the cycles per vector beyond those of a simple step, for polynomials and quotients.
+    - `cycles`: the cycles per vector beyond a simple step's, for polynomials and quotients.
     """
 
     operand: str
@@ -96,9 +93,8 @@ def _emit_round(x: Any, _: None) -> Any:
 
 
 def _emit_quantise(x: Any, _: None, zero: float) -> Any:
-    """Round to 32 bits in one instruction and saturate there; storing bytes saturates by itself.
-
-    Without saturation, values too large for 32 bits would become the most negative number.
+    """Round to 32 bits in one instruction and saturate, or values too large for that would become
+    the most negative number; storing bytes saturates by itself.
     """
     x = _tirx().min(x, _const(_LARGEST_ROUNDED, x))
     low, high, middle = (_tirx().const(int(number), "int32") for number in (0, 255, zero))

@@ -1,8 +1,4 @@
-"""Strided views: transposes and reshapes of a tensor without a copy.
-
-A view maps each element of an array to its place in a flat tensor. A kernel that reads or writes
-through views needs no copies of the tensors that the model transposes around it.
-"""
+"""Strided views: transposes and reshapes of a tensor, for kernels that then need no copies."""
 
 from __future__ import annotations
 
@@ -17,11 +13,10 @@ Part: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class StridedView:
-    """An array whose elements lie at regular distances in a flat tensor.
+    """An array whose elements lie at regular distances in a flat tensor of `size` elements.
 
-    `size` is the number of elements of the tensor. `offset` is the place of the first element.
-    `axes` are the parts of each axis, outermost first. An axis that a reshape made of two has two
-    parts, unless these are one regular sequence. An axis of extent 1 has none.
+    `offset` is the place of the first. `axes` are the parts of each axis, outermost first: several
+    where a reshape joined axes that are not one regular sequence, none for an axis of extent 1.
     """
 
     size: int
@@ -43,9 +38,7 @@ class StridedView:
         return StridedView(self.size, self.offset, tuple(self.axes[axis] for axis in order))
 
     def reshaped(self, shape: Sequence[int]) -> StridedView | None:
-        """Return the view of the same elements, row-major, in another shape. The result is None if
-        the reshape needs a copy, or if the numbers of elements differ.
-        """
+        """Return the row-major view in another shape; None if it needs a copy or does not fit."""
         if math.prod(shape) != math.prod(self.shape):
             return None
         rest = [part for parts in self.axes for part in parts if part[0] != 1]
@@ -89,10 +82,8 @@ class StridedView:
         return StridedView(self.size, self.offset, tuple(axes))
 
     def inverse(self, shape: Sequence[int]) -> StridedView | None:
-        """Return the view of the tensor in the array, if every element occurs once in this view.
-
-        This view maps an array to places in a tensor of ``shape``; the inverse maps the tensor to
-        places in the array.
+        """Return the map of the tensor, of ``shape``, to places in the array, if every element of
+        it occurs once in this view.
         """
         placed: list[tuple[int, int, int]] = []
         distance = 1

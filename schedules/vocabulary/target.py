@@ -1,7 +1,6 @@
-"""CPU targets: parsed from any spelling, with the properties that schedules need.
+"""CPU targets: parsed, by TVM, from any spelling, with the properties that schedules need.
 
-LLVM is the authority on which CPUs exist and which features they have; the host or `cpus` supplies
-the rest. TVM is imported only to parse a target.
+LLVM says which CPUs exist and which features they have; the host or `cpus` supplies the rest.
 """
 
 from __future__ import annotations
@@ -9,25 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from neocpu.foundation.cpus import (
-    BANDWIDTHS,
-    DEFAULT_BANDWIDTHS,
-    FMA_BYTES,
-    INTEGER_MULTIPLIES,
-)
+from neocpu.foundation.cpus import BANDWIDTHS, DEFAULT_BANDWIDTHS, FMA_BYTES, INTEGER_MULTIPLIES
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.machine.network_rates import NETWORK_RATES
 from neocpu.schedules.vocabulary.dot_unit import DotUnit, VectorUnits
 from neocpu.schedules.vocabulary.numerics import Numerics
 
-# The two architectures we generate code for, and other spellings of the first component of their
-# triples.
+# The architectures that code is generated for, and other spellings of their triples' first parts.
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
-# The features that schedules choose by and that records name, in LLVM's names. Code may depend on
-# more (`llvm_features`).
+# LLVM's names of what schedules choose by and records name; code may need more (`llvm_features`).
 ISA_FEATURES = frozenset(
     (
         "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "movbe", "gfni",
@@ -49,8 +41,7 @@ class Rates:
     - `frequency`: the clock in cycles per second.
     - `own`, `beyond`, `memory`: bandwidths in bytes per second: of one core within its L2, of one
       core beyond it, and of all cores together from memory.
-    - `fork`: the time to enter and leave a parallel loop, in seconds, with the threads' first cache
-      misses.
+    - `fork`: the seconds to enter and leave a parallel loop, with the threads' first cache misses.
     - `caches`: the number of last-level caches that the threads have.
     """
 
@@ -67,15 +58,12 @@ class CpuTarget:
     """One CPU to generate code for.
 
     - `triple`, `mcpu`: LLVM's target triple, one of `TRIPLES`, and its name of the CPU.
-    - `mattr`: feature switches in addition to ``mcpu``, such as ``+avx2`` or ``-avx512f``, sorted.
-    - `features`: the resulting instruction-set features by LLVM names, limited to `ISA_FEATURES`.
+    - `mattr`: sorted switches in addition to ``mcpu``, such as ``+avx2`` or ``-avx512f``.
+    - `features`: the resulting instruction sets by LLVM names, limited to `ISA_FEATURES`.
     - `l1d`, `l2`, `l3`: cache sizes of one core in bytes; ``l3`` is its share and may be 0.
-    - `streams`: the number of simultaneous calls of one model, which share memory bandwidth and
-      weights in the last-level cache.
-    - `demands`: all features that a CPU needs to run the code, by LLVM names: more than
-      ``features``.
-    - `rates`: the speeds that estimates assume. Only their ratios to measurements matter, except
-      for those of `in_network`.
+    - `streams`: the simultaneous calls of a model, which share memory and the last-level cache.
+    - `demands`: all features, by LLVM names, that running the code needs: more than ``features``.
+    - `rates`: the speeds that estimates assume; except `in_network`, only their ratios matter.
     - `isa`: the vector instruction set: ``avx512``, ``avx2``, ``sse`` or ``neon``.
     """
 
@@ -119,9 +107,7 @@ class CpuTarget:
         return self.vector_bytes // bytes_of(dtype)
 
     def dot_unit(self, numerics: Numerics) -> DotUnit:
-        """Return the instruction that computes with ``numerics``. Raises UnsupportedError if the
-        CPU has none.
-        """
+        """Return the instruction that computes with ``numerics``; UnsupportedError without one."""
         unit = self.find_dot_unit(numerics)
         if unit is None:
             raise UnsupportedError(f"{self.mcpu} has no instruction for products of {numerics}")
@@ -161,12 +147,8 @@ class CpuTarget:
         return self.rates.frequency
 
     def in_network(self, weight_bytes: float, threads: int) -> CpuTarget:
-        """Return the CPU with the speeds measured in whole networks.
-
-        A CPU that was never measured keeps the speeds that plans assume.
-
-        `weight_bytes` counts the bytes of all weights; the part that the last-level cache keeps
-        does not come from memory.
+        """Return the CPU with the speeds measured in whole networks with `weight_bytes`, a part
+        of them in the last-level cache, or else the speeds that plans assume.
         """
         known = NETWORK_RATES.get(self.mcpu)
         if known is None:
@@ -207,10 +189,8 @@ class CpuTarget:
 
 
 def kept_share(weight_bytes: float, cache: float) -> float:
-    """Return the share of a network's weights that a cache keeps from one run to the next.
-
-    The share is 1 if feature maps have room beside the weights, and 0 if the weights are twice the
-    size of the cache.
+    """Return the share of a network's weights that a cache keeps between runs: 1 if feature maps
+    have room beside them, 0 if they are twice its size.
     """
     if weight_bytes <= cache / 2:
         return 1.0

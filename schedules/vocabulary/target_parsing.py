@@ -7,11 +7,7 @@ import os
 import shlex
 from typing import Any
 
-from neocpu.foundation.cpus import (
-    ALIASES,
-    CACHES,
-    DEFAULT_CACHES,
-)
+from neocpu.foundation.cpus import ALIASES, CACHES, DEFAULT_CACHES
 from neocpu.foundation.errors import TargetError, did_you_mean
 from neocpu.foundation.given_json import parse_json, shortened
 from neocpu.foundation.host import data_caches
@@ -27,10 +23,8 @@ from neocpu.schedules.vocabulary.target import ISA_FEATURES, MACHINES, TRIPLES, 
 
 
 def parse_target(text: str | dict[str, Any] | CpuTarget) -> CpuTarget:
-    """Parse any spelling of a target.
-
-    `text`: ``host``; ``llvm -mcpu=skylake-avx512 -mattr=+avx2``; the same as a dict or its JSON; or
-    the name of a CPU or a machine alone, such as ``neoverse-n1`` or ``rpi4``.
+    """Parse any spelling of a target: ``host``; ``llvm -mcpu=skylake-avx512 -mattr=+avx2``, also as
+    a dict or its JSON; or only a CPU or a machine, such as ``neoverse-n1`` or ``rpi4``.
 
     Raises TargetError if an option, triple, CPU or feature is unknown.
     """
@@ -194,8 +188,7 @@ def _make(machine: str, mcpu: str, mattr: tuple[str, ...], l1d: int, l2: int, l3
             f"-mcpu={mcpu} is a 32-bit CPU, and code is made for 64-bit ones: name one of these; "
             "-mcpu=x86-64 runs on all of them"
         )
-    # For schedules, tiles are those that multiply bytes and bfloat16, as on every CPU that has
-    # tiles.
+    # For schedules, tiles multiply bytes and bfloat16, as on every CPU that has any.
     tiles = TILES if TILES <= every else frozenset()
     features = tuple(sorted(every - TILES & ISA_FEATURES | tiles & ISA_FEATURES))
     demands = demanded(machine, every)

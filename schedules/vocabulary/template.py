@@ -1,8 +1,7 @@
-"""The interface of a template, which planning, tuning, checks and reports use.
+"""The interface of a template, which computes one kind of workload in ways that its schemes name.
 
-A template computes one kind of workload in different ways, which its schemes name. Its module
-defines the functions below and gathers them in a `Template` or a `ConvTemplate`, which
-`schedules.registry` lists.
+Its module gathers the functions below in a `Template` or a `ConvTemplate`, which
+`schedules.registry` lists for planning, tuning, checks and reports.
 """
 
 from __future__ import annotations
@@ -38,14 +37,12 @@ class Template:
     """One algorithm for one kind of workload.
 
     - `scheme`: the class of its schemes; its ``template`` is the template's name.
-    - `version`: a number that changes when generated code does: records with other versions are
-      ignored.
+    - `version`: changes when generated code does: records with other versions are ignored.
     - ``applies(workload, target)`` returns whether the template can compute a workload on a CPU.
     - ``space(workload, target)`` returns the legal schemes, in the order an expert would try them.
     - ``lower(workload, scheme, target, threads)`` returns the scheduled ``PrimFunc``, whose last
       argument is the output.
-    - ``argument_shapes(workload, scheme)`` returns the physical ``(shape, dtype)`` of that
-      function's arguments.
+    - ``argument_shapes(workload, scheme)`` returns its arguments' physical ``(shape, dtype)``.
     - ``estimate(workload, scheme, target, threads)`` returns an analytic time in seconds.
     """
 
@@ -117,10 +114,8 @@ def fold(
     out_layout: DataLayout,
     target: CpuTarget,
 ) -> _Scheme | None:
-    """Return the scheme with the same tiles for other layouts; None if there is none.
-
-    The kernel can read each pixel's vector of input channels from any block, and store a vector of
-    output channels to any block.
+    """Return the scheme with the same tiles for other layouts, or None: the kernel reads a pixel's
+    vectors of channels from any block, and stores them to any.
     """
     lanes = target.dot_unit(workload.numerics).lanes
     ic_bn, oc_bn = in_layout.block, out_layout.block

@@ -55,15 +55,13 @@ class Conv2dWorkload(Keyed):
     """A 2-D convolution (cross-correlation) of NCHW data with OIHW weights, and its fused steps.
 
     - `padding`: ``(top, left, bottom, right)`` zeros, in pixels.
-    - `in_channels`: the number of channels that a window reads, for volumes in all depth slices
-      under it.
+    - `in_channels`: the channels that a window reads, for volumes in all depth slices under it.
     - `groups`: the number of groups, each with ``in_channels / groups`` input channels.
-    - `numerics`: the element types of data, weights, sums and output. Vectors and gates of a step
-      have the type of the values that it changes: sums (see `epilogue_types`) or data. Tensors of a
-      step have the output's type.
-    - `epilogue`: elementwise steps fused after the accumulation, in order.
-    - `prologue`: elementwise steps applied to each input pixel, in order, before it is padded and
-      multiplied.
+    - `numerics`: the element types of data, weights, sums and output. A step's vectors and gates
+      have the type of what it changes: sums (see `epilogue_types`) or data. Its tensors have the
+      output's type.
+    - `epilogue`, `prologue`: elementwise steps, in order, after the accumulation, and on each input
+      pixel before it is padded and multiplied.
     - `frames`: the windows along the depth, for convolutions over volumes; otherwise None. Images
       are then depth slices: ``batch`` counts the output's slices, and a group's input channels are
       those of its first slice, then those of the next.
@@ -129,10 +127,8 @@ class Conv2dWorkload(Keyed):
 
     @property
     def epilogue_types(self) -> tuple[str, ...]:
-        """The element type of the operand of each step of the epilogue, whether or not it has one.
-
-        Tensors have the output's type. Vectors have the type of the sums, and float32 once the sums
-        are rescaled.
+        """The element type of each step's operand, if it has one or not: tensors have the output's,
+        vectors that of the sums, float32 once these are rescaled.
         """
         types, value = [], self.numerics.sum
         for op in self.epilogue:
@@ -142,10 +138,7 @@ class Conv2dWorkload(Keyed):
 
     @property
     def pads_with_zero_point(self) -> bool:
-        """Whether images and volumes are padded with the zero point of the integers instead of 0.
-
-        Sums of float32 then add up the data less their zero point.
-        """
+        """Whether padding is the integers' zero point, which sums of float32 data are then less."""
         roles = dict(self.numerics.quantised)
         outside = any(self.padding) or (self.frames is not None and self.frames.reads_outside)
         return outside and "data" in roles and not roles["data"].symmetric
@@ -160,9 +153,7 @@ class Conv2dWorkload(Keyed):
 
     @classmethod
     def from_json(cls, data: JsonObject) -> Conv2dWorkload:
-        """Read the JSON form; the inverse of `to_json`. Raises ValueError, KeyError, TypeError if
-        ``data`` is not a convolution workload.
-        """
+        """Invert `to_json`; ValueError, KeyError or TypeError if ``data`` is no such workload."""
         fields = dict(data)
         if fields.pop("kind", None) != cls.kind:
             raise ValueError(f"not a conv2d workload: {data.get('kind')!r}")

@@ -1,19 +1,16 @@
 """The memory that kernels are timed on.
 
-Weights are as cold as in a network. Between two runs of a layer at batch 1, all other layers'
-weights pass through the caches, so each call here reads the weights at another place of a pool that
-is larger than most last-level caches. Data and output stay in place, because in the network they
-were just written or will soon be read.
-
+Weights are as cold as in a network, where all others pass through the caches between two runs of a
+layer at batch 1: each call reads them at another place of a pool that exceeds most last-level
+caches. Data and output stay in place: in a network they were just written or will soon be read.
 (Measured on a Zen 3, one thread: ResNet-50's convolutions take 95.9 ms in the network, 95.9 ms in
-sum with cold weights and 93.9 ms with warm ones. Warm weights flatter Winograd, which has the most
-of them, by up to 10 %; cold ones make it 4 % too slow at most.)
+sum with cold weights and 93.9 ms with warm ones. These flatter Winograd, which has the most of
+them, by up to 10 %; cold ones make it 4 % too slow at most.)
 
-Kernels that only move feature maps differ. Back to back on the same bytes, they would run from the
-cores' own caches, several times as fast as in a network: there, another core wrote half of the data
-that each core reads, and the memory it writes was last used some operators ago. So they take turns
-between places that fit the last-level cache but not the cores' own caches. (Measured on a Zen 3,
-two threads: 0.8 MB take 6 to 24 us back to back, 25 us in turns and 24 us between two
+Kernels that only move feature maps would run from the cores' own caches back to back on the same
+bytes. In a network, another core wrote half of what a core reads, and what it writes was last used
+some operators ago. So they take turns between places that fit the last-level cache only. (Measured
+on a Zen 3, two threads: 0.8 MB take 6 to 24 us back to back, 25 us in turns and 24 us between two
 convolutions.)
 """
 
@@ -44,11 +41,8 @@ class Buffers:
     """Buffers of random numbers that grow as kernels need them, and are filled only then."""
 
     def __init__(self) -> None:
-        self._inputs: list[Bytes] = []
-        # Not one of the inputs: their numbers stay normal.
-        self._output = _aligned(0)
-        self._pool = _aligned(0)
-        self._places = _aligned(0)
+        self._inputs: list[Bytes] = []  # never outputs, so their numbers stay normal
+        self._output = self._pool = self._places = _aligned(0)
 
     def arguments(self, shapes: Sequence[Shape]) -> list[Argument]:
         *inputs, output = shapes
@@ -63,13 +57,11 @@ class Buffers:
         """Return a tensor of ``shape`` at all places of the pool."""
         size = aligned_size_of(shape)
         self._pool = _grown(self._pool, pool_bytes(size))
-        argument = _argument(self._pool, shape)
-        return replace(argument, stride=size, places=len(self._pool) // size)
+        return replace(_argument(self._pool, shape), stride=size, places=len(self._pool) // size)
 
     def in_turns(self, shapes: Sequence[Shape], least: int) -> list[Argument]:
         """Return tensors of ``shapes`` at several places, which take ``least`` bytes or more."""
-        starts = [0, *accumulate(map(aligned_size_of, shapes))]
-        total = starts.pop()
+        *starts, total = accumulate(map(aligned_size_of, shapes), initial=0)
         count = ceil_div(least, total)
         self._places = _grown(self._places, count * total)
         return [
@@ -85,10 +77,7 @@ class Turns:
         self._offset = 0
 
     def take(self, calls: int, stride: int, places: int) -> int:
-        """Return the number of the first of ``calls`` places, which no call has read for longest.
-
-        Neighbouring places are ``stride`` bytes from each other.
-        """
+        """Return the first of ``calls`` places, ``stride`` bytes apart, read longest ago."""
         first = ceil_div(self._offset, stride)
         self._offset = (first + calls) % places * stride
         return first
@@ -107,17 +96,13 @@ def aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _grown(buffer: Bytes, size: int) -> Bytes:
-    """Return ``buffer`` if it has ``size`` bytes, or one that has, of normal float32 numbers.
-
-    Normal: no denormals, which would be slow, and no zeros.
-    """
+    """Return ``buffer`` or one of ``size`` bytes of float32 without slow denormals, or zeros."""
     if len(buffer) >= size:
         return buffer
     block = np.random.default_rng(0).standard_normal(1 << 16, np.float32).view(np.uint8)
     buffer = _aligned(size)
     for start in range(0, size, len(block)):
-        part = buffer[start : start + len(block)]
-        part[:] = block[: len(part)]
+        buffer[start : start + len(block)] = block[: size - start]
     return buffer
 
 
@@ -128,7 +113,6 @@ def _aligned(size: int) -> Bytes:
 
 
 def size_of(shape: Shape) -> int:
-    """Return bytes."""
     extents, dtype = shape
     return math.prod(extents) * bytes_of(dtype)
 

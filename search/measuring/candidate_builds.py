@@ -85,9 +85,8 @@ class Kernels:
 
 
 def repeated(run: Callable[[int], float], repeats: int, best: float) -> tuple[float, ...]:
-    """Return what ``run(calls)``, in seconds per call, gives for as many calls as fill a repeat.
-
-    One repeat is enough of a candidate that is hopeless against ``best`` seconds.
+    """Return ``run(calls)``, in seconds per call, of as many calls as fill a repeat, for repeats,
+    or only one of a candidate hopeless against ``best`` seconds.
     """
     run(1)  # touches the pages, wakes the threads
     once = min(run(1), run(1))

@@ -31,9 +31,8 @@ class Lost:
 
 
 class Child:
-    """One `neocpu.search.measuring.measuring_process` process, started again after it is lost.
-
-    `built` has the requests that it has built, or failed to build, and not been asked to forget.
+    """A `neocpu.search.measuring.measuring_process` process, started again after it is lost;
+    `built` has the requests that it has built or failed to, and was not asked to forget.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -83,9 +82,8 @@ class Child:
         self._ready = True
 
     def send(self, job: Job) -> None:
-        """Send a job, starting the process first if need be; `receive` gets the answer.
-
-        A process that still owes an answer nobody waits for any more is replaced.
+        """Send a job, whose answer `receive` gets, to the process; start it first if need be, or
+        anew if it owes an answer nobody waits for.
         """
         if self._busy:
             self.kill()
@@ -111,10 +109,8 @@ class Child:
         return lost
 
     def pause(self) -> None:
-        """Stop all threads of the process until the next job.
-
-        A process that is not asked must not take a core from the one that is being timed. A process
-        that owes an answer goes on.
+        """Stop all threads of the process until the next job, unless it owes an answer, so that it
+        takes no core from the one that is being timed.
         """
         if self._process is None or self._paused or self._busy:
             return
@@ -189,10 +185,8 @@ class BuilderGroup:
             child.send(BuildJob(share, keep=len(child.built) + len(share) <= MAX_BUILT))
 
     def finish(self) -> Iterator[tuple[Child, Request] | Measurement]:
-        """Yield each request with the child that built it, or its failure, child by child.
-
-        If a child is lost while it builds, the child that times builds its share, one request at a
-        time.
+        """Yield each request with the child that built it, or its failure; the child that times
+        builds one by one what a lost child did not.
         """
         failed: dict[Request, str] = {}
         for child, share in self._shares.items():

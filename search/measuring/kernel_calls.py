@@ -152,9 +152,7 @@ class KernelPool(Closing):
 def compile_kernels(
     functions: Mapping[str, Any], target: CpuTarget, threads: int, pipeline: str = PIPELINE
 ) -> list[Kernel]:
-    """Compile scheduled functions as one module, which is faster than one each. `pipeline` is the
-    name of TVM's.
-    """
+    """Compile scheduled functions as one module, which is faster; `pipeline` is a name of TVM's."""
     lend_backend()
     named = {name: each.with_attr("global_symbol", name) for name, each in functions.items()}
     module = tvm.tirx.build(tvm.IRModule(named), target.to_tvm(), pipeline=pipeline)
@@ -167,9 +165,8 @@ def compile_kernels(
 
 @functools.cache
 def lend_backend() -> None:
-    """Make all modules that TVM loads from now on call the runtime in place of TVM's threads.
-
-    Outside a `KernelPool`, their kernels then run on the calling thread only.
+    """Make modules that TVM loads from now on call the runtime's threads in place of TVM's: those
+    of a `KernelPool`, otherwise the calling thread.
     """
     addresses = [c_void_p() for _ in _BACKEND]
     _core().neocpu_lend_backend(*map(byref, addresses))

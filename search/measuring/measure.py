@@ -52,15 +52,13 @@ class Measurer(Protocol):
         """Build each request and time a few repeats of it: the first look."""
 
     def compare(self, requests: Sequence[Request], rounds: int) -> Iterator[Measurement]:
-        """Time requests that were measured before in turns, one repeat of each per round.
-
-        A burst of noise then meets all of them alike. The measurements hold the new seconds only.
+        """Time requests that were measured before in turns, a repeat of each per round, so that
+        noise meets all alike; the measurements hold the new seconds only.
         """
 
     def check(self, requests: Sequence[Request]) -> Iterator[Measurement]:
-        """Run convolutions on random data and compare each with the independent reference.
-
-        The measurements hold no seconds; the error is None or says by how much the answer is wrong.
+        """Compare convolutions of random data with the reference; the errors are None or say by how
+        much an answer is wrong, and there are no seconds.
         """
 
 

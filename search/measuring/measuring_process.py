@@ -47,18 +47,16 @@ OOM_SCORE = "1000"
 
 
 class Builder(Protocol):
-    """A builder of candidates, which a process creates once, as ``builder(target, threads)``.
-
-    An exception of a method becomes the error of the candidates that it was called for.
+    """A builder, which a process creates once, as ``builder(target, threads)``, and whose
+    exceptions become errors of the candidates of a call.
     """
 
     def build(self, requests: Sequence[Request]) -> list[Any]:
         """Return something to run for each request."""
 
     def time(self, function: Any, request: Request, repeats: int, best: float) -> tuple[float, ...]:
-        """Return the seconds per call of each of ``repeats`` repeats.
-
-        One is enough of a candidate that is hopeless against ``best`` seconds.
+        """Return the seconds per call of each of ``repeats`` repeats, or of one of a candidate that
+        is hopeless against ``best`` seconds.
         """
 
     def check(self, function: Any, request: Request) -> str | None:

@@ -27,8 +27,7 @@ _log = logging.getLogger("neocpu")
 
 # Seconds a candidate may take to build: a cross compiler may be slow the first time.
 BUILD_TIMEOUT = 120.0
-# A trial is given up once it has ended so many sessions on servers that survived, or on servers
-# that did not.
+# A trial is given up after so many ended sessions, on servers that survived, or did not.
 MAX_CRASHES, MAX_KILLED = 2, 3
 # Seconds after which the tracker has noticed that a server has died.
 NOTICE = 0.3
@@ -43,8 +42,7 @@ class Trial:
     job: Callable[[tuple[Candidate, ...]], CallJob]
     run: object = None  # run that it belongs to. Trials of a run that is over are dropped.
     candidates: tuple[Candidate, ...] = ()  # requests and their libraries, once built
-    # `crashes`, `killed`: sessions that it ended on servers that survived it, and on servers that
-    # did not.
+    # `crashes`, `killed`: sessions that it ended on servers that survived it, or did not.
     crashes: int = 0
     killed: int = 0
 

@@ -126,10 +126,7 @@ class Waiting:
         self._connection = connection
 
     def receive(self, timeout: float) -> Lease | None:
-        """Return the server, or None if none gets free in time or the tracker is gone.
-
-        Ends the waiting.
-        """
+        """Wait for the server; return None if none gets free in time or the tracker is gone."""
         with self._connection as connection:
             try:
                 connection.settimeout(max(timeout, 0.001))

@@ -24,9 +24,8 @@ ENTRY_BYTES = 2 * 8
 def dynamic_program(
     graph: LayoutGraph, max_bytes: int, expired: Callable[[], bool]
 ) -> tuple[tuple[int, ...], bool]:
-    """Solve ``graph`` with tables of at most ``max_bytes``. `expired` says whether the time is up:
-    from then on every node is committed at once. Returns the choices, and whether no node had to be
-    committed early, so that they are optimal.
+    """Return the choices, and whether none was committed early, for tables beyond ``max_bytes`` or
+    because time is `expired`, so that they are optimal.
     """
     sweep = _Sweep(Problem(graph))
     for node in graph.topological_order():

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from neocpu.search.solver.reductions import Problem, Step, index_type
 
-# Binary logarithm of the entries computed in all over one elimination: about a second's worth.
-# Branching is better than more.
+# Logarithm (2) of an elimination's entries in all: about a second's; branching is better than more.
 LOG_MAX_WORK = 27
 # Bytes of an entry of a table that is being made: its costs, those of one choice, which is better.
 ENTRY_BYTES = 8 + 8 + 1
@@ -45,10 +44,8 @@ _Neighbours = Mapping[int, Iterable[int]]
 def best_order(
     problem: Problem, max_bytes: int, expired: Callable[[], bool]
 ) -> EliminationOrder | None:
-    """Return the cheaper of the min-table-size and the min-fill order.
-
-    None if the tables of both take more than ``max_bytes``, or more than a second or so, or if time
-    is up before one is found.
+    """Return the cheaper of the min-table-size and the min-fill order; None if both need more than
+    ``max_bytes``, or more than a second or so, or time is up.
     """
     log_size = {u: math.log2(len(alive)) for u, alive in problem.alive.items()}
 
@@ -102,10 +99,7 @@ def _greedy_order(
 
 
 def eliminate(problem: Problem, order: EliminationOrder, expired: Callable[[], bool]) -> bool:
-    """Eliminate all nodes of ``problem`` in ``order``, exactly.
-
-    False if time was up before; nothing is eliminated then.
-    """
+    """Eliminate all nodes of ``problem`` in ``order``, exactly; or none, False, if time is up."""
     factors = [_Factor((u,), costs) for u, costs in problem.unary.items()]
     factors += [
         _Factor((u, v), matrix)
@@ -149,10 +143,7 @@ def _minimise(
     problem: Problem,
     expired: Callable[[], bool],
 ) -> tuple[NDArray[np.float64], NDArray[np.integer]] | None:
-    """Sum ``bucket``, minimise over ``node``: one choice at a time, to hold one table, not all.
-
-    None if time was up before.
-    """
+    """Sum ``bucket`` and minimise over ``node``, one table at a time; None if time was up."""
     aligned = [_align(factor, node, scope) for factor in bucket]
     count = len(problem.alive[node])
     shape = tuple(len(problem.alive[u]) for u in scope)

@@ -24,10 +24,7 @@ PROGRESS = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A proven lower bound, and the choice positions that the moved costs suggest.
-
-    There are no positions where time was up before all nodes had one.
-    """
+    """A proven lower bound, and positions that moved costs suggest, if time let all have one."""
 
     value: float
     positions: dict[int, int]
@@ -136,10 +133,8 @@ _Decisions: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A subproblem that may hold a better plan: none in it costs less than ``bound``.
-
-    Only the decisions that lead to it are kept, so thousands take no memory. Making them again
-    takes far less time than a bound.
+    """A subproblem that may hold a better plan, of ``bound`` or more, as the decisions that lead to
+    it: thousands take no memory, and are made again faster than a bound.
     """
 
     decisions: _Decisions
@@ -147,9 +142,7 @@ class _Open:
 
 
 def solve_exactly(graph: LayoutGraph, max_bytes: int, expired: Callable[[], bool]) -> ExactResult:
-    """Find the cheapest plan, or once the time is up the best so far and a bound. `max_bytes`
-    limits the elimination's tables.
-    """
+    """Find the cheapest plan, or in time the best and a bound; tables take `max_bytes` at most."""
     search = _Search(graph, max_bytes, expired)
     search.consider((), search.root.copy())
     while search.open and not expired():
@@ -194,9 +187,8 @@ class _Search:
         self._offer(self._improve(complete_greedily(problem)[0]))
 
     def branch(self) -> None:
-        """Split the open subproblem of the least bound by its most constrained node's choices.
-
-        It stays open until all its parts have been considered.
+        """Split the open subproblem of least bound, which stays open until all parts have been
+        considered, by its most constrained node's choices.
         """
         parent = min(self.open, key=lambda one: one.bound)
         problem = self._decided(self.root, parent.decisions)

@@ -175,10 +175,7 @@ class _Search(Generic[Need]):
         return found
 
     def descend(self, found: Sequence[_Solution[Need]], is_over: Callable[[], bool]) -> None:
-        """Solve one graph after another again, with the needs of others free, while that helps.
-
-        Each is solved once before the time is checked.
-        """
+        """Solve one graph after another again, others' needs free, while that helps; each once."""
         current, cost = list(found), self._total(found)
         since = 0
         for turn in range(len(current) * ROUNDS):

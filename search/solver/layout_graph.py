@@ -47,10 +47,7 @@ class LayoutEdge:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayoutGraph:
-    """A directed graph of choices. Edges may be parallel, their costs then add up.
-
-    No edge joins two derived nodes.
-    """
+    """A directed graph of choices; parallel edges' costs add up, none joins two derived nodes."""
 
     nodes: tuple[LayoutNode, ...]
     edges: tuple[LayoutEdge, ...]
@@ -82,10 +79,7 @@ class LayoutGraph:
         return tuple(int(costs[i].argmin()) if i in costs else c for i, c in enumerate(choices))
 
     def topological_order(self) -> tuple[int, ...]:
-        """Return the node indices, producers before consumers, the lowest free index first.
-
-        Where a cycle leaves no such node, the lowest remaining index is taken.
-        """
+        """Return node indices, producers first, lowest free ones first; in cycles the lowest."""
         pending = [0] * len(self.nodes)
         consumers: list[list[int]] = [[] for _ in self.nodes]
         for edge in self.edges:

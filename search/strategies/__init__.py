@@ -51,7 +51,6 @@ class Strategy(Protocol):
     gain_left: float | None
 
     def propose(self, states: Sequence[WorkloadState], count: int) -> Sequence[Request]:
-        """Return up to ``count`` distinct candidates of all workloads, the most promising first.
-
-        None at all says that nothing else is worth measuring.
+        """Return up to ``count`` distinct candidates of all workloads, the most promising first;
+        none if nothing else is worth measuring.
         """

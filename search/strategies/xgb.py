@@ -29,8 +29,7 @@ FIRST_ERROR, FIRST_WEIGHT = 0.20, 10
 LEAST_ERROR, MOST_ERROR = 0.05, 0.5
 # Predictions tested last, of which the error is estimated.
 TESTED = 100
-# Another candidate of a workload in the same batch is worth less: what the first one shows may
-# make it pointless.
+# Another candidate of a workload in a batch is worth less: the first may make it pointless.
 REPEATED = 0.5
 # Worth of a faster scheme between other layouts than the best one's, where it is within SLACK of
 # the workload's best: it may save a layout transform.
@@ -64,10 +63,8 @@ class XgbStrategy:
         self.gain_left: float | None = None
 
     def propose(self, states: Sequence[WorkloadState], count: int) -> Sequence[Request]:
-        """Return the ``count`` candidates with the largest expected gains; none if all are small.
-
-        A few belong to workloads without a choice. In the end, every workload gets a measurement,
-        because estimates and measurements do not compare within a plan.
+        """Return the ``count`` candidates with the largest expected gains, none if all are small,
+        and a few without a choice: within a plan, estimates and measurements do not compare.
         """
         choices = [state for state in states if state.has_choice]
         promising = self._promising(choices)
@@ -119,10 +116,7 @@ class XgbStrategy:
         return min(max(spread, LEAST_ERROR), MOST_ERROR)
 
     def _rank(self, state: WorkloadState, predictions: Sequence[float]) -> list[_Candidate]:
-        """Return a workload's candidates with gains in seconds, the largest first.
-
-        Where nothing is measured yet, the gain is over the best prediction.
-        """
+        """Return candidates by falling gains in seconds, over the best prediction if unmeasured."""
         if not predictions:
             return []
         error = self._error

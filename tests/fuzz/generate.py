@@ -108,13 +108,7 @@ def finish(builder: GraphBuilder) -> Case:
     feeds = {name: np.asarray(array) for name, array in builder.feeds.items()}
     constants = _constants(builder, model)
     fix_inputs(model.graph, {name: feeds.pop(name) for name in constants})
-    return Case(
-        model,
-        feeds,
-        "random graph",
-        _options(builder.rng),
-        extreme=builder.chance(0.2),
-    )
+    return Case(model, feeds, "random graph", _options(builder.rng), extreme=builder.chance(0.2))
 
 
 def _constants(builder: GraphBuilder, model: onnx.ModelProto) -> list[str]:

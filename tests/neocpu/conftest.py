@@ -127,9 +127,7 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     rng = np.random.default_rng(7)
     weights = [rng.normal(size=s).astype("float32") for s in ((64, 33), (33,))]
     header = _header(
-        "linear",
-        [TensorSpec("x", "float32", (4, 64))],
-        [TensorSpec("y", "float32", (4, 33))],
+        "linear", [TensorSpec("x", "float32", (4, 64))], [TensorSpec("y", "float32", (4, 33))]
     )
     header = replace(header, row_function="a row's")
     built = _build(

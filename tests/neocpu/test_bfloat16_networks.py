@@ -62,9 +62,7 @@ def test_bfloat16_is_predicted_to_be_no_slower_than_float32(name, cpu):
     """Each convolution takes the faster precision, given the formats of its neighbours."""
     target, read = parse_target(f"llvm -mcpu={cpu}"), read_network(build(name, image=(64, 64)))
     costs = CostModel(
-        target=target,
-        threads=2,
-        measured=partial(measured_schemes, open_store(()), target, 2),
+        target=target, threads=2, measured=partial(measured_schemes, open_store(()), target, 2)
     )
     seconds = {
         precision: plan_layouts(

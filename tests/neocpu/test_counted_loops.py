@@ -263,8 +263,7 @@ g (float[2,3] x, float[300,2,3] all)
 
 
 @pytest.mark.parametrize(
-    ("new", "old", "shape", "joined"),
-    [(0, -1, "300,2,3", "2,900"), (2, 0, "2,3,300", "600,3")],
+    ("new", "old", "shape", "joined"), [(0, -1, "300,2,3", "2,900"), (2, 0, "2,3,300", "600,3")]
 )
 def test_lists_that_steps_append_to(new, old, shape, joined, compiled):
     words = {"AXIS": shape, "JOINED": joined, "NEW": str(new), "OLD": str(old)}

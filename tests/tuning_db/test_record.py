@@ -110,10 +110,7 @@ joins = st.one_of(
     )
     for joined, channels in (
         ("concat", st.lists(small, min_size=1, max_size=4).map(tuple)),
-        (
-            "elementwise",
-            st.tuples(small, st.integers(1, 3)).map(lambda pair: (pair[0],) * pair[1]),
-        ),
+        ("elementwise", st.tuples(small, st.integers(1, 3)).map(lambda pair: (pair[0],) * pair[1])),
     )
 )
 results = st.one_of(

@@ -12,18 +12,11 @@ from neocpu.bench.engines.engine_session import AnyArray
 from neocpu.verification.reference.row_matching import Array, match_rows, pair_rows, row_count
 from neocpu.verification.reference.tolerance import tolerances
 
-MAX_RELATIVE_ERROR: Final = 1e-3
-"""The largest norm-wise difference from the reference of outputs that are accepted as the same."""
-
-QUANTISED_ERROR: Final = 0.5
-"""The same for quantised models: engines round at different places, and steps are coarse."""
-
-BFLOAT16_ERROR: Final = 0.05
-"""The same for bfloat16, which engines use by default if the CPU has it."""
-
+MAX_RELATIVE_ERROR: Final = 1e-3  # largest norm-wise difference of equal outputs
+QUANTISED_ERROR: Final = 0.5  # the same in integers: engines round elsewhere, steps are coarse
+BFLOAT16_ERROR: Final = 0.05  # the same in bfloat16, which engines use by default if they can
+# The largest difference between elements of one detection, as a share of the output's largest.
 SAME_DETECTION: Final = 0.1
-"""The largest difference between elements of the same detection by two models in fewer bits, as a
-share of the output's largest element."""
 
 
 def paired_rows(
@@ -34,15 +27,12 @@ def paired_rows(
 ) -> tuple[Sequence[AnyArray], Sequence[AnyArray], float]:
     """Bring rows that describe detections into the reference's order, if that makes them equal.
 
-    Two correct engines may swap detections with scores that differ by less than rounding, and only
-    one of them may find a box as close as that to a threshold. Outputs are returned unchanged if
-    they are comparable as they are, or if too many rows have no partner.
+    Correct engines swap detections with nearly equal scores, or lose one at a threshold. Outputs
+    stay if they are comparable as they are, or too many rows have no partner.
 
     groups: positions of the outputs whose rows describe the same detections.
-    tolerance: a value above `MAX_RELATIVE_ERROR`, for models in fewer bits, allows this share of
-        the rows to be different detections.
-    Returns missing: the share of rows that were left out, in fewer bits, because they have no
-        partner.
+    tolerance: above `MAX_RELATIVE_ERROR`, so many rows may differ, as a share.
+    Returns missing: the share of rows without a partner, left out in fewer bits.
     """
     ours, theirs, missing = list(outputs), list(reference), 0.0
     for group in groups:
@@ -80,10 +70,7 @@ def relative_error(outputs: Sequence[AnyArray], reference: Sequence[AnyArray]) -
 def mismatch(
     outputs: Sequence[AnyArray], reference: Sequence[AnyArray], names: Sequence[str] = ()
 ) -> str:
-    """Return why outputs cannot be compared with the reference's; empty if they can.
-
-    Models with a number of results that depends on the data, such as detectors, differ in shape.
-    """
+    """Return why outputs cannot be compared (detectors may differ in shape); empty if they can."""
     if len(outputs) != len(reference):
         return f"{len(outputs)} outputs vs {len(reference)}"
     differences = []

@@ -32,14 +32,11 @@ from neocpu.bench.engines.engine_session import Session, load_inputs
 from neocpu.bench.engines.engines import CONCURRENT, ENGINES
 from neocpu.foundation.json_codec import JsonObject
 
-LEAST_LAPS: Final = 8
-"""The least timed runs of each stream. At the end, some streams are idle while others still run."""
+LEAST_LAPS: Final = 8  # least timed runs of each stream, as some are idle at the end
 _PR_SET_PDEATHSIG: Final = 1
 
 
 class Server:
-    """Answers the requests of one parent."""
-
     def __init__(self) -> None:
         self._session: Session | None = None
 
@@ -99,7 +96,6 @@ class Server:
 
 
 def serve(requests: IO[str], replies: IO[str]) -> None:
-    """Answer requests until there are no more."""
     server = Server()
     for line in requests:
         reply: JsonObject
@@ -119,7 +115,6 @@ def die_with_parent() -> None:
 
 
 def main() -> None:
-    """Serve the parent process and die with it, even while stopped."""
     die_with_parent()
     # Output of an engine must not land among the replies.
     with os.fdopen(os.dup(1), "w") as replies:

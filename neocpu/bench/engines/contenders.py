@@ -31,10 +31,8 @@ from neocpu.foundation.python_child import module_command
 from neocpu.foundation.temporary import TemporaryFolder
 
 OWN: Final = "neocpu"  # the label of neocpu, which is compared with its peers
-OWN_FLOAT: Final = "neocpu-fp32"
-"""The label of neocpu's float32 model next to one in fewer bits. It is no peer."""
-SIGNED: Final = "onnxruntime-s8s8"
-"""The label of ONNX Runtime on a quantised model with signed feature maps (`signed_form`)."""
+OWN_FLOAT: Final = "neocpu-fp32"  # next to fewer bits; no peer
+SIGNED: Final = "onnxruntime-s8s8"  # signed feature maps: see `signed_form`
 NNCF: Final = "openvino-nncf"  # the label of OpenVINO on the model as its own quantiser makes it
 CHILD: Final = tuple(module_command("neocpu.bench.engines.contender_process"))
 REPLY_TIMEOUT: Final = 600.0
@@ -54,23 +52,16 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One entrant of a benchmark."""
-
     label: str  # unique in the benchmark
-    # One of `neocpu.bench.engines.engines.ENGINES`, or of `CONCURRENT` there.
-    engine: str
+    engine: str  # one of `neocpu.bench.engines.engines.ENGINES`, or of `CONCURRENT` there
     path: Path  # the artifact, or the ONNX model for a peer
-    # The number of simultaneous calls of an engine that makes several; 0 lets it choose.
-    streams: int | None = None
+    streams: int | None = None  # simultaneous calls, if it makes several; 0 lets the engine choose
 
 
 def converted(contender: Contender, workspace: Path) -> Contender:
-    """Return a contender with its model in its engine's own format, converted if necessary.
+    """Return a contender with its model in its engine's format. Raises ContenderError.
 
-    Conversion is not part of loading, which is timed. A model that was converted in ``workspace``
-    before, or failed to convert, is not converted again.
-
-    Raises ContenderError: the model cannot be converted.
+    Conversion, which is not timed, is tried once for each ``workspace``.
     """
     if contender.engine not in CONVERTERS:
         return contender
@@ -108,10 +99,7 @@ class Usage:
 
 
 class ContenderProcess(Closing):
-    """The process of a contender; it runs only while a request is under way.
-
-    load_seconds: the time of loading, the engine's import included.
-    """
+    """The process of a contender, which runs during requests; `load_seconds` has the import too."""
 
     def __init__(
         self,
@@ -122,12 +110,10 @@ class ContenderProcess(Closing):
         command: Sequence[str] = CHILD,
         timeout: float = REPLY_TIMEOUT,
     ) -> None:
-        """Start the process, load the model, and stop the process.
+        """Start the process, load the model, and stop the process. Raises ContenderError.
 
-        threads: the threads that the engine may use; None leaves all options at the engine's
-            defaults.
+        threads: None leaves all options at the engine's defaults.
         inputs: a file that `neocpu.bench.engines.engine_session.save_inputs` wrote.
-        Raises ContenderError: the process or the engine fails.
         """
         self.contender = contender
         self._timeout = timeout
@@ -161,22 +147,17 @@ class ContenderProcess(Closing):
 
     @property
     def pid(self) -> int:
-        """The process's id."""
         return self._process.pid
 
     def run(self, times: int, untimed: int = 0) -> tuple[float, ...]:
-        """Run the model and return the seconds of each timed run; with streams, their mean.
+        """Return the seconds of each timed run; with streams, their mean. Raises ContenderError.
 
         untimed: runs before them, to wake threads and fill caches.
-        Raises ContenderError.
         """
         return tuple(self._ask(do="run", times=times, untimed=untimed)["seconds"])
 
     def outputs(self) -> tuple[AnyArray, ...]:
-        """Run once and return the outputs in graph order.
-
-        Raises ContenderError.
-        """
+        """Run once and return the outputs in graph order. Raises ContenderError."""
         with TemporaryFolder("bench") as folder:
             path = Path(folder) / "outputs.npz"
             self._ask(do="save", path=str(path))

@@ -18,14 +18,11 @@ class Session:
     """A loaded model, bound to its inputs."""
 
     version: str  # the version of the engine
-    # Runs once and returns the outputs in graph order. They are valid until the next run.
-    run: Callable[[], Sequence[AnyArray]]
+    run: Callable[[], Sequence[AnyArray]]  # runs once; returns outputs, until the next run
     outputs: tuple[str, ...] = ()  # names of the outputs
     computes_in: str = ""  # ``bf16`` or ``f32`` if bfloat16 was requested; else empty
     streams: int = 1  # the number of simultaneous runs of `run_many`
-    # Makes at least so many runs on all streams jointly, and returns their number. None if runs
-    # follow one another.
-    run_many: Callable[[int], int] | None = None
+    run_many: Callable[[int], int] | None = None  # runs on all streams; returns the number
 
 
 def save_inputs(path: Path, inputs: Inputs) -> None:
@@ -34,6 +31,5 @@ def save_inputs(path: Path, inputs: Inputs) -> None:
 
 
 def load_inputs(path: str | Path) -> dict[str, AnyArray]:
-    """Inverse of `save_inputs`."""
     with np.load(path) as archive:
         return {str(name): archive[f"arr_{i}"] for i, name in enumerate(archive["names"])}

@@ -90,7 +90,6 @@ def load_openvino(
 
 
 def compile_openvino(path: str, config: Mapping[str, Any]) -> Any:
-    """Return OpenVINO's compiled model."""
     import openvino
 
     core = openvino.Core()
@@ -98,7 +97,6 @@ def compile_openvino(path: str, config: Mapping[str, Any]) -> Any:
 
 
 def openvino_session(compiled: Any, inputs: Inputs) -> Session:
-    """Return the session of one request of a model that `compile_openvino` returned."""
     import openvino
 
     request = compiled.create_infer_request()
@@ -113,21 +111,18 @@ def openvino_session(compiled: Any, inputs: Inputs) -> Session:
 
 
 def convert_for_ncnn(model: Path, folder: Path) -> None:
-    """Convert an ONNX model for ncnn."""
     from neocpu.bench.engines.ncnn_engine import convert
 
     convert(model, folder)
 
 
 def load_ncnn(path: str, threads: int | None, inputs: Inputs, *, bfloat16: bool = False) -> Session:
-    """Load a model from a folder that `convert_for_ncnn` wrote."""
     from neocpu.bench.engines.ncnn_engine import load
 
     return load(path, threads, inputs, bfloat16=bfloat16)
 
 
-IN_BFLOAT16: Final[Mapping[str, str]] = {peer: f"{peer}-bf16" for peer in PEERS}
-"""The names in `ENGINES` of peers that compute in bfloat16."""
+IN_BFLOAT16: Final[Mapping[str, str]] = {peer: f"{peer}-bf16" for peer in PEERS}  # in `ENGINES`
 
 Loader: TypeAlias = Callable[[str, int | None, Inputs], Session]
 ENGINES: Final[Mapping[str, Loader]] = {
@@ -152,11 +147,7 @@ SESSIONS: Final = f"{ONNXRUNTIME}-sessions"  # ONNX Runtime with a session for e
 
 
 def called_by(session: Session, runs: Sequence[Callable[[], Any]]) -> Session:
-    """Return a session whose `run_many` calls each of ``runs`` from its own thread.
-
-    Each thread makes at least one call, however short calls are. A thread that is done takes the
-    next call, so that a delayed thread makes fewer.
-    """
+    """Return a session whose `run_many` calls each of ``runs`` in its thread at least once."""
     streams = len(runs)
     callers = ThreadPoolExecutor(streams)
 
@@ -177,7 +168,6 @@ def called_by(session: Session, runs: Sequence[Callable[[], Any]]) -> Session:
 
 
 def load_streams(path: str, threads: int, inputs: Inputs, streams: int) -> Session:
-    """Load an artifact on streams that share its weights."""
     session = load_neocpu(path, threads // streams, inputs, streams)
     return called_by(session, [session.run] * streams)
 
@@ -189,10 +179,7 @@ def load_sessions(loader: Loader, path: str, threads: int, inputs: Inputs, strea
 
 
 def load_callers(path: str, threads: int, inputs: Inputs, streams: int) -> Session:
-    """Load one session of ONNX Runtime that is called from several threads.
-
-    Callers compute too, so the session has only the remaining threads.
-    """
+    """Load one session of ONNX Runtime; callers compute too, so it has only the other threads."""
     session = load_onnxruntime(path, threads - streams + 1, inputs)
     return called_by(session, [session.run] * streams)
 
@@ -235,7 +222,4 @@ CONCURRENT: Final[Mapping[str, ConcurrentLoader]] = {
     OPENVINO: load_openvino_streams,
     "ncnn": partial(load_sessions, load_ncnn),
 }
-"""Loaders of such sessions from a path, total threads, inputs and simultaneous calls.
-
-With 0 calls, OpenVINO chooses the number.
-"""
+"""Loaders from a path, total threads, inputs and simultaneous calls; with 0, OpenVINO chooses."""

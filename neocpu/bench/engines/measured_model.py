@@ -43,12 +43,9 @@ class CompilationCrash(NeoCPUError):
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """The time and memory of compiling a model."""
-
     seconds: float  # the time of the whole command, from reading the model to writing the artifact
     peak_bytes: int  # peak memory of the compiling process, in bytes
-    # Sizes of the ONNX file and of the artifact.
-    model_bytes: int
+    model_bytes: int  # size of the ONNX file
     artifact_bytes: int
 
 
@@ -67,12 +64,9 @@ def compile_in_child(
     verify: bool = False,
     on_progress: ProgressCallback = silent,
 ) -> Compilation:
-    """Run ``neocpu compile``, for this machine unless a target is named, and wait for its end.
+    """Run ``neocpu compile``, for this machine unless a target is named. Raises its NeoCPUError.
 
-    A separate process keeps this one small, because later measurements would share its memory and
-    threads. It also makes the peak that of a single compilation.
-
-    Raises NeoCPUError: the command failed; the error has the same class and the same words.
+    A process of its own keeps this one small for later measurements, and gives one peak.
     """
     command = [
         *_PROGRAM,
@@ -143,23 +137,17 @@ CALIBRATION_SAMPLES: Final = 8  # random inputs for quantising a model that is o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredModel:
-    """A compiled model under test."""
-
     header: ArtifactHeader  # the header of the artifact: name, target, inputs
     artifact: Path
     model: Path | None  # the ONNX model with static shapes, if it is known
-    # The time and memory of compiling; None if it was compiled before.
-    compilation: Compilation | None = None
-    # The artifact of the float32 model, if the model is measured in fewer bits.
-    in_float: Path | None = None
-    # Peers that run other forms of the model, if it was quantised.
-    forms: tuple[Contender, ...] = ()
+    compilation: Compilation | None = None  # None if it was compiled before
+    in_float: Path | None = None  # the artifact in float32, if the model is measured in fewer bits
+    forms: tuple[Contender, ...] = ()  # peers that run other forms of the quantised model
     in_bfloat16: bool = False  # whether engines compute in bfloat16 where they can
     number: int = 0  # the number of the header's shapes in a set of shapes
 
     @property
     def is_quantised(self) -> bool:
-        """Whether engines compute in integers, as far as the ONNX model is known."""
         if self.model is None:
             return False
         graph = onnx.load(self.model, load_external_data=False).graph
@@ -170,10 +158,7 @@ class MeasuredModel:
         return self.header.name
 
     def contenders(self, peers: Sequence[str]) -> tuple[Contender, ...]:
-        """Return neocpu and its peers, ready to be measured against each other.
-
-        Raises UsageError: there are peers and no model to give them.
-        """
+        """Return neocpu and its peers. Raises UsageError: peers have no model."""
         own = [Contender(OWN, "neocpu", self.artifact)]
         if self.in_float is not None:
             own.append(Contender(OWN_FLOAT, "neocpu", self.in_float))
@@ -185,10 +170,7 @@ class MeasuredModel:
         return (*own, *others, *(form for form in self.forms if form.engine in peers))
 
     def require_model(self) -> Path:
-        """Return the ONNX model.
-
-        Raises UsageError: the model is not known.
-        """
+        """Return the ONNX model. Raises UsageError: the model is not known."""
         if self.model is None:
             raise UsageError(
                 f"{self.artifact} does not hold its ONNX model: name it with --model FILE.onnx"
@@ -211,10 +193,7 @@ def find_model(
     max_error: float | None = None,
     **how: Any,
 ) -> MeasuredModel:
-    """Open ``model`` if it is an artifact, compiled from ``source``; else compile it.
-
-    Raises NeoCPUError: an error of `open_artifact` or `compile_model`, which takes ``how`` too.
-    """
+    """Open an artifact, compiled from ``source``, or compile a model. Raises NeoCPUError."""
     if not names_artifact(model):
         asked: Any = {"shapes": shapes, "precision": precision, "max_error": max_error}
         return compile_model(model, folder, **asked, **how)
@@ -227,12 +206,10 @@ def find_model(
 def open_artifact(
     artifact: Path, model: str | None, folder: Path, asked: InputShapes = NO_SHAPES
 ) -> MeasuredModel:
-    """Return an artifact that was compiled before.
+    """Return an artifact that was compiled before; `asked`: shapes of a set, else the first ones.
 
-    asked: the shapes to measure of a set; by default its first ones.
     Raises ArtifactError or TargetError: the artifact is damaged or not for this machine.
-    Raises ModelError or UsageError: the model cannot be read or has other inputs, or the set does
-    not have the shapes.
+    Raises ModelError or UsageError: the model cannot be read or differs, or shapes are missing.
     """
     with load(artifact, 1, verify=False) as module:  # `load` refuses artifacts of other machines
         every = module.metadata
@@ -264,13 +241,10 @@ def compile_model(
     peers: Sequence[str] = (),
     on_progress: ProgressCallback = silent,
 ) -> MeasuredModel:
-    """Compile a model for this machine, in a separate process.
+    """Compile a model for this machine, in a separate process. Raises NeoCPUError as `compile`.
 
-    With a precision other than bf16, the model is quantised first unless it already is. All engines
-    then run the quantised model, and ``peers`` their own forms of it too. With a limit on errors,
-    the model is compiled within that limit, and peers run it unchanged.
-
-    Raises NeoCPUError: an error of `neocpu.compile`.
+    With a precision other than bf16, the model is quantised first unless it already is. Engines run
+    that model, and ``peers`` their own forms too. With a limit on errors, peers run it unchanged.
     """
     source = onnx_file(model, shapes, folder)
     artifact = folder / "module.so"
@@ -317,10 +291,7 @@ def compile_model(
 
 
 def onnx_file(model: str, shapes: InputShapes, folder: Path) -> Path:
-    """Return a file of ``model`` with static shapes, made in ``folder`` if there is none.
-
-    Raises ModelError or UsageError: the model cannot be read or ``shapes`` does not fit it.
-    """
+    """Return a file of ``model`` with static shapes. Raises ModelError or UsageError: none fits."""
     if models.is_name(model):
         path = folder / f"{model}.onnx"
         onnx.save(models.build_with_shapes(model, shapes), path)

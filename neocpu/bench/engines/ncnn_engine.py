@@ -58,25 +58,19 @@ class Signature:
 
     inputs: tuple[Blob, ...]
     outputs: tuple[Blob, ...]
-    # Operators that the converter left as they are. ncnn may not know them.
-    unconverted: tuple[str, ...]
+    unconverted: tuple[str, ...]  # operators left as they are; ncnn may lack them
 
     def save(self, path: Path) -> None:
-        """Write the signature as JSON."""
         path.write_text(json.dumps(asdict(self)))
 
     @classmethod
     def load(cls, path: Path) -> Signature:
-        """Inverse of `save`."""
         data = json.loads(path.read_text())
         return cls(_blobs(data["inputs"]), _blobs(data["outputs"]), tuple(data["unconverted"]))
 
 
 def convert(model: Path, folder: Path, timeout: float = TIMEOUT) -> None:
-    """Convert a model to ``model.ncnn.param``, ``model.ncnn.bin`` and ``signature.json``.
-
-    Raises ConversionError: the converter fails; the message is its own.
-    """
+    """Convert to ``model.ncnn.param``, ``.bin`` and ``signature.json``. Raises ConversionError."""
     proto = onnx.load(model)
     inputs = real_inputs(proto.graph)
     # The converter takes an initializer that is listed as an input for an image.
@@ -100,10 +94,7 @@ def convert(model: Path, folder: Path, timeout: float = TIMEOUT) -> None:
 
 
 def load(path: str, threads: int | None, inputs: Inputs, *, bfloat16: bool = False) -> Session:
-    """Load the model that `convert` wrote into the folder ``path``.
-
-    Raises RuntimeError: ncnn cannot run the model on these inputs.
-    """
+    """Load what `convert` wrote into ``path``. Raises RuntimeError: ncnn cannot run the model."""
     import ncnn
 
     folder = Path(path)
@@ -152,7 +143,6 @@ def _extract(extractor: Any, blob: Blob) -> AnyArray:
 
 
 def _run_pnnx(scratch: Path, inputs: Sequence[onnx.ValueInfoProto], timeout: float) -> str:
-    """Convert ``model.onnx`` in ``scratch``; return what the converter printed."""
     command = [_executable(), "model.onnx", "fp16=0"]
     if shapes := [text for value in inputs if (text := _input_shape(value))]:
         command.append(f"inputshape={','.join(shapes)}")
@@ -190,14 +180,12 @@ def _input_shape(value: onnx.ValueInfoProto) -> str:
 
 
 def _reason(said: str) -> str:
-    """Return the last line about this model."""
     lines = [" ".join(line.split()) for line in _COLOUR.sub("", said).splitlines()]
     telling = [line for line in lines if line and not _CHATTER.match(line)]
     return telling[-1][:200] if telling else "it gives no reason"
 
 
 def _unconverted(said: str, param: str) -> tuple[str, ...]:
-    """Return the operators that have no layer in ncnn."""
     named = [line.split()[1] for line in said.splitlines() if line.startswith("todo ")]
     types = (line.split()[0] for line in param.splitlines() if line)
     named += [kind for kind in types if "." in kind]

@@ -35,10 +35,7 @@ def other_forms(
     folder: Path,
     on_progress: ProgressCallback = silent,
 ) -> Iterator[Contender]:
-    """Yield what peers may run faster than the quantised model, the same in other forms.
-
-    samples: the samples of its quantisation, an ``.npz``: each input has them along its first axis.
-    """
+    """Yield what peers may run faster, in other forms; `samples`: the ``.npz`` of quantisation."""
     if ONNXRUNTIME in peers and (signed := with_signed_maps(quantised)) is not None:
         path = folder / f"{source.stem}.s8s8.onnx"
         onnx.save(signed, path)
@@ -53,10 +50,7 @@ def other_forms(
 
 
 def _quantise_by_nncf(source: Path, samples: Path, path: Path) -> str:
-    """Have NNCF write OpenVINO's own format; return why it failed, or an empty string.
-
-    A process of its own keeps its many lines away.
-    """
+    """Have NNCF write OpenVINO's format, in a quiet process; return why it failed, or ""."""
     command = module_command("neocpu.bench.engines.quantised_forms", source, samples, path)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
@@ -71,9 +65,7 @@ _QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 
 
 def with_signed_maps(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """Return a QDQ model whose tensors of uint8 are of int8; None if it has none.
-
-    Each value and each zero point is less by 128, so that all stand for the same numbers as before.
+    """Return a QDQ model with int8 for uint8, values and zero points less by 128; else None.
 
     model: real at its ends: what it reads and returns stays as it is.
     """
@@ -92,7 +84,6 @@ def with_signed_maps(model: onnx.ModelProto) -> onnx.ModelProto | None:
 
 
 def main(source: str, data: str, path: str) -> None:
-    """Write a model in 8 bits as OpenVINO's own format."""
     import nncf
     import openvino
 

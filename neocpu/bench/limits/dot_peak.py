@@ -47,10 +47,7 @@ class DotSequence:
     groups: int  # groups of products that are first added up in 16 bits; 1 for a single instruction
 
     def unit(self, target: CpuTarget) -> DotUnit:
-        """Return the instructions of a CPU.
-
-        Raises UnsupportedError: the CPU has none.
-        """
+        """Return the instructions of a CPU. Raises UnsupportedError: the CPU has none."""
         return target.dot_unit(self.numerics).adding(self.groups)
 
     def name(self, target: CpuTarget) -> str:
@@ -67,7 +64,6 @@ class DotSequence:
 
     @classmethod
     def from_json(cls, data: JsonObject) -> DotSequence:
-        """Inverse of `to_json`."""
         fields = dict(data)
         groups = int(fields.pop("groups"))
         return cls(Numerics.take_from(fields), groups)
@@ -76,9 +72,8 @@ class DotSequence:
 def measure_dot_peaks(
     target: str, threads: int, sequences: Sequence[DotSequence]
 ) -> dict[DotSequence, float]:
-    """Measure sequences in a separate process, whose threads end with it.
+    """Return each sequence's multiply-accumulates per second, measured in a process.
 
-    Returns: Multiply-accumulates per second of all threads.
     Raises TargetError: the measuring process fails.
     """
     if not sequences:
@@ -110,7 +105,6 @@ def dot_peak(runner: KernelRunner, sequence: DotSequence, samples: int = SAMPLES
 def tiles(unit: DotUnit) -> Iterator[tuple[int, int]]:
     """Yield tiles (pixels and vectors) that about fill the registers."""
     for vectors in VECTORS:
-        # Weights of a step, and data of a pixel.
         left = unit.registers - unit.operand_vectors * (vectors + 1)
         most = max(1, left // vectors)
         yield from ((rows, vectors) for rows in range(max(1, most - 2), most + 2))
@@ -188,7 +182,6 @@ def _macs(unit: DotUnit, groups: int, tile: tuple[int, int], threads: int) -> in
 
 
 def main() -> None:
-    """Print the peaks of sequences as JSON, in their order."""
     target, threads, asked = sys.argv[1:]
     with KernelRunner(parse_target(target), int(threads)) as runner:
         print(json.dumps([dot_peak(runner, DotSequence.from_json(e)) for e in json.loads(asked)]))

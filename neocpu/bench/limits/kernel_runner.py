@@ -16,15 +16,11 @@ from neocpu.schedules.vocabulary.target_parsing import missing_on_host
 from neocpu.search.measuring.buffers import aligned_copy
 from neocpu.search.measuring.kernel_calls import Argument, Kernel, KernelPool, compile_kernels
 
-SAMPLE_SECONDS: Final = 0.002
-"""Length of a sample: far longer than the clock's resolution, shorter than a scheduler's slice."""
+SAMPLE_SECONDS: Final = 0.002  # far above the clock's resolution, below a scheduler's slice
 
 
 class KernelRunner(Closing):
-    """Builds kernels and times them on the runtime's threads, as many as a model has.
-
-    Raises TargetError: this machine cannot run code for ``target``.
-    """
+    """Builds kernels and times them on the runtime's threads. Raises TargetError: another CPU's."""
 
     def __init__(self, target: CpuTarget, threads: int) -> None:
         if missing := missing_on_host(target):
@@ -42,15 +38,11 @@ class KernelRunner(Closing):
         return TimedKernel(self.pool, built, [aligned_copy(array) for array in arguments])
 
     def close(self) -> None:
-        """End the threads."""
         self.pool.close()
 
 
 class TimedKernel:
-    """A kernel of a `KernelRunner`, bound to its arguments.
-
-    best: seconds per call of the fastest sample; ``inf`` before the first.
-    """
+    """A kernel bound to its arguments; `best`: its fastest sample's seconds per call."""
 
     def __init__(self, pool: KernelPool, kernel: Kernel, arrays: Sequence[AnyArray]) -> None:
         self.best = math.inf

@@ -11,21 +11,13 @@ from typing import Any, Final
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.foundation.python_child import module_command
 
-_OURS: Final = rf"^{re.escape(NeoCPUError.__module__)}\.\w+: "
-"""The prefix of our own errors' messages in a traceback."""
+_OURS: Final = rf"^{re.escape(NeoCPUError.__module__)}\.\w+: "  # of our own errors in a traceback
 
 
 def measure_in_process(
-    module: str,
-    arguments: Sequence[object],
-    error: type[NeoCPUError],
-    task: str,
-    timeout: float,
+    module: str, arguments: Sequence[object], error: type[NeoCPUError], task: str, timeout: float
 ) -> Any:
-    """Run ``python -m module arguments`` and return the JSON of its last line.
-
-    Raises error, which names the task: the process takes longer, or fails.
-    """
+    """Return the JSON that ``python -m module`` ends with. Raises error: it fails, or too late."""
     command = module_command(module, *arguments)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)

@@ -18,18 +18,11 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.target_parsing import host_target
 
 DTYPE: Final = "float32"  # the element type of peak measurements
-SAMPLES: Final = 100
-"""Samples of each kernel. They take a few seconds, in which a machine is not always busy."""
-
-FMA_STEPS: Final[int] = 1 << 18
-"""Rounds over the accumulators per call: one or two milliseconds, hundreds of times a fork."""
-
+SAMPLES: Final = 100  # of each kernel: a few seconds, in which a machine is not always busy
+FMA_STEPS: Final[int] = 1 << 18  # rounds over the accumulators per call: one or two milliseconds
 READ_BYTES: Final = 256 << 20  # the least bytes that a call reads to measure bandwidth
-READ_CACHES: Final = 4
-"""The least size that a call reads, in last-level caches, so that few data are still cached."""
-
-READ_VECTORS: Final = 8
-"""Independent sums of the reading kernel, so that additions never wait for each other."""
+READ_CACHES: Final = 4  # the least size it reads, in last-level caches: few data are still cached
+READ_VECTORS: Final = 8  # sums of the reading kernel, so that additions never wait for each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +32,15 @@ class MachinePeak:
     threads: int
     gflops: float  # 1e9 float32 operations per second in vector multiply-adds, each counted as two
     read_gbytes: float  # 1e9 bytes per second read from memory
-    # 1e9 bytes per second read from an array a quarter of the last-level cache's size; 0 if that
-    # size is unknown.
-    cache_gbytes: float
+    cache_gbytes: float  # a quarter of the last-level cache's size; 0 if that is unknown
 
 
 def measure_peak(
     target: CpuTarget, threads: int, samples: int = SAMPLES, read_bytes: int | None = None
 ) -> MachinePeak:
-    """Measure the peak of this machine. The best sample counts, because noise only slows down.
+    """Measure this machine. The best sample counts, because noise only slows down.
 
-    read_bytes: the size of the array that is read. By default it is far larger than the last-level
-        cache.
+    read_bytes: size of the array that is read, by default far beyond the last-level cache.
     Raises TargetError: this machine cannot run code for ``target``.
     """
     cache = max(caches().values(), default=0)
@@ -172,7 +162,6 @@ def _chains(target: CpuTarget) -> int:
 
 
 def main() -> None:
-    """Print the peak of this machine on a number of threads as JSON."""
     threads = int(sys.argv[1])
     print(json.dumps(asdict(measure_peak(host_target(), threads))))
 

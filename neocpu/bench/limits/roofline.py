@@ -29,20 +29,15 @@ TIMEOUT: Final = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The machine's peaks, measured on a number of threads."""
-
     threads: int
     flops: float  # Float32 operations per second in vector multiply-adds, each counted as two
     dram: float  # bytes per second read from memory
-    # Bytes of the last-level cache; 0 if unknown. Data that fit need not be read from memory.
-    cache: int = 0
+    cache: int = 0  # bytes of the last-level cache, whose data need no memory; 0 if unknown
     cache_read: float = 0.0  # bytes per second read from the last-level cache; 0 if unknown
-    # Other load during the measurement, which makes the limits look lower than they are.
-    load: OtherLoad | None = None
+    load: OtherLoad | None = None  # load that makes the limits look lower than they are
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings for the reader."""
         if self.load is None or not self.load.disturbing:
             return ()
         return (f"busy machine: {self.load} while its limits were measured",)
@@ -52,10 +47,7 @@ class Limits:
 
 
 def measure_limits(threads: int, on_progress: ProgressCallback = silent) -> Limits:
-    """Measure this machine in a separate process, whose threads end with it.
-
-    Raises TargetError: the measuring process fails.
-    """
+    """Measure this machine in a process, whose threads end with it. Raises TargetError."""
     on_progress(Progress("measure limits", detail=plural(threads, "thread")))
     before, own = CpuTime.now(), own_cpu_seconds()
     measured = measure_in_process(
@@ -78,14 +70,10 @@ def measure_limits(threads: int, on_progress: ProgressCallback = silent) -> Limi
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The least work of a network."""
-
-    # Operations of its convolutions and matrix products, two per multiply-accumulate, in the direct
-    # algorithm. Winograd's has fewer, and can exceed the limit that follows from these.
+    # Operations of convolutions and matrix products in the direct algorithm, two per
+    # multiply-accumulate. Winograd's has fewer, and can exceed the limit that follows from these.
     flops: int
-    # Bytes of its weights, inputs and outputs, each moved once. Activations in between may stay in
-    # the cache, so any implementation moves at least these.
-    bytes: int
+    bytes: int  # of weights, inputs and outputs, moved once: activations may stay in the cache
 
 
 def work_of(model: LoadedModel) -> Work:
@@ -99,12 +87,9 @@ def work_of(model: LoadedModel) -> Work:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """A model's measured latency beside the machine's limits."""
-
     model: str
     seconds: float  # seconds of one inference
-    # See `Work`.
-    flops: int
+    flops: int  # see `Work`
     bytes: int
     limits: Limits
 
@@ -120,7 +105,6 @@ class Roofline:
 
     @property
     def compute_seconds(self) -> float:
-        """The least seconds of its operations."""
         return self.flops / self.limits.flops
 
     @property
@@ -130,7 +114,6 @@ class Roofline:
 
     @property
     def bound(self) -> Literal["compute", "memory"]:
-        """The name of the nearer limit."""
         return "compute" if self.compute_seconds >= self.memory_seconds else "memory"
 
     @property
@@ -140,7 +123,6 @@ class Roofline:
 
     @property
     def share(self) -> float:
-        """The reached share of the nearer limit: lower bound over seconds."""
         return self.lower_bound / self.seconds
 
     def to_json(self) -> JsonObject:
@@ -152,7 +134,6 @@ Shapes = Mapping[str, Sequence[int] | None]
 
 
 def _shapes(graph: onnx.GraphProto) -> dict[str, Sequence[int] | None]:
-    """Return all known shapes of tensors."""
     values = (*graph.input, *graph.value_info, *graph.output)
     shapes: dict[str, Sequence[int] | None] = {value.name: static_dims(value) for value in values}
     shapes |= {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}

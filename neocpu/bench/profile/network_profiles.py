@@ -22,8 +22,6 @@ from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """The options for compiling models, as in `neocpu.compile`."""
-
     threads: int
     databases: tuple[Path, ...] = ()
     shapes: InputShapes = NO_SHAPES
@@ -37,14 +35,12 @@ class IntegerKernel:
     work: str  # the convolutions' shapes, in words
     sequence: str  # the instructions that multiply and add
     count: int
-    # The time of all of them, each in its fastest round, as a peak is the best sample too.
-    seconds: float
+    seconds: float  # the sum of their times, each in its fastest round, as peaks are best samples
     macs: int  # Multiply-accumulates of all of them
     peak: float  # Multiply-accumulates per second that the sequence reaches at most
 
     @property
     def share(self) -> float:
-        """The share of the peak that is reached."""
         return self.macs / self.seconds / self.peak
 
     def to_json(self) -> JsonObject:
@@ -53,8 +49,6 @@ class IntegerKernel:
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """The profile of a model."""
-
     name: str
     target: str
     profile: ProfileReport
@@ -75,10 +69,7 @@ class ModelProfile:
 def measure_profiles(
     models: Sequence[str], request: ProfileRequest, on_progress: ProgressCallback = silent
 ) -> Iterator[ModelProfile | ModelFailure]:
-    """Compile each model, or open each artifact, and time its operators.
-
-    Raises TargetError: the machine's limits cannot be measured.
-    """
+    """Profile each model or artifact. Raises TargetError: the limits cannot be measured."""
     limits = measure_limits(request.threads, on_progress)
 
     def measure(_: int, model: str) -> ModelProfile:
@@ -105,10 +96,7 @@ def measure_profiles(
 def integer_kernels(
     profile: ProfileReport, target: str, on_progress: ProgressCallback = silent
 ) -> tuple[IntegerKernel, ...]:
-    """Measure the peaks of the instructions of a profile's 8-bit convolutions, if it has any.
-
-    Raises TargetError: the peaks cannot be measured.
-    """
+    """Measure the peaks of a profile's 8-bit convolutions. Raises TargetError: it is impossible."""
     groups: dict[tuple[str, str], list[Operator]] = defaultdict(list)
     cpu = parse_target(target)
     found = {}
@@ -135,10 +123,8 @@ def integer_kernels(
 
 
 def average_share(kernels: Sequence[IntegerKernel]) -> float:
-    """Return the share of their peaks that kernels reach, as the mean over shapes."""
     return statistics.fmean(kernel.share for kernel in kernels)
 
 
 def total_share(kernels: Sequence[IntegerKernel]) -> float:
-    """Return the time of all kernels at their peaks, as a share of their measured time."""
     return sum(k.macs / k.peak for k in kernels) / sum(k.seconds for k in kernels)

@@ -40,7 +40,6 @@ BY_DIRECT: Final = (
 
 
 def present(models: Sequence[ModelProfile]) -> Presentation:
-    """Return a summary of several networks, the tables of each, and bars."""
     each = tuple(table for one in models for table in _of_model(one))
     return Presentation(
         method=METHOD,
@@ -50,17 +49,13 @@ def present(models: Sequence[ModelProfile]) -> Presentation:
 
 
 def _bars(profile: ModelProfile) -> Bars:
-    """Return the time of each class of operators, the longest first."""
     rows = sorted(profile.profile.classes, key=lambda row: -row.seconds)
     bars = tuple((f"{row.label}, {row.count}", row.seconds * 1e6) for row in rows)
     return Bars(f"{profile.name}, where a run's time goes", "us", bars)
 
 
 def profile_tables(where: str, report: ProfileReport) -> list[Table]:
-    """Return the classes of operators, and the kernels.
-
-    `where` names the model and the number of threads, for the titles.
-    """
+    """Return classes of operators, and kernels; `where`: the model and the threads, for titles."""
     marked = {row.label for row in report.conspicuous}
     bold = {(i, 5) for i, row in enumerate(report.kernels) if row.label in marked}
     numbers: Columns[Row] = {
@@ -137,7 +132,6 @@ def _far_below_note(report: ProfileReport) -> tuple[str, ...]:
 
 
 def _lack_notes(report: ProfileReport) -> tuple[str, ...]:
-    """Return notes on what kernels lack that take a notable part of the run."""
     return tuple(
         f"{row.label} is not as it should be: {row.lacks}."
         for row in report.kernels
@@ -152,7 +146,6 @@ def _of_model(model: ModelProfile) -> list[Table]:
 
 
 def kernel_table(where: str, kernels: Sequence[IntegerKernel]) -> Table:
-    """Return the convolutions in 8-bit integers, with the peak of the instructions of each."""
     columns: Columns[IntegerKernel] = {
         "computes": lambda each: each.work,
         "instructions": lambda each: each.sequence,
@@ -172,7 +165,6 @@ def kernel_table(where: str, kernels: Sequence[IntegerKernel]) -> Table:
 
 
 def profile_summary(models: Sequence[ModelProfile]) -> Table:
-    """Return the share of each model's run that each class of operators takes."""
     profiles = [(model.name, model.profile) for model in models]
     found = {row.label for _, profile in profiles for row in profile.classes}
     kinds = sorted(found, key=lambda kind: (not kind.startswith(CONVOLUTION), kind))

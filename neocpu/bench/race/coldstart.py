@@ -120,14 +120,11 @@ class Start:
 
     @property
     def first_output(self) -> float:
-        """Seconds from the start of the process to the first output."""
         return self.interpreter + self.imports + self.load + self.first_call
 
 
 @dataclass(frozen=True, slots=True)
 class ColdStartResult:
-    """The starts of one contender."""
-
     label: str
     starts: tuple[Start, ...]  # the steps of each round
     peak_bytes: int  # peak memory of the process, as the median over the rounds
@@ -135,12 +132,10 @@ class ColdStartResult:
 
     @property
     def seconds(self) -> tuple[float, ...]:
-        """The seconds from process start to first output, by round."""
         return tuple(start.first_output for start in self.starts)
 
     @property
     def median(self) -> float:
-        """The median time to the first output, in seconds."""
         return statistics.median(self.seconds)
 
     def step(self, name: str) -> float:
@@ -162,7 +157,6 @@ class ColdStartReport:
     failures: tuple[Failure, ...]
 
     def ratio(self, numerator: ColdStartResult, denominator: ColdStartResult) -> Ratio:
-        """Return the ratio of two contenders' medians."""
         return ratio_of_medians(_rounds(numerator), _rounds(denominator))
 
     def to_json(self) -> JsonObject:
@@ -187,8 +181,7 @@ def measure_cold_start(
     with TemporaryFolder("bench") as folder:
         path = Path(folder) / "inputs.npz"
         save_inputs(path, inputs)
-        # The first round reads the files from disk, so its times do not count. There the processes
-        # rest, too.
+        # The first round reads files from disk: its times do not count, and the processes rest.
         for number in range(rounds + 1):
             on_progress(Progress("cold start", number, rounds + 1))
             for contender in contenders:
@@ -221,7 +214,6 @@ class _Sample:
 
 
 def _start(contender: Contender, threads: int, inputs: Path, rest: float) -> _Sample:
-    """Start a process, which rests for some seconds after its second call."""
     program = _BEGIN + _PROGRAMS[contender.engine] + _END
     command = program_command(program, contender.path, threads, inputs, rest)
     with tempfile.TemporaryFile() as errors:
@@ -256,7 +248,6 @@ def _rounds(result: ColdStartResult) -> tuple[tuple[float, ...], ...]:
 
 
 def cold_start_table(title: str, report: ColdStartReport, baseline: str) -> Table:
-    """Return times to the first output, by step and in all, and relative to ``baseline``'s."""
     base = next((result for result in report.results if result.label == baseline), None)
 
     def ratio(result: ColdStartResult) -> str:

@@ -26,8 +26,6 @@ ROUNDS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class KernelCase:
-    """A convolution and the best known way to compute it."""
-
     workload: Conv2dWorkload
     count: int  # the number of times that the network has it
     scheme: Scheme
@@ -36,12 +34,9 @@ class KernelCase:
 
 @dataclass(frozen=True, slots=True)
 class KernelResult:
-    """The speed of one kernel."""
-
     case: KernelCase
     seconds: float  # the time of the fastest sample, with the weights in the cache if they fit
-    # The share of the machine's FMA peak, counting the operations of direct convolution.
-    share: float
+    share: float  # of the machine's FMA peak, counting the operations of direct convolution
 
     @property
     def gflops(self) -> float:
@@ -51,24 +46,19 @@ class KernelResult:
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """All convolutions of a network, and the peak measured between them, in 1e9 per second."""
-
     threads: int
-    peak_gflops: float
+    peak_gflops: float  # in 1e9 per second, measured between the convolutions
     results: tuple[KernelResult, ...]
 
     @property
     def mean_share(self) -> float:
-        """Mean share of the peak over the distinct convolutions."""
         return statistics.fmean(result.share for result in self.results)
 
     @property
     def min_share(self) -> float:
-        """The smallest share of the peak."""
         return min(result.share for result in self.results)
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form; ``share`` is of the peak."""
         return {
             **members(self, "threads peak_gflops mean_share min_share"),
             "kernels": [
@@ -85,10 +75,7 @@ class KernelReport:
 def best_cases(
     workloads: Iterable[Conv2dWorkload], store: Store, target: CpuTarget, threads: int
 ) -> tuple[KernelCase, ...]:
-    """Return each distinct workload with its best scheme: measured if possible, else estimated.
-
-    Raises UnsupportedError: no template computes a workload.
-    """
+    """Return distinct workloads with their best schemes. Raises UnsupportedError: one has none."""
     cases = []
     for workload, count in Counter(workloads).items():
         record = store.best(workload, target, threads)
@@ -110,9 +97,7 @@ def measure_kernels(
     rounds: int = ROUNDS,
     on_progress: ProgressCallback = silent,
 ) -> KernelReport:
-    """Build the kernels and time them in rounds, with the FMA peak once in every round.
-
-    The best sample counts, for kernels and peak alike, because other programs only slow down.
+    """Time kernels and the FMA peak in rounds; best samples count: other programs only slow down.
 
     Raises TargetError: this machine cannot run code for ``target``.
     """
@@ -137,8 +122,7 @@ def measure_kernels(
 
 def _build(case: KernelCase, runner: KernelRunner) -> TimedKernel:
     function = registry.lower(case.workload, case.scheme, runner.target, runner.threads)
-    # Numbers around one: denormals, which are slow, do not come up.
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(0)  # around one: denormals, which are slow, do not come up
     arrays = [
         rng.uniform(-1, 1, shape).astype(dtype)
         for shape, dtype in registry.argument_shapes(case.workload, case.scheme)

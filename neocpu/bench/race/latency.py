@@ -31,19 +31,13 @@ Start = Callable[[Contender, int | None, Path], ContenderProcess]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyOptions:
-    """The extent of a measurement."""
-
-    # The number of rounds. Every contender runs once in each, in an order drawn anew.
-    rounds: int = 12
+    rounds: int = 12  # rounds; each has every contender once, in an order drawn anew
     round_seconds: float = 0.25  # the intended time of the slowest contender's part of a round
     warmup_seconds: float = 0.5  # the time that every contender runs before the first round
     seed: int = 0  # the seed of the orders and of the confidence intervals
-    # Outputs that describe the same detections, by position: see `agreement.paired_rows`.
-    row_groups: tuple[tuple[int, ...], ...] = ()
-    # Norm-wise difference from the reference above which a contender computes something else.
-    tolerance: float = MAX_RELATIVE_ERROR
-    # Whether every engine has its own defaults, its number of threads included.
-    defaults: bool = False
+    row_groups: tuple[tuple[int, ...], ...] = ()  # see `agreement.paired_rows`
+    tolerance: float = MAX_RELATIVE_ERROR  # largest norm-wise difference from the reference
+    defaults: bool = False  # whether engines have their own defaults, threads too
 
 
 def measure_latency(
@@ -60,9 +54,9 @@ def measure_latency(
 ) -> LatencyReport:
     """Run contenders in interleaved rounds. One that fails is reported, and the others go on.
 
-    reference: the label of the contender whose outputs count as right. By default, or if it fails,
-        it is the first one. If it differs from at least two others that agree, their outputs count.
-    workspace: the folder of models converted for a peer, where later measurements find them.
+    reference: label of the contender whose outputs count as right, by default the first one, unless
+        at least two others agree on different ones.
+    workspace: folder of models converted for a peer, where later measurements find them.
     """
     assert len({contender.label for contender in contenders}) == len(contenders)
     race = _Race(threads, options, start, on_progress)
@@ -97,7 +91,6 @@ class _Race:
     def load(
         self, contenders: Sequence[Contender], inputs: Path, workspace: Path, stack: ExitStack
     ) -> None:
-        """Start every contender and keep its outputs."""
         for number, contender in enumerate(contenders):
             label = contender.label
             self._progress(Progress("load", number, len(contenders), label))
@@ -141,7 +134,6 @@ class _Race:
         return own_cpu_seconds() + sum(p.usage().cpu_seconds for p in self._started)
 
     def report(self, reference: str | None, load: OtherLoad) -> LatencyReport:
-        """Return the results."""
         if reference not in self._running:
             reference = next(iter(self._running), None)
         overruled = None
@@ -174,7 +166,6 @@ class _Race:
     def _compared(
         self, one: str, other: str
     ) -> tuple[Sequence[AnyArray], Sequence[AnyArray], float]:
-        """Return the outputs of both, and their distance."""
         both, how = (self._outputs[one], self._outputs[other]), self._options
         ours, theirs, missing = paired_rows(*both, how.row_groups, how.tolerance)
         return ours, theirs, max(relative_error(ours, theirs), missing)
@@ -214,13 +205,10 @@ def measure_scaling(
     reference: str | None = None,
     workspace: Path | None = None,
 ) -> ScalingReport:
-    """Measure latency at each number of threads.
+    """Measure latency at each number of threads, in ascending order.
 
-    make_contenders: returns the contenders for a number of threads, for which artifacts are
-        compiled.
-    thread_counts: numbers of threads. Each is measured once, in ascending order.
-    reference, workspace: see `neocpu.bench.race.latency.measure_latency`. Models converted for a
-        peer are shared.
+    make_contenders: returns the contenders for a number of threads.
+    reference, workspace: see `neocpu.bench.race.latency.measure_latency`.
     """
     counts = sorted(set(thread_counts))
     reports = {}

@@ -23,28 +23,21 @@ from neocpu.plan.members import members
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyResult:
-    """The result of one contender."""
-
-    # The contender and its engine's version.
     label: str
     version: str
     rounds: Rounds  # seconds of every run, by round
     load_seconds: float  # seconds of importing the engine and loading the model
-    # Norm-wise relative difference of its outputs from the reference's; 0 for that one.
-    error: float
+    error: float  # norm-wise relative distance from the reference's outputs
     peak_rss: int = 0  # peak memory of its process, in bytes
-    # The outputs that cannot be compared, such as ``boxes (153, 4) vs (152, 4)``; else empty.
-    mismatch: str = ""
+    mismatch: str = ""  # outputs that are not comparable, as ``boxes (153, 4) vs (152, 4)``
     tolerance: float = MAX_RELATIVE_ERROR  # see `LatencyOptions`
     computes_in: str = ""  # see `Session`
 
     def percentile(self, percent: float) -> float:
-        """Return a percentile of all runs, in seconds."""
         return percentile(self.rounds, percent)
 
     @property
     def median(self) -> float:
-        """The median run, in seconds."""
         return self.percentile(50)
 
     @property
@@ -54,22 +47,18 @@ class LatencyResult:
 
     @property
     def p90(self) -> float:
-        """Nine tenths of the runs took no longer, in seconds."""
         return self.percentile(90)
 
     @property
     def p99(self) -> float:
-        """All but a hundredth of the runs took no longer, in seconds."""
         return self.percentile(99)
 
     @property
     def spread(self) -> float:
-        """Relative distance between the rounds: see `sample_statistics.spread`."""
         return spread(self.rounds)
 
     @property
     def agrees(self) -> bool:
-        """Whether its outputs are the reference's."""
         return self.error <= self.tolerance
 
     def to_json(self) -> JsonObject:
@@ -80,15 +69,12 @@ class LatencyResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyReport:
-    """All contenders of one benchmark."""
-
     threads: int  # the threads of each contender
     results: tuple[LatencyResult, ...]  # the contenders that finished, in the given order
     failures: tuple[Failure, ...]  # the contenders that failed
     reference: str | None  # the contender whose outputs count as right
     seed: int = 0  # the seed of the confidence intervals
-    # The reference whose outputs do not count, because all others agree on different ones.
-    overruled: str | None = None
+    overruled: str | None = None  # reference that all others agree against
     load: OtherLoad | None = None  # the load of other programs during the measurement
     defaults: bool = False  # whether engines had their own defaults instead of ``threads``
 
@@ -97,7 +83,6 @@ class LatencyReport:
         return next((result for result in self.results if result.label == label), None)
 
     def ratio(self, numerator: LatencyResult, denominator: LatencyResult) -> Ratio:
-        """Return the ratio of two contenders' medians."""
         return ratio_of_medians(numerator.rounds, denominator.rounds, self.seed)
 
     def best_peer(self, label: str = "neocpu") -> LatencyResult | None:
@@ -116,13 +101,11 @@ class LatencyReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Failures, disagreements and noise, as warnings for the reader."""
         failed = [f"{failure.label} failed: {failure.reason}" for failure in self.failures]
         wrong = [self._disagreement(result) for result in self.results if not result.agrees]
         return (*self._forms(), *failed, *wrong, *self._noise())
 
     def _forms(self) -> list[str]:
-        """Return notes on the models that contenders ran, where labels do not tell."""
         said = []
         if self.defaults:
             said.append("every engine with its own defaults: threads, element types, the rest")
@@ -135,8 +118,8 @@ class LatencyReport:
         return said
 
     def _disagreement(self, result: LatencyResult) -> str:
-        how = result.mismatch or (
-            f"relative error {result.error:.2g}, tolerance {result.tolerance:g}"
+        how = (
+            result.mismatch or f"relative error {result.error:.2g}, tolerance {result.tolerance:g}"
         )
         against = f"{result.label} disagrees with {self.reference}"
         if result.label == self.overruled:
@@ -176,26 +159,19 @@ class LatencyReport:
 
 @dataclass(frozen=True, slots=True)
 class ScalingReport:
-    """The benchmark of one model at several numbers of threads."""
-
     reports: Mapping[int, LatencyReport]  # a report for each number of threads, ascending
 
     @property
     def threads(self) -> tuple[int, ...]:
-        """The numbers of threads, ascending."""
         return tuple(self.reports)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """All contenders with any result, in the order of the benchmark."""
         labels = (result.label for report in self.reports.values() for result in report.results)
         return tuple(dict.fromkeys(labels))
 
     def speedups(self, label: str) -> dict[int, Ratio]:
-        """Return a contender's throughput relative to its own at its smallest number of threads.
-
-        Numbers of threads at which it failed are absent.
-        """
+        """Return throughput relative to that at the fewest threads, where the contender ran."""
         found = {threads: report.find(label) for threads, report in self.reports.items()}
         results = {threads: result for threads, result in found.items() if result is not None}
         if not results:

@@ -31,7 +31,6 @@ COMPARISON: Final = (
 
 
 def present(report: SuiteReport, run: Run, *, detailed: bool) -> Presentation:
-    """Return the presentation of models' reports."""
     results = tuple(suite_tables.tables(report, run.peers))
     details = tuple(suite_tables.details(report.models))
     return Presentation(
@@ -55,7 +54,6 @@ def _printed(
 
 
 def _parts(models: Sequence[ModelReport]) -> tuple[Part, ...]:
-    """Return the speeds of all models, the rounds of each, and their scaling."""
     ratios = tuple((one.name, ratio.value) for one in models if (ratio := one.ratio) is not None)
     bars = Bars("Latency of the best peer over neocpu's, by model", "times", ratios)
     rounds = chosen([_rounds(one) for one in models], "model")
@@ -63,10 +61,7 @@ def _parts(models: Sequence[ModelReport]) -> tuple[Part, ...]:
 
 
 def _figures(models: Sequence[ModelReport], run: Run) -> tuple[Figure, ...]:
-    """Return the speeds relative to the best peers', and the scaling if it was measured.
-
-    The scaling has a file of its own if there are speeds.
-    """
+    """Return speeds relative to the best peers', and scaling, whose file is its own beside them."""
     found = []
     compared = [model for model in models if model.best_peer is not None]
     if compared:
@@ -90,7 +85,6 @@ def _figures(models: Sequence[ModelReport], run: Run) -> tuple[Figure, ...]:
 
 
 def _speeds(models: Sequence[ModelReport]) -> GroupedBars:
-    """Return every engine's speed relative to the best peer, where its outputs are right."""
     labels = dict.fromkeys(result.label for model in models for result in model.latency.results)
     return GroupedBars(
         across="speed relative to the best peer (more is better; lines: 95 % interval)",
@@ -112,7 +106,6 @@ def _scalings(models: Sequence[ModelReport]) -> list[Chart]:
 
 
 def method(run: Run) -> str:
-    """Return the description of the measurement."""
     words = METHOD.format(rounds=run.rounds)
     if run.peers:
         words += " " + COMPARISON.format(reference=run.peers[0])
@@ -127,7 +120,6 @@ def _doubt(rounds: int) -> str:
 
 
 def _rounds(model: ModelReport) -> Chart:
-    """Return the median of each round, with a line from its fastest run to its slowest."""
     results = model.latency.results
     count = max((len(result.rounds) for result in results), default=0)
     return Chart(

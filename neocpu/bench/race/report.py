@@ -20,19 +20,15 @@ from neocpu.plan.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The compiler's plan of a model, in figures."""
-
     predicted: float  # seconds of one run
     # The largest possible excess of the plan's cost over the best one's, relative to its cost.
     gap: float
     search_seconds: float
-    # The number of layers in integers, if the model was compiled with calibration data.
-    integer_layers: int | None = None
+    integer_layers: int | None = None  # None without calibration data
     skippable: float = 0.0  # predicted seconds of operators that data may skip
 
     @classmethod
     def of(cls, plan: Plan) -> Planned:
-        """Return the figures of an artifact's plan."""
         calibration = plan.calibration
         return cls(
             predicted=plan.predicted_us / 1e6,
@@ -45,35 +41,27 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
-    """The measurements of one model; None for those that were not made."""
-
     name: str
     target: str
     latency: LatencyReport  # the latency at the largest number of threads
     planned: Planned | None
     compilation: Compilation | None
-    # The latencies at all numbers of threads, if there are several.
-    scaling: ScalingReport | None = None
+    scaling: ScalingReport | None = None  # if there are several numbers of threads
     roofline: Roofline | None = None
     kernels: KernelReport | None = None
     cold_start: ColdStartReport | None = None
 
     @property
     def own(self) -> LatencyResult | None:
-        """The result of neocpu; None if its artifact does not run."""
         return self.latency.find(OWN)
 
     @property
     def best_peer(self) -> LatencyResult | None:
-        """The fastest peer whose outputs are right, if there is one."""
         return self.latency.best_peer(OWN)
 
     @property
     def ratio(self) -> Ratio | None:
-        """Latency of the best peer over neocpu's; above 1, neocpu is faster.
-
-        None if there is nothing to compare, or neocpu's outputs are wrong.
-        """
+        """Latency of the best peer over neocpu's; None without a peer or with wrong outputs."""
         own, best = self.own, self.best_peer
         if own is None or best is None or not own.agrees:
             return None
@@ -111,25 +99,20 @@ class ModelReport:
 
 @dataclass(frozen=True, slots=True)
 class SuiteReport:
-    """All models of one benchmark, and their summary."""
-
     models: tuple[ModelReport, ...]
     failures: tuple[ModelFailure, ...] = ()
 
     @property
     def compared(self) -> tuple[tuple[ModelReport, Ratio], ...]:
-        """The models that have a ratio, with it."""
         return tuple((model, ratio) for model in self.models if (ratio := model.ratio) is not None)
 
     @property
     def geometric_mean(self) -> float | None:
-        """The geometric mean of the ratios (best peer / neocpu)."""
         ratios = [ratio.value for _, ratio in self.compared]
         return statistics.geometric_mean(ratios) if ratios else None
 
     @property
     def worst(self) -> tuple[ModelReport, Ratio] | None:
-        """The model with the smallest ratio."""
         return min(self.compared, key=lambda pair: pair[1].value, default=None)
 
     @property
@@ -139,7 +122,6 @@ class SuiteReport:
 
     @property
     def memory_ratios(self) -> tuple[tuple[ModelReport, float], ...]:
-        """The memory ratios of models, where they are known."""
         ratios = ((model, model.memory_ratio) for model in self.models)
         return tuple((model, ratio) for model, ratio in ratios if ratio is not None)
 
@@ -150,7 +132,6 @@ class SuiteReport:
         return statistics.median(errors) if errors else None
 
     def summary(self) -> JsonObject:
-        """Return the JSON form of the summary."""
         worst = self.worst
         memory = max(self.memory_ratios, key=lambda pair: pair[1], default=None)
         return {

@@ -33,27 +33,21 @@ _log = logging.getLogger("neocpu")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The measurements to make of every model."""
-
     peers: tuple[str, ...]  # engines to compare with
-    # Thread counts, ascending. All but the scaling is measured at the last one.
-    threads: tuple[int, ...]
+    threads: tuple[int, ...]  # ascending; all but the scaling is measured at the last one
     rounds: int  # the rounds of each latency measurement
     databases: tuple[Path, ...] = ()  # tuning databases, as `neocpu.compile` takes them
     shapes: InputShapes = NO_SHAPES
     source: str | None = None  # the model an artifact was compiled from
-    # Whether each of these is measured besides the latency.
-    kernels: bool = False
+    kernels: bool = False  # whether these are measured besides the latency
     cold_start: bool = False
     roofline: bool = False
-    # ``int8`` or ``auto`` for models that are quantised first, or ``bf16``.
-    precision: str | None = None
+    precision: str | None = None  # ``int8`` or ``auto`` quantise models first; or ``bf16``
     defaults: bool = False  # whether every engine has its own defaults
     max_error: float | None = None  # the largest accepted error of an engine, relative to float32
 
     @property
     def most_threads(self) -> int:
-        """The largest thread count."""
         return self.threads[-1]
 
 
@@ -62,9 +56,7 @@ def measure_models(
 ) -> Iterator[ModelReport | ModelFailure]:
     """Measure each model, and yield what came out before the next one is begun.
 
-    A model that fails midway yields its failure after a report of what was measured before; so does
-    an interruption. The files of a model are deleted before the next one's are made.
-
+    A failure, or an interruption, follows a report of what was measured before it.
     Raises TargetError: the machine's limits are wanted and cannot be measured.
     """
     limits = None
@@ -101,15 +93,12 @@ def _kept(model: str, stages: Iterable[ModelReport]) -> Iterator[ModelReport | M
 
 @dataclass(frozen=True, slots=True)
 class _Measurement:
-    """The measurement of one model, and the folder for its files."""
-
     request: Request
     limits: Limits | None
     folder: Path
     on_progress: ProgressCallback
 
     def stages(self, model: str) -> Iterator[ModelReport]:
-        """Yield an ever fuller report."""
         request = self.request
         tested = self._find_model(model)
         inputs = random_inputs(tested.header.inputs, seed=0)
@@ -141,8 +130,7 @@ class _Measurement:
             shapes=request.shapes,
             databases=request.databases,
             source=request.source,
-            # Outputs are compared with a peer's, if there is one.
-            verify=not request.peers,
+            verify=not request.peers,  # else outputs are compared with a peer's
             precision=request.precision,
             max_error=request.max_error,
             peers=request.peers,
@@ -171,7 +159,6 @@ class _Measurement:
         )
 
     def _contenders(self, tested: MeasuredModel, threads: int) -> Sequence[Contender]:
-        """Return the contenders for a number of threads, with neocpu compiled for that number."""
         request = self.request
         own, *others = tested.contenders(request.peers)
         if threads == request.most_threads or tested.compilation is None:
@@ -212,8 +199,6 @@ class _Measurement:
 
 
 def _named(on_progress: ProgressCallback, name: str) -> ProgressCallback:
-    """Put the model's name before each phase."""
-
     def report(progress: Progress) -> None:
         on_progress(replace(progress, phase=f"{name}: {progress.phase}"))
 

@@ -20,7 +20,6 @@ NONE = "-"
 
 
 def tables(report: SuiteReport, peers: Sequence[str]) -> list[Table]:
-    """Return the comparison of all models, then whatever else was asked for."""
     models = report.models
     optional = (memory_table(models, peers), roofline_table(models))
     made = [summary_table(report, peers), *(table for table in optional if table is not None)]
@@ -28,14 +27,12 @@ def tables(report: SuiteReport, peers: Sequence[str]) -> list[Table]:
 
 
 def details(models: Sequence[ModelReport]) -> list[Table]:
-    """Return the tables that explain the first ones."""
     optional = (compile_table(models), prediction_table(models))
     made = [detail_table(models), *(table for table in optional if table is not None)]
     return made + [table for model in models for table in _single_tables(model)]
 
 
 def model_tables(model: ModelReport) -> list[Table]:
-    """Return all there is to see of a model that was benchmarked alone."""
     where = f"{model.name}, threads: {model.latency.threads}"
     latency = latency_table(f"Latency of {where}", model.latency, OWN)
     made = [replace(latency, notes=(*latency.notes, *_remarks(model)))]
@@ -47,7 +44,6 @@ def model_tables(model: ModelReport) -> list[Table]:
 
 
 def _single_tables(model: ModelReport) -> list[Table]:
-    """Return the tables that show one model, however many there are."""
     made = []
     where = f"{model.name}, threads: {model.latency.threads}"
     if model.kernels is not None:
@@ -59,7 +55,6 @@ def _single_tables(model: ModelReport) -> list[Table]:
 
 
 def _remarks(model: ModelReport) -> list[str]:
-    """Return what a row of the tables of many models would say besides the latency."""
     remarks = []
     if (done := model.compilation) is not None:
         peak = f"{done.peak_bytes / 1e6:.0f} MB of memory"
@@ -157,7 +152,6 @@ def _summary_notes(report: SuiteReport) -> tuple[str, ...]:
 
 
 def detail_table(models: Sequence[ModelReport]) -> Table:
-    """Return percentiles, noise, memory and accuracy of every engine on every model."""
     columns: Columns[tuple[ModelReport, LatencyResult]] = {
         "model": lambda pair: pair[0].name,
         "engine": lambda pair: f"{pair[1].label} {pair[1].version}",
@@ -211,7 +205,6 @@ def compile_table(models: Sequence[ModelReport]) -> Table | None:
 
 
 def prediction_table(models: Sequence[ModelReport]) -> Table | None:
-    """Return what the plans promised and what was measured."""
     rows = tuple(
         (
             model.name,
@@ -229,7 +222,6 @@ def prediction_table(models: Sequence[ModelReport]) -> Table | None:
 
 
 def roofline_table(models: Sequence[ModelReport]) -> Table | None:
-    """Return how near each model comes to the machine's limits."""
     rooflines = [model.roofline for model in models if model.roofline is not None]
     if not rooflines:
         return None
@@ -301,7 +293,6 @@ def latency_table(title: str, report: LatencyReport, baseline: str) -> Table:
 
 
 def kernel_table(title: str, report: KernelReport) -> Table:
-    """Return every convolution's speed and its share of the peak."""
     columns: Columns[KernelResult] = {
         "convolution": lambda result: str(result.case.workload),
         "times": lambda result: str(result.case.count),
@@ -325,7 +316,6 @@ def difference(report: LatencyReport, result: LatencyResult) -> str:
 
 
 def _verdict(report: LatencyReport, base: LatencyResult) -> Sequence[str]:
-    """Return the comparison with the fastest other contender with right outputs."""
     best = report.best_peer(base.label)
     if best is None or not base.agrees:
         return ()

@@ -59,8 +59,6 @@ class GroupedBars:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """Panels that one file shows."""
-
     words: str  # a description of the figure's content
     note: str  # the caption
     panels: tuple[Chart, ...] | GroupedBars
@@ -69,10 +67,7 @@ class Figure:
 
 
 def check_suffix(path: Path) -> None:
-    """Check that a chart's file name says which format it shall have.
-
-    Raises UsageError: the suffix is none of the known ones.
-    """
+    """Check that a chart's file name has a known suffix. Raises UsageError."""
     kind = path.suffix.lstrip(".").lower()
     if kind not in _METADATA:
         known = ", ".join(f".{name}" for name in _METADATA)
@@ -92,10 +87,7 @@ def caption(machine: MachineInfo, threads: Sequence[int]) -> str:
 
 
 def draw(figure: Figure, path: Path) -> Path:
-    """Draw a figure, and return the file: ``path``, with the figure's suffix.
-
-    Raises UsageError or ArtifactError: the file cannot be written.
-    """
+    """Draw a figure; return its file. Raises UsageError or ArtifactError: it cannot be written."""
     from matplotlib import rc_context
 
     file = path.with_stem(path.stem + figure.suffix)
@@ -126,7 +118,6 @@ def _panels(charts: Sequence[Chart], most: int) -> Canvas:
 
 
 def _draw_chart(axes: Axes, chart: Chart, labels: Sequence[str]) -> None:
-    """Draw the lines of a chart, each in the colour of its label among all labels."""
     scale, unit = _SCALES.get(chart.unit, (1.0, ""))
     for line in chart.lines:
         number = labels.index(line.label)
@@ -176,7 +167,6 @@ def _grouped_bars(bars: GroupedBars) -> Canvas:
 def _draw_bars(
     axes: Axes, bars: GroupedBars, label: str, ratios: Sequence[Ratio | None], number: int
 ) -> None:
-    """Draw the bar of one series in every group where there is a ratio."""
     count = len(bars.series)
     known = [(row, ratio) for row, ratio in enumerate(ratios) if ratio is not None]
     drawn = axes.barh(
@@ -197,7 +187,6 @@ def _draw_bars(
 
 
 def _draw_legend(canvas: Canvas, columns: int) -> None:
-    """Draw one legend above all panels, each label once."""
     once: dict[str, Any] = {}
     for axes in canvas.axes:
         handles, labels = axes.get_legend_handles_labels()
@@ -212,7 +201,6 @@ def _draw_legend(canvas: Canvas, columns: int) -> None:
 
 
 def _save(canvas: Canvas, path: Path, note: str) -> None:
-    """Write a figure with a caption."""
     canvas.supxlabel(note, fontsize=7, color="0.35")
     kind = path.suffix.lstrip(".").lower()
     buffer = io.BytesIO()

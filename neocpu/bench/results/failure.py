@@ -23,7 +23,6 @@ class ModelFailure:
 
     @property
     def reason(self) -> str:
-        """The reason, in one line."""
         words = " ".join(str(self.error).split())
         known = isinstance(self.error, NeoCPUError)
         return words if known else f"{type(self.error).__name__}: {words}"

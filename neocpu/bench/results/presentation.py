@@ -14,8 +14,6 @@ from neocpu.plan.result_pages.parts import Facts, Part, Section, result_page, ta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The run of a benchmark: its command, machine and options."""
-
     command: str  # the command line
     machine: MachineInfo
     peers: tuple[str, ...]  # engines that neocpu was compared with
@@ -26,8 +24,6 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presentation:
-    """The tables, charts and texts that show a view's results."""
-
     method: str  # the method of the measurement: Markdown with emphasis, code and paragraphs
     tables: tuple[Table, ...]  # the tables of the terminal and of the page
     results: tuple[Table, ...] = ()  # the tables of the document, if they are not the same
@@ -38,7 +34,6 @@ class Presentation:
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
-    """Return the facts about a benchmark's run as names and texts."""
     machine = run.machine
     caches = ", ".join(f"{name} {_binary(size)}" for name, size in machine.caches.items())
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
@@ -64,10 +59,7 @@ def _binary(size: int) -> str:
 
 
 def document(title: str, run: Run, shown: Presentation, charts: Mapping[str, str]) -> str:
-    """Return the Markdown document, with all that is needed to run it again.
-
-    charts: the path of each chart relative to the document, by its description.
-    """
+    """Return the Markdown document; `charts`: their paths relative to it, by their descriptions."""
     details = ["## Details", *_markdown(shown.details)] if shown.details else []
     parts = [
         f"# {title}",
@@ -86,7 +78,6 @@ def document(title: str, run: Run, shown: Presentation, charts: Mapping[str, str
 
 
 def page(title: str, run: Run, shown: Presentation) -> str:
-    """Return the page as HTML."""
     figures = tuple(table_of(one.title, one.header, one.rows, one.notes) for one in shown.tables)
     where = Facts((("Command", run.command), *facts(run)))
     curves = [Section("Curves", "Curves", shown.parts)] if shown.parts else []

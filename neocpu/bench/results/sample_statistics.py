@@ -13,8 +13,7 @@ Rounds: TypeAlias = tuple[tuple[float, ...], ...]  # seconds of every run, by ro
 BOOTSTRAP_SAMPLES: Final = 2000
 CONFIDENCE: Final = 0.95
 NOISY_SPREAD: Final = 0.05  # spread between rounds above which small differences mean nothing
-ENOUGH_ROUNDS: Final = 6
-"""The least rounds for a decision. If fewer all favour one side, it may still be by chance."""
+ENOUGH_ROUNDS: Final = 6  # for a decision; fewer may all favour one by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +21,7 @@ class Ratio:
     """A ratio of medians with its confidence interval."""
 
     value: float  # median of one contender over median of the other
-    # Ends of the `CONFIDENCE` interval.
-    low: float
+    low: float  # ends of the `CONFIDENCE` interval
     high: float
 
     @property
@@ -33,20 +31,17 @@ class Ratio:
 
 
 def percentile(rounds: Rounds, percent: float) -> float:
-    """Return a percentile of all runs, such as 50 for the median."""
     return float(np.percentile(np.array([seconds for one in rounds for seconds in one]), percent))
 
 
 def median(rounds: Rounds) -> float:
-    """Return the median of all runs."""
     return percentile(rounds, 50)
 
 
 def spread(rounds: Rounds) -> float:
     """Return how far the middle half of the rounds' medians lie apart, relative to their median.
 
-    Runs within a round share what disturbs them; the drift between rounds is what makes two
-    measurements of one thing differ.
+    Drift between rounds, not noise within, makes two measurements of one thing differ.
     """
     medians = np.array([np.median(seconds) for seconds in rounds])
     low, middle, high = np.percentile(medians, [25, 50, 75])
@@ -56,13 +51,10 @@ def spread(rounds: Rounds) -> float:
 def ratio_of_medians(
     numerator: Rounds, denominator: Rounds, seed: int = 0, *, paired: bool = True
 ) -> Ratio:
-    """Compare two contenders.
+    """Compare two contenders by seconds by round; equally many rounds if they are paired.
 
-    The interval comes from a bootstrap that draws whole rounds, as runs within a round are not
-    independent; and the same rounds for contenders that ran in the same ones, because what slows
-    a round down slows both down.
-
-    numerator, denominator: seconds by round; equally many rounds if they are paired.
+    The interval is a bootstrap of whole rounds, as runs within one are not independent; paired
+    contenders get the same rounds, because what slows a round down slows both down.
     """
     rng = np.random.default_rng(seed)
     drawn = _draw(rng, len(numerator))

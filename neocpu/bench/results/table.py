@@ -10,17 +10,13 @@ from neocpu.bench.results.sample_statistics import Ratio
 from neocpu.foundation.plain_text import plain
 
 Item = TypeVar("Item")
-Columns: TypeAlias = Mapping[str, Callable[[Item], str]]
-"""The cell of an item in each column, by the column's title."""
+Columns: TypeAlias = Mapping[str, Callable[[Item], str]]  # cells by the column's title
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A titled table with notes below it."""
-
     title: str
-    # Column titles. All columns but the first have numbers and align to the right.
-    header: tuple[str, ...]
+    header: tuple[str, ...]  # all columns but the first have numbers, aligned to the right
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()  # notes of one sentence each
     bold: frozenset[tuple[int, int]] = frozenset()  # cells to emphasise: row and column
@@ -29,12 +25,10 @@ class Table:
     def of(
         cls, title: str, items: Iterable[Item], columns: Columns[Item], notes: Sequence[str] = ()
     ) -> Table:
-        """Return a table with a row for each item."""
         rows = tuple(tuple(cell(item) for cell in columns.values()) for item in items)
         return cls(title, tuple(columns), rows, tuple(notes))
 
     def markdown(self) -> str:
-        """Return the table in Markdown, below a heading of the third level."""
         lines = [
             f"### {plain(self.title)}",
             "",
@@ -53,7 +47,6 @@ class Table:
 
 
 def interval(ratio: Ratio) -> str:
-    """Return a ratio with its confidence interval."""
     return f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 

@@ -35,18 +35,14 @@ from neocpu.schedules.estimates.parallel_run import CallTime, LoopTime, RunTime
 
 ROUNDS: Final = 20
 FEWEST_ROUNDS: Final = 5
-SHORTEST: Final = 1.5
-"""The least seconds of all rounds. A disturbance of a short round also hits its neighbours."""
+SHORTEST: Final = 1.5  # least seconds of all rounds: disturbances of short ones hit neighbours
 LONGEST: Final = 20.0  # seconds above which there are only `FEWEST_ROUNDS`
-RUNS: Final = 6
-"""The runs of a round, which takes at most so many times as long as a run on one thread."""
+RUNS: Final = 6  # of a round, which takes at most so many times as long as a run on one thread
 TIMEOUT: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """An artifact's runs."""
-
     seconds: float  # the time of a run as it is, on the number of threads asked for
     run: RunTime  # the parts of the time of a run on one thread
 
@@ -58,10 +54,7 @@ class _KernelTable(Structure):
 
 
 def kernel_loops(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the iterations of each kernel's parallel loops from an artifact's code.
-
-    Unknown ones are 0.
-    """
+    """Return the iterations of each kernel's parallel loops, from the code; 0 for unknown ones."""
     # The system's loader maps the file once more, but reads no weights.
     table = _KernelTable.in_dll(ctypes.CDLL(str(path)), "neocpu_kernel_table")
     kernels = table.kernels[: table.count]
@@ -71,10 +64,9 @@ def kernel_loops(path: Path) -> dict[str, tuple[int, ...]]:
 def measure(path: Path, rounds: int, threads: int) -> JsonObject:
     """Run an artifact on random inputs, in turns on several threads and, traced, on one thread.
 
-    Returns: ``"seconds"`` of a run on several threads, seconds ``"between"`` the calls on one
-        thread, and the ``"calls"``: the fields of `CallTime`. All are means over the quickest
-        quarter of the runs. All values for one thread come from the same runs, because the quickest
-        times of all parts add up to less than any run.
+    Returns: ``"seconds"`` of a run on several threads, seconds ``"between"`` the calls on one, and
+        the ``"calls"``: fields of `CallTime`; all means over the quickest quarter of the runs, the
+        same for one thread: the quickest times of all parts add up to less than any run.
     """
     loops = kernel_loops(path)
     with load(path, 1) as one, load(path, threads) as several:
@@ -112,14 +104,12 @@ def _run(module: Module, inputs: list[AnyArray]) -> float:
 
 
 def _traced(module: Module, inputs: list[AnyArray]) -> tuple[float, Timeline]:
-    """Return the seconds of a call, and the timeline of its run."""
     module.start_trace()
     seconds = _run(module, inputs)
     return seconds, module.stop_trace()
 
 
 def _whole(timeline: Timeline) -> float:
-    """Return the seconds of the run in a timeline."""
     return next(event.seconds for event in timeline.events if event.kind == "run")
 
 
@@ -140,7 +130,6 @@ def _aligned(array: AnyArray) -> AnyArray:
 
 
 def _described(timelines: Sequence[Timeline], loops: Mapping[str, Sequence[int]]) -> JsonObject:
-    """Return the mean times of calls in runs, given the runs' timelines: see `measure`."""
     each = [times_of(timeline) for timeline in timelines]
     spent = [_loop_seconds(timeline) for timeline in timelines]
     calls = [
@@ -160,7 +149,6 @@ def _described(timelines: Sequence[Timeline], loops: Mapping[str, Sequence[int]]
 
 
 def _loop_seconds(timeline: Timeline) -> dict[int, dict[int, list[float]]]:
-    """Return the seconds of each parallel loop that each call has entered in a run."""
     found: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for event in timeline.events:
         if event.kind == "task":
@@ -208,7 +196,6 @@ def _call(measured: Mapping[str, Any]) -> CallTime:
 
 
 def main() -> None:
-    """Print the result of `measure` as JSON."""
     path, rounds, threads = sys.argv[1:]
     print(json.dumps(measure(Path(path), int(rounds), int(threads))))
 

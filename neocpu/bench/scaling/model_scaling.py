@@ -26,23 +26,17 @@ from neocpu.schedules.estimates.parallel_run import ParallelRun, RunTime, predic
 from neocpu.schedules.vocabulary.target_parsing import host_target
 
 COUNTS: Final = (1, 2, 4, 8, 16, 32, 64)  # numbers of threads, up to the cores of a machine
-REACHED: Final = 0.9
-"""The share of perfect scaling in reading memory below which memory limits the cores."""
+REACHED: Final = 0.9  # of perfect scaling; below it, memory limits the cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRequest:
-    """The predictions to make."""
-
     counts: tuple[int, ...]  # numbers of threads, ascending
     machine: Machine
-    # Whether the machine has this CPU, so that runs are also measured up to its cores.
-    is_host: bool
+    is_host: bool  # whether the machine has this CPU: runs are measured up to its cores
     databases: tuple[Path, ...] = ()
     shapes: InputShapes = NO_SHAPES
-    # Whether the machine was requested by name. It then has its known memory rates, and not those
-    # of this host.
-    is_named: bool = False
+    is_named: bool = False  # whether it has its known memory rates, not this host's
 
     @classmethod
     def of(
@@ -81,17 +75,12 @@ class ScalingRequest:
 
 @dataclass(frozen=True, slots=True)
 class ScalingStep:
-    """A model compiled for a number of threads."""
-
-    # Seconds of a run on so many threads here; None without as many cores of this kind, because
-    # predictions are not for threads that share a core.
-    measured: float | None
+    measured: float | None  # seconds; None without as many cores of this kind
     alone: float  # seconds of a run of these kernels on one thread of the machine
     predicted: ParallelRun
 
     @property
     def threads(self) -> int:
-        """Their number."""
         return self.predicted.threads
 
     @property
@@ -102,26 +91,19 @@ class ScalingStep:
 
 @dataclass(frozen=True, slots=True)
 class ScalingPrediction:
-    """The scaling of a model on a machine."""
-
     name: str
     request: ScalingRequest
     alone: float  # predicted seconds of a run on one thread, compiled for one
     steps: tuple[ScalingStep, ...]  # a step for each number of threads, ascending
 
     def speedup(self, step: ScalingStep) -> float:
-        """Return the predicted speed of a run, relative to one thread."""
         return self.alone / step.predicted.seconds
 
     def efficiency(self, step: ScalingStep) -> float:
-        """Return the predicted speedup as a share of the threads."""
         return self.speedup(step) / step.threads
 
     def other_code(self, step: ScalingStep) -> float:
-        """Return the seconds lost to kernels that take longer than those for one thread.
-
-        It is negative if they are faster.
-        """
+        """Return the seconds lost to slower kernels than those for one thread; negative: gained."""
         return (step.alone - self.alone) / step.threads
 
     def __str__(self) -> str:
@@ -162,10 +144,9 @@ class ScalingPrediction:
 def predict_models(
     models: Sequence[str], request: ScalingRequest, on_progress: ProgressCallback = silent
 ) -> Iterator[ScalingPrediction | ModelFailure]:
-    """Compile each model for each number of threads, time its loops on one, and predict the rest.
+    """Compile each model per number of threads, time its loops on one, and predict the rest.
 
     Code for another CPU is timed here, and scaled by the ratio of the multiply-add rates.
-
     Raises TargetError: this machine's multiply-adds cannot be measured.
     """
     slower = 1.0
@@ -189,8 +170,7 @@ def predict_models(
 def _as_it_reads(machine: Machine, on_progress: ProgressCallback) -> Machine:
     """Return the machine with the memory rates of cores of one L3, as measured here and now.
 
-    Other users of the same die take a varying part of them. If the cores of this host do not reach
-    the limit of an L3, the known limit stays: two cores say little about 32.
+    If this host's cores do not reach an L3's known limit, that stays: two say little about 32.
     """
     cores = usable_cores()
     if not 1 < cores <= machine.l3_cores:
@@ -209,7 +189,6 @@ def _step_of(
     on_progress: ProgressCallback,
     threads: int,
 ) -> ScalingStep:
-    """Compile for so many threads, measure and predict."""
     compile_in_child(
         source,
         artifact,

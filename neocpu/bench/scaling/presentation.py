@@ -17,7 +17,6 @@ from neocpu.plan.result_pages.parts import Chart, Line, chosen
 from neocpu.schedules.estimates.parallel_run import LIMITS, ParallelCall
 
 WORST: Final = 3  # the most operators named at each step, by their losses
-
 METHOD: Final = (
     "The model is compiled for each number of threads. Every parallel loop of that code is timed "
     "on one thread, inside the running network: the mean over the quickest quarter of the runs, as "
@@ -50,7 +49,6 @@ def present(found: Sequence[ScalingPrediction], run: Run) -> Presentation:
 
 
 def summary_table(found: Sequence[ScalingPrediction]) -> Table:
-    """Return each model's efficiency by number of threads, and the errors of predictions."""
     counts = found[0].request.counts
     errors: dict[int, list[float]] = {}
     rows = []
@@ -73,8 +71,6 @@ def summary_table(found: Sequence[ScalingPrediction]) -> Table:
 
 
 def scaling_table(found: ScalingPrediction) -> Table:
-    """Return a model's latency at each number of threads, and the losses in it."""
-
     def lost(step: ScalingStep) -> list[float]:
         return [found.other_code(step), *(step.predicted.lost[limit] for limit in LIMITS)]
 
@@ -117,7 +113,6 @@ def _notes(found: ScalingPrediction) -> tuple[str, ...]:
 
 
 def limits_table(found: ScalingPrediction) -> Table:
-    """Return the operators that lose most at each step, and why."""
     columns: Columns[tuple[ScalingStep, ParallelCall]] = {
         "threads": lambda pair: str(pair[0].threads),
         "operator": lambda pair: pair[1].call.name,

@@ -16,12 +16,9 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
 from neocpu.foundation.units import plural
 
-FINALISTS: Final = 4
-"""Modes that are tried again in turns. Modes of about the same speed might otherwise be ranked by
-chance, or by a machine that slows down between them."""
+FINALISTS: Final = 4  # modes tried again in turns, lest chance rank modes of about the same speed
+# A factor on the fastest mode's time. Within it, each number of streams has a mode tried again.
 NEAR: Final = 1.25
-"""A factor on the fastest mode's time. For each number of streams, the fastest mode within this
-limit is tried again too, to compare numbers of instances."""
 TURNS: Final = 5
 TIE: Final = 1.05
 """A factor on the fastest mode's time. A server has as many instances as any mode within this limit
@@ -33,8 +30,6 @@ calls of the latter were faster. The 99th percentile of latencies was 1005 inste
 
 @dataclass(frozen=True, slots=True)
 class CallMode:
-    """A way to call an artifact."""
-
     threads: int  # the total threads of all streams
     streams: int = 1  # the number of simultaneous calls, which share the threads
     rows: int = 1  # the rows of a call; a request asks for one of them
@@ -62,8 +57,6 @@ def fastest_calls(
     """Try each plan of a set of batches on 1, 2, 4, … streams and one for each thread.
 
     The fastest few, and the fastest of each number of streams, are tried again in turns.
-
-    plans: inputs by the rows of a call.
     Returns: instances for a server: the most streams of a mode that is about as fast.
     Raises ContenderError: the artifact does not run.
     """
@@ -95,7 +88,6 @@ def fastest_calls(
 
 
 def _finalists(once: Mapping[CallMode, float]) -> list[CallMode]:
-    """Return the modes that are tried again, fastest first."""
     modes = sorted(once, key=once.__getitem__)
     of_streams = {mode.streams: mode for mode in reversed(modes)}
     near = {mode for mode in of_streams.values() if once[mode] <= NEAR * once[modes[0]]}

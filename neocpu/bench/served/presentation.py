@@ -30,12 +30,10 @@ METHOD: Final = (
     "the median of a request's time less that of a direct call's of as much, in the same round, "
     "with one client."
 )
-LEAST_SHARE: Final = 0.95
-"""The least share of direct calls' throughput for a server that computes requests jointly."""
+LEAST_SHARE: Final = 0.95  # of direct calls' throughput, for a server that computes jointly
 
 
 def present(reports: Sequence[ServedReport]) -> Presentation:
-    """Return the presentation of artifacts' reports."""
     return Presentation(
         method=METHOD.format(rounds=ROUNDS),
         tables=(served_table(reports),),
@@ -47,7 +45,6 @@ def present(reports: Sequence[ServedReport]) -> Presentation:
 
 
 def served_table(reports: Sequence[ServedReport]) -> Table:
-    """Return a row per artifact and number of clients."""
     together = any(one.bound is not None for report in reports for one in report.results)
     direct, short, last = "direct calls", "direct", ("direct p50 ms", "overhead ms")
     if together:
@@ -98,7 +95,6 @@ def _row(report: ServedReport, result: ServedResult) -> tuple[str, ...]:
 
 
 def _speed(report: ServedReport) -> Chart:
-    """Return medians of rounds, with a line from the slowest round to the fastest."""
     rounds = [[1 / seconds for seconds in one.per_answer] for one in report.results]
     middle = tuple(map(statistics.median, rounds))
     low, high = tuple(map(min, rounds)), tuple(map(max, rounds))

@@ -37,8 +37,7 @@ from neocpu.bench.engines.contender_process import die_with_parent
 from neocpu.foundation.json_codec import JsonObject
 
 TIMEOUT: Final = 60  # seconds that a client waits for the server to read or to write
-KINDS: Final = 8
-"""The most different answers that a client keeps. Plans of batches differ in rounding only."""
+KINDS: Final = 8  # most different answers that a client keeps: plans of batches differ in rounding
 _LENGTH: Final = b"\r\ncontent-length: "
 _RECEIVE: Final = 1 << 16
 
@@ -51,7 +50,6 @@ class Request(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The duration of the request."""
         return self.answered - self.sent
 
 
@@ -59,16 +57,13 @@ class Counted(NamedTuple):
     """The counted requests of clients that wait for each other."""
 
     seconds: tuple[float, ...]  # the time of each request that was sent within the counted time
-    # The inverse of throughput: the counted time over the number of requests in it. A request that
-    # lies partly in it counts in part.
-    per_answer: float
+    per_answer: float  # counted time over counted requests, in parts too
 
 
 def counted(clients: Sequence[Sequence[Request]], stop: float) -> Counted:
     """Count the requests of the time in which all clients work.
 
-    It begins when every client has had an answer, because all first requests come at once. It ends
-    when clients stop sending requests. If no request is sent in it, all time counts.
+    That is from when each has had an answer to when they stop asking; all time if none is sent.
     """
     requests = [each for one in clients for each in one]
     if not requests:
@@ -145,10 +140,7 @@ class Client:
 
 
 def answer(order: JsonObject) -> JsonObject:
-    """Run the clients of one order and return the reply.
-
-    Raises OSError: a client lost its connection.
-    """
+    """Run the clients of one order and return the reply. Raises OSError: a connection is lost."""
     host, port = order["address"]
     with Path(order["request"]).open("rb") as request:
         clients = [
@@ -190,7 +182,6 @@ def _work(clients: list[Client], duration: float) -> tuple[float, float]:
 
 
 def _receive(connection: socket.socket) -> tuple[int, bytes]:
-    """Return the status and the body of an answer with a Content-Length."""
     data = b""
     while (end := data.find(b"\r\n\r\n")) < 0:
         data += _part(connection)

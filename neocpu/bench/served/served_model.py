@@ -35,55 +35,38 @@ from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import load
 
 ROUNDS: Final = 12
-UNTIMED: Final = 3
-"""Untimed calls before each slice of direct calls, because processes were stopped."""
+UNTIMED: Final = 3  # calls before each slice of direct calls, because processes were stopped
 WARMUP_SECONDS: Final = 0.5
-BATCHES: Final = 2.2
-"""The time of a request besides its delay, in batches: one that is computed when it comes, its own,
-and a fifth for all else."""
+BATCHES: Final = 2.2  # batches of a request's time: one before it, its own, a fifth for all else
 
 
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
-    """The measurements to make of every artifact."""
-
     clients: tuple[int, ...]  # the numbers of simultaneous clients, measured one after another
     seconds: float  # the time of the whole measurement
     threads: int  # the threads of direct calls, and of the server's calls
-    # The most rows that the server computes jointly. Requests then have one row, and direct calls
-    # are made in the fastest way: see `fastest_calls`. If None, requests have all rows, and direct
-    # calls are made one by one.
-    max_batch: int | None = None
+    max_batch: int | None = None  # rows computed jointly, of requests of one row each; None: alone
     max_delay: float = 0.002  # seconds that a request may wait for others, with ``max_batch``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedResult:
-    """The result of one number of clients."""
-
     clients: int
-    # Seconds of each counted request (see `counted`) and of each direct call, by round.
-    latencies: Rounds
+    latencies: Rounds  # seconds of each counted request (see `counted`), by round
     direct: Rounds
-    # Seconds per answered request, by round: the inverse of throughput.
-    per_answer: tuple[float, ...]
+    per_answer: tuple[float, ...]  # seconds per answered request, by round: inverse throughput
     # Number of answers that were no outputs, or not those of direct calls. They must be equal
     # bitwise, unless another plan of a set of batches may have computed them, perhaps in another
     # precision.
     wrong: int
     requests: int = 1  # the number of requests that have as many rows as a direct call
     client_cpu: float = 0.0  # seconds of CPU that clients took for a request
-    # The longest time that a request waits for others; None if each is computed by itself.
-    delay: float | None = None
-    # The time in which each instance computes a whole batch, as a multiple of ``direct``.
-    calls: int = 1
+    delay: float | None = None  # the longest wait for other requests; None if each is alone
+    calls: int = 1  # the time in which each instance computes a whole batch, in ``direct``
 
     @property
     def bound(self) -> float | None:
-        """The target for the 99th percentile; None without batches.
-
-        It is the delay plus `BATCHES` times the time of a batch in direct calls.
-        """
+        """The target for the 99th percentile: delay plus `BATCHES` batches; None without those."""
         if self.delay is None:
             return None
         return self.delay + BATCHES * self.calls * percentile(self.direct, 50)
@@ -103,10 +86,7 @@ class ServedResult:
 
     @property
     def overhead(self) -> float | None:
-        """Additional seconds of a request over a direct call, as the median of the rounds.
-
-        None if clients wait for each other, or a direct call does more than a request.
-        """
+        """Median additional seconds over a direct call; None if clients wait or calls do more."""
         if self.clients > 1 or self.requests > 1:
             return None
         return statistics.median(
@@ -131,8 +111,6 @@ class ServedResult:
 
 @dataclass(frozen=True, slots=True)
 class ServedReport:
-    """The results of one artifact."""
-
     name: str
     mode: CallMode  # the mode of direct calls
     instances: int  # the instances of the server, which share the threads
@@ -141,7 +119,6 @@ class ServedReport:
 
     @property
     def wrong(self) -> int:
-        """Answers that were wrong, with any number of clients."""
         return sum(result.wrong for result in self.results)
 
     def __str__(self) -> str:
@@ -214,10 +191,9 @@ def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallba
 
 
 def _plans(header: ArtifactHeader, most: int) -> dict[int, tuple[TensorSpec, ...]]:
-    """Return the inputs of plans for requests of one row, by the plans' rows.
+    """Return the inputs of plans for requests of one row, by rows up to ``most`` if possible.
 
-    If shapes differ in more than rows, these are plans like the first one. Plans with more than
-    ``most`` rows are left out, unless all have more.
+    If shapes differ in more than rows, these are plans like the first one.
     """
     found = {
         each.inputs[0].shape[0]: each.inputs
@@ -228,7 +204,6 @@ def _plans(header: ArtifactHeader, most: int) -> dict[int, tuple[TensorSpec, ...
 
 
 def _options(instances: int, request: ServedRequest) -> tuple[str, ...]:
-    """Return the options of `neocpu serve`."""
     threads = max(1, request.threads // instances)
     calls = ("--threads", str(threads), "--instances", str(instances))
     queue = ("--queue", str(max(request.clients)))
@@ -253,7 +228,6 @@ class _Race:
     request: ServedRequest
 
     def warm_up(self) -> None:
-        """Prepare memory and threads on both sides."""
         self.direct.run(0, UNTIMED)
         self._load(1, WARMUP_SECONDS)
 

@@ -41,10 +41,7 @@ class ServingError(NeoCPUError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The results of clients in one slice of time."""
-
-    # The time of each request that counts, from its first byte sent to the last one received.
-    seconds: tuple[float, ...]
+    seconds: tuple[float, ...]  # from first byte sent to last received, of counted requests
     per_answer: float  # seconds per counted request: the inverse of throughput
     answers: tuple[tuple[bytes, int], ...]  # distinct bodies, and the number of each
     others: int  # number of other answers
@@ -53,10 +50,7 @@ class Load:
 
 
 class ServerProcess:
-    """``neocpu serve`` of one artifact on a free port. It is stopped outside its own context.
-
-    Raises ServingError: the server does not get ready.
-    """
+    """``neocpu serve`` on a free port, stopped outside its context. Raises ServingError."""
 
     def __init__(self, artifact: Path, options: Sequence[str]) -> None:
         own = ("--name", NAME, "--port", "0", "--json")
@@ -121,10 +115,7 @@ class ClientsProcess:
         )
 
     def load(self, address: tuple[str, int], request: Path, clients: int, duration: float) -> Load:
-        """Let so many clients send requests for so many seconds.
-
-        Raises ServingError: a client lost its connection.
-        """
+        """Let so many clients send requests for so long. Raises ServingError: one is cut off."""
         order = {
             "address": address,
             "request": str(request),
@@ -164,7 +155,6 @@ class ClientsProcess:
 
 
 def binary_request(inputs: Mapping[str, AnyArray]) -> bytes:
-    """Return the bytes of an HTTP request with binary tensors, in and out."""
     from neocpu.serving.datatypes import DATATYPES
 
     tensors = [
@@ -188,10 +178,7 @@ def binary_request(inputs: Mapping[str, AnyArray]) -> bytes:
 
 
 def same_outputs(answer: bytes, outputs: Sequence[AnyArray], tolerance: float = 0.0) -> bool:
-    """Return whether an answer to `binary_request` ends in these outputs.
-
-    tolerance: the largest norm-wise difference of equal outputs. If it is 0, bytes must be equal.
-    """
+    """Return whether an answer ends in these outputs; `tolerance`: norm-wise, 0 compares bytes."""
     if answer.endswith(b"".join(array.tobytes() for array in outputs)):
         return True
     offset = len(answer) - sum(array.nbytes for array in outputs)

@@ -21,14 +21,11 @@ from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 
-ROUND_SECONDS: Final = 0.5
-"""Seconds of the slowest mode's part of a round, which is longer if its streams make few calls."""
+ROUND_SECONDS: Final = 0.5  # of the slowest mode's part, which is longer if streams make few calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputRequest:
-    """The measurements to make of every model."""
-
     peers: tuple[str, ...]  # engines to compare with
     threads: int  # the total threads of every contender
     streams: tuple[int, ...]  # the numbers of simultaneous calls, ascending, up to ``threads``
@@ -70,11 +67,7 @@ def artifacts_of(
     folder: Path,
     on_progress: ProgressCallback = silent,
 ) -> dict[int, Path]:
-    """Return the artifact for each number of streams.
-
-    It is compiled for the threads of one stream or, with one thread each, for the throughput of
-    all streams.
-    """
+    """Return an artifact per number of streams, for throughput if these have one thread each."""
     if tested.compilation is None:
         return dict.fromkeys(request.streams, tested.artifact)
     plans = {streams: _plan(request.threads, streams) for streams in request.streams}

@@ -33,8 +33,6 @@ WAYS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """An engine that makes a number of calls at once."""
-
     peer: str  # the engine's name
     loader: str  # one of `neocpu.bench.engines.engines.CONCURRENT`
     noun: str  # the name of a stream in this mode, such as ``session``
@@ -56,15 +54,13 @@ class Mode:
         return f"{self.peer}, {self.name}"
 
     def contender(self, path: Path) -> Contender:
-        """Return a contender that runs the artifact or model at ``path`` in this mode."""
         return Contender(self.label, self.loader, path, self.streams)
 
 
 def modes_of(engine: str, counts: Sequence[int]) -> tuple[Mode, ...]:
     """Return the modes of an engine, for each of ``counts`` simultaneous calls.
 
-    One caller of a session is left out, because it equals one session. OpenVINO has an additional
-    mode with its own choice.
+    One caller of a session equals one session. OpenVINO also has a mode of its own choice.
     """
     chosen = (0, *counts) if engine == OPENVINO else counts
     return tuple(
@@ -83,11 +79,8 @@ def default_counts(threads: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """The memory of a process once every stream was used."""
-
     streams: int  # the number of simultaneous calls
-    # Resident bytes, and the same with shared pages counted in proportion.
-    rss: int
+    rss: int  # resident bytes; with shared pages in proportion: pss
     pss: int
 
 
@@ -98,11 +91,9 @@ def measure_memory(
     workspace: Path,
     on_progress: ProgressCallback = silent,
 ) -> dict[str, ProcessMemory]:
-    """Start contenders one after another; return the memory of each, by its label.
+    """Start contenders one by one, as they would share pages; return the memory by label.
 
-    Processes that map the same artifact share its pages, which would make each seem small, so only
-    one process exists at a time. A contender that fails is left out; it fails in the race too,
-    which reports the reason.
+    A contender that fails is left out; it fails in the race too, which reports the reason.
     """
     found = {}
     for number, contender in enumerate(contenders):

@@ -34,7 +34,6 @@ METHOD: Final = (
 
 
 def present(reports: Sequence[ThroughputReport], run: Run) -> Presentation:
-    """Return all that is shown of the reports of models."""
     speeds = [_chart(one, "images a second", "number", lambda m: m.per_second) for one in reports]
     memory = [_chart(one, "resident memory", "bytes", lambda m: m.memory.rss) for one in reports]
     figure = Figure(
@@ -53,7 +52,6 @@ def present(reports: Sequence[ThroughputReport], run: Run) -> Presentation:
 
 
 def summary_table(reports: Sequence[ThroughputReport], peers: Sequence[str]) -> Table:
-    """Return a row per model: the fastest mode of each engine, and the gain by streams."""
     rows = [
         (
             report.name,
@@ -84,7 +82,6 @@ def summary_table(reports: Sequence[ThroughputReport], peers: Sequence[str]) -> 
 
 
 def modes_table(reports: Sequence[ThroughputReport]) -> Table:
-    """Return a row per model and mode."""
     columns: Columns[tuple[str, ModeResult]] = {
         "model": lambda pair: pair[0],
         "engine": lambda pair: f"{pair[1].mode.peer} {pair[1].speed.version}",

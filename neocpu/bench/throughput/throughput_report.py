@@ -16,8 +16,6 @@ from neocpu.plan.members import members
 
 @dataclass(frozen=True, slots=True)
 class ModeResult:
-    """The result of an engine in one of its modes."""
-
     mode: Mode
     speed: LatencyResult  # the latency result, with elapsed seconds per call
     memory: ProcessMemory
@@ -25,7 +23,6 @@ class ModeResult:
 
     @property
     def per_second(self) -> float:
-        """Images a second."""
         return self.images / self.speed.median
 
     def to_json(self) -> JsonObject:
@@ -43,11 +40,8 @@ class ModeResult:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputReport:
-    """The measurements of one model."""
-
     name: str
-    # The race of all modes. Its latencies are elapsed times per call.
-    race: LatencyReport
+    race: LatencyReport  # its latencies are elapsed times per call
     modes: tuple[ModeResult, ...]  # the modes that finished, in the order of the engines
 
     def best(self, engine: str) -> ModeResult | None:
@@ -57,7 +51,6 @@ class ThroughputReport:
 
     @property
     def best_peer(self) -> ModeResult | None:
-        """The fastest mode of all peers."""
         peers = dict.fromkeys(one.mode.peer for one in self.modes if one.mode.peer != OWN)
         found = (one for peer in peers if (one := self.best(peer)) is not None)
         return max(found, key=lambda one: one.per_second, default=None)
@@ -88,7 +81,6 @@ class ThroughputReport:
 
     @property
     def wrong(self) -> tuple[str, ...]:
-        """Labels of neocpu's modes with wrong outputs."""
         own = (one for one in self.modes if one.mode.peer == OWN)
         return tuple(one.mode.label for one in own if not one.speed.agrees)
 
@@ -116,9 +108,8 @@ class ThroughputReport:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of all models, by name, where a model has one."""
+    """The `ThroughputReport.ratio`, ``gain`` and ``memory_ratio`` by model, where it has one."""
 
-    # See `ThroughputReport.ratio`, ``gain`` and ``memory_ratio``.
     ratios: Mapping[str, float]
     gains: Mapping[str, float]
     memory: Mapping[str, float]
@@ -138,7 +129,6 @@ class Summary:
 
     @property
     def least(self) -> tuple[str, float] | None:
-        """The model with the least ratio."""
         return min(self.ratios.items(), key=lambda pair: pair[1], default=None)
 
     @property

@@ -49,9 +49,7 @@ def read_archive(path: Path, specs: Sequence[TensorSpec]) -> dict[str, AnyArray]
     """Read the inputs in an ``.npz`` file, by input name or, as ``arr_0, arr_1, …``, in order.
 
     No more of an array is unpacked than its input takes.
-
-    Raises UsageError: the file cannot be read or is not an archive of arrays of the inputs' names,
-    dtypes and shapes.
+    Raises UsageError: the file is no archive of arrays of the inputs' names, dtypes and shapes.
     """
     with _reading(path), open(path, "rb") as file:
         if file.peek(len(MAGIC)).startswith(MAGIC):
@@ -68,8 +66,7 @@ def read_archive(path: Path, specs: Sequence[TensorSpec]) -> dict[str, AnyArray]
 def read_named(texts: Sequence[str], specs: Sequence[TensorSpec]) -> dict[str, AnyArray]:
     """Read the inputs of repeated ``--input [NAME=]FILE.npy`` options.
 
-    Raises UsageError: a name is missing, unknown or repeated, or a file cannot be read or is of
-    another dtype or shape.
+    Raises UsageError: a name is missing, unknown or repeated, or a file does not fit.
     """
     by_name = {spec.name: spec for spec in specs}
     arrays: dict[str, AnyArray] = {}
@@ -85,10 +82,7 @@ def read_named(texts: Sequence[str], specs: Sequence[TensorSpec]) -> dict[str, A
 
 
 def write_archive(path: Path, arrays: Mapping[str, AnyArray]) -> None:
-    """Write arrays to an ``.npz`` file: either all of it appears at ``path`` or nothing does.
-
-    Raises UsageError or ArtifactError: the folder is missing or read-only, or the disk is full.
-    """
+    """Write an ``.npz`` entirely or not at all. Raises UsageError, ArtifactError: it cannot."""
     # Not np.savez: it takes the names as keyword arguments, and an output may be called "file".
     size = sum(array.nbytes for array in arrays.values())
     with (
@@ -122,7 +116,6 @@ def _unpacked(archive: zipfile.ZipFile, name: str, spec: TensorSpec) -> AnyArray
 
 
 def _input_names(members: Mapping[str, str], specs: Sequence[TensorSpec]) -> Mapping[str, str]:
-    """Return an archive's members by the names of their inputs."""
     if {spec.name for spec in specs}.isdisjoint(members) and len(members) == len(specs):
         in_order = [members.get(f"arr_{index}") for index in range(len(specs))]
         named = zip(specs, in_order, strict=True)
@@ -151,7 +144,6 @@ def _split(text: str, names: Sequence[str]) -> tuple[str, Path]:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn all errors of reading a file into a `UsageError` that names it."""
     try:
         regular_status(path)
         yield
@@ -169,11 +161,9 @@ Inputs: TypeAlias = Sequence[TensorSpec]
 
 
 def chosen_inputs(header: ArtifactHeader, shapes: Mapping[str, Given]) -> list[Inputs]:
-    """Return the inputs of the signature that ``--shape`` selects; without it, of all signatures.
+    """Return the inputs of the signature, or the batch of a set, that ``--shape`` selects.
 
-    In a set of different batches, it may also name any other batch.
-
-    Raises UsageError: no signature has these shapes, or there is no memory for so large a batch.
+    Without it, of all signatures. Raises UsageError: there is none, or no memory for the batch.
     """
     if not shapes:
         return [each.inputs for each in header.each]
@@ -201,7 +191,6 @@ def _other_batch(header: ArtifactHeader, shapes: Mapping[str, Given]) -> Signatu
 
 
 def _check_memory(signature: Signature) -> None:
-    """Refuse a batch that needs more memory than this process may use."""
     specs = (*signature.inputs, *signature.outputs)
     # Drawing and describing the arrays takes a copy in float64.
     needed = sum(math.prod(spec.shape) * (DTYPES[spec.dtype].bytes + 8) for spec in specs)
@@ -215,9 +204,8 @@ def _check_memory(signature: Signature) -> None:
 def read_inputs(
     archive: Path | None, named: Sequence[str], choices: Sequence[Inputs]
 ) -> dict[str, AnyArray]:
-    """Read the inputs of the first of ``choices`` that fits the files.
+    """Read the inputs of the first of ``choices`` that fits; `named`: ``[NAME=]FILE.npy``.
 
-    named: ``[NAME=]FILE.npy`` for inputs that are not in the archive.
     Raises UsageError: the files fit none of the choices.
     """
     problems: dict[str, UsageError] = {}

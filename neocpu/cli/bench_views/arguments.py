@@ -19,8 +19,7 @@ from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 
-ARGUMENTS: Final = "neocpu.bench.arguments"
-"""Key under which a context keeps the arguments of the command line."""
+ARGUMENTS: Final = "neocpu.bench.arguments"  # key of the command line's arguments
 View: TypeAlias = Callable[..., int]
 
 
@@ -40,7 +39,6 @@ class RecordingCommand(click.Command):
     """A command that keeps its arguments as given, so that documents can print them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep and parse the arguments."""
         ctx.meta[ARGUMENTS] = tuple(args)
         return super().parse_args(ctx, args)
 
@@ -159,7 +157,6 @@ def _run(
     threads: int | None = None,
     **own: Any,
 ) -> int:
-    """Check the files, and call a view with its own options."""
     context = click.get_current_context()
     line = shlex.join([*context.command_path.split(), *context.meta[ARGUMENTS]])
     page = Page(models=words, line=line, output=output, chart=chart, html=html, markdown=markdown)
@@ -179,19 +176,13 @@ def _names_artifact(model: str) -> bool:
 
 
 def check_source(asked: Asked, source: str | None) -> None:
-    """Check that ``--model`` is given with a single artifact.
-
-    Raises UsageError: it is given with models, or with several artifacts.
-    """
+    """Check that ``--model`` comes with a single artifact. Raises UsageError."""
     if source is not None and (len(asked.models) != 1 or not _names_artifact(asked.models[0])):
         raise UsageError("--model goes with one OUT.so: it names the model that was compiled")
 
 
 def usable_threads(count: int | None) -> int:
-    """Return the number of threads to use: by default all CPUs of this process.
-
-    Raises UsageError: the process may use fewer CPUs.
-    """
+    """Return the threads to use: by default all CPUs. Raises UsageError: there are fewer CPUs."""
     from neocpu.foundation.host import usable_cpus
 
     usable = usable_cpus()

@@ -184,7 +184,6 @@ def _warn_of_few(terminal: Terminal, request: Request) -> None:
 
 
 def _check_chart(page: Page, *, compares: bool) -> None:
-    """Check that a chart can be drawn, before minutes are spent on measuring."""
     from neocpu.bench.results import chart
 
     if page.chart is not None:

@@ -27,8 +27,6 @@ Request = TypeVar("Request")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The files of the results, and the words above them."""
-
     models: str  # the models in words: ``the paper suite``, or their names
     line: str  # the command line
     output: Path | None  # the document
@@ -38,19 +36,16 @@ class Page:
 
     @property
     def beside(self) -> Path | None:
-        """The file of the document's chart."""
         return None if self.output is None else self.output.with_suffix(".svg")
 
     @property
     def charts(self) -> tuple[Path, ...]:
-        """The files of charts: the document's, and the separate one."""
         return tuple(path for path in (self.beside, self.chart) if path is not None)
 
     def check(self, others: Sequence[str | Path]) -> None:
         """Check that all files can be written, before minutes are spent on measuring.
 
-        Raises UsageError or ArtifactError: one cannot, or would overwrite another or one of
-        `others` (see `refuse_overwriting`).
+        Raises UsageError or ArtifactError: one cannot, or would overwrite one of `others`.
         """
         if self.output is not None and self.output.suffix != ".md":
             raise UsageError(f"-o {self.output}: the document is Markdown; name a FILE.md")
@@ -61,8 +56,6 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The models that a view measures, the options of all views, and the files of its results."""
-
     models: tuple[str, ...]  # ``.onnx`` files and built-in names, or artifacts
     threads: int
     databases: tuple[Path, ...]
@@ -100,8 +93,7 @@ def report(
     measure: yields a report or a `ModelFailure` of each model.
     summary: returns further entries of the JSON document.
     wrong: returns a message about wrong outputs in the reports, or "".
-    Raises KeyboardInterrupt: the measurement was interrupted; the results so far have been printed
-    and drawn.
+    Raises KeyboardInterrupt: after printing and drawing the results so far.
     """
     from neocpu.bench.results.presentation import Run, page
     from neocpu.foundation.machine.machine_info import describe
@@ -146,7 +138,6 @@ def _collect(
     models: Sequence[str],
     measure: Callable[[ProgressCallback], Iterable[Report | ModelFailure]],
 ) -> Collected[Report]:
-    """Collect the reports and failures of ``models`` until ``measure`` ends or is interrupted."""
     from neocpu.bench.results.failure import ModelFailure
 
     reports: list[Report] = []
@@ -191,7 +182,6 @@ def available(terminal: Terminal, peers: Sequence[str]) -> tuple[tuple[str, ...]
 
 
 def note_missing_charts(terminal: Terminal, page: Page) -> None:
-    """Print a note if charts are requested but cannot be drawn."""
     from neocpu.bench.results import chart
 
     if page.charts and not chart.available():
@@ -212,7 +202,6 @@ def _show(tables: Sequence[Table], *, markdown: bool) -> None:
 def _write_document(
     terminal: Terminal, page: Page, title: str, run: Run, shown: Presentation
 ) -> None:
-    """Write the document, the charts beside it, and the separate chart if it is requested."""
     from neocpu.bench.results import chart
     from neocpu.bench.results.presentation import document
 

@@ -21,8 +21,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The calibration that ``compile`` is asked for: the data, and the limits on errors."""
-
     source: str
     samples: int
     pictures: Preprocessing
@@ -30,7 +28,6 @@ class Calibration:
     min_agreement: float | None
 
     def arguments(self) -> dict[str, Any]:
-        """Return its arguments of `neocpu.compile_calibrated` and `neocpu.compile_fat`."""
         from neocpu.quantiser.quantise_options import QuantiseOptions
 
         return {
@@ -103,24 +100,19 @@ def files(source: str | None) -> tuple[str, ...]:
 
 
 def data(command: Command) -> Command:
-    """Add the options of calibration data."""
     return options.all_of(_DATA, command)
 
 
 def preprocessing(
     fit: str, mean: tuple[float, ...], std: tuple[float, ...], bgr: bool
 ) -> Preprocessing:
-    """Return the preprocessing of pictures that the options ask for.
-
-    Raises UsageError.
-    """
+    """Return the preprocessing of pictures that the options ask for. Raises UsageError."""
     from neocpu.quantiser.pictures import Preprocessing
 
     return Preprocessing(fit, mean, std, bgr)  # type: ignore[arg-type]
 
 
 def limits(command: Command) -> Command:
-    """Add the options that limit the errors of outputs."""
     return click.option(
         "--max-error",
         type=click.FloatRange(min=0, min_open=True),
@@ -141,9 +133,7 @@ def limits(command: Command) -> Command:
 
 
 def take(arguments: dict[str, Any]) -> Calibration | None:
-    """Take the options of calibration out of a command's ``arguments``; None without data.
-
-    Without data, a limit on errors stays among the arguments.
+    """Take the options of calibration out of ``arguments``; None, but for limits, without data.
 
     Raises UsageError: an option is about calibration data, and there are none.
     """

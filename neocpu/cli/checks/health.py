@@ -26,7 +26,6 @@ _SELF_TEST: Final = "neocpu.cli.checks.self_test"
 
 
 def python_version() -> Iterator[Finding]:
-    """Check that the interpreter is new enough to compile."""
     yield from least_python(MINIMUM_PYTHON)
 
 
@@ -47,7 +46,6 @@ def pinned_versions() -> Iterator[Finding]:
 
 
 def packages() -> Iterator[Finding]:
-    """Check that all other required packages are installed, in versions that fit."""
     from neocpu.foundation.requirements import find_misfits, mended
 
     exact = {package for package, _ in pinned()}
@@ -104,7 +102,6 @@ def cpu() -> Iterator[Finding]:
 
 
 def databases() -> Iterator[Finding]:
-    """Check that the tuning databases can be read."""
     from neocpu.schedules.registry import template_version
     from neocpu.tuning_db.store import Store, default_database, shipped_databases
 
@@ -147,7 +144,6 @@ def kept_code() -> Iterator[Finding]:
 
 
 def smoke() -> Iterator[Finding]:
-    """Check that a small model compiles, runs and is right."""
     command = shlex.join(module_command(_SELF_TEST, "smoke"))
     yield _child("smoke test", "smoke", f"fix the failures above; for details run: {command}")
 
@@ -160,8 +156,7 @@ def guarded() -> Iterator[Finding]:
     yield _child("guarded kernels", "guard", fix, environment, SELF_TEST_TIMEOUT)
 
 
-SELF_TESTS: Final[tuple[Check, ...]] = (guarded,)
-"""Checks that take longer, and run only on request."""
+SELF_TESTS: Final[tuple[Check, ...]] = (guarded,)  # longer ones, on request
 
 CHECKS: Final[tuple[Check, ...]] = (
     python_version,

@@ -49,12 +49,10 @@ def _fact(find: Callable[[], str]) -> str:
 
 
 def python() -> str:
-    """Return the name and version of the interpreter."""
     return f"{platform.python_implementation()} {platform.python_version()}"
 
 
 def system() -> str:
-    """Return the kernel, the distribution and the C library."""
     libc = " ".join(platform.libc_ver()).strip() or "C library unknown"
     try:
         name = platform.freedesktop_os_release().get("PRETTY_NAME", "unknown distribution")
@@ -94,14 +92,12 @@ def cpu() -> str:
 
 
 def instruction_sets() -> str:
-    """Return the instruction sets that compiled code may use."""
     named = " ".join(sorted(host_features())) or "none that matters"
     refused = ", ".join(sorted(refused_features()))
     return f"{named}; not {refused}: {TILES_REFUSED}" if refused else named
 
 
 def caches() -> str:
-    """Return the first CPU's caches."""
     found = [cache for cache in data_caches() if cache is not None]
     return ", ".join(
         f"L{cache.level} {cache.size >> 10} KiB"
@@ -123,19 +119,16 @@ def cpus() -> str:
 
 
 def control_groups() -> str:
-    """Return the version of control groups."""
     v2 = (_SYSTEM / "fs/cgroup/cgroup.controllers").exists()
     return "version 2" if v2 else "version 1" if (_SYSTEM / "fs/cgroup/cpu").exists() else "none"
 
 
 def clock() -> str:
-    """Return the governor of the first CPU's frequency."""
     governor = _SYSTEM / "devices/system/cpu/cpu0/cpufreq/scaling_governor"
     return f"governor {governor.read_text().strip()}" if governor.exists() else "not visible here"
 
 
 def memory() -> str:
-    """Return the memory that is present, available, and allowed."""
     total, free = (_meminfo()[name] for name in ("MemTotal", "MemAvailable"))
     return (
         f"{total / 2**30:.1f} GiB, {free / 2**30:.1f} available, "
@@ -144,7 +137,6 @@ def memory() -> str:
 
 
 def huge_pages() -> str:
-    """Return the setting of transparent huge pages, and the number of reserved ones."""
     setting = _SYSTEM / "kernel/mm/transparent_hugepage/enabled"
     chosen = re.search(r"\[(\w+)\]", setting.read_text()) if setting.exists() else None
     found = _meminfo()
@@ -155,13 +147,11 @@ def huge_pages() -> str:
 
 
 def _meminfo() -> Mapping[str, int]:
-    """Return the entries of ``/proc/meminfo``, with sizes in bytes."""
     rows = re.findall(r"(?m)^([\w()]+):\s+(\d+)( kB)?$", Path("/proc/meminfo").read_text())
     return {name: int(count) << (10 if unit else 0) for name, count, unit in rows}
 
 
 def compilers() -> str:
-    """Return the versions of compilers and linkers."""
     return "; ".join(map(_compiler, filter(shutil.which, COMPILERS))) or "none"
 
 
@@ -195,8 +185,7 @@ FACTS: Final[Mapping[str, Callable[[], str]]] = {
 }
 
 
-LEAST: Final = 4
-"""Least length of a variable's value that is replaced; shorter ones are numbers and switches."""
+LEAST: Final = 4  # length of a replaced variable's value; shorter ones are numbers and switches
 
 _FOLDER: Final = "/…"
 # Absolute paths, also after a compiler's -I or -L, and relative paths that begin with dots.

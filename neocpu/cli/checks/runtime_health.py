@@ -29,7 +29,6 @@ _NOTABLE: Final = (
 
 
 def python_version(minimum: tuple[int, int] = MINIMUM_PYTHON) -> Iterator[Finding]:
-    """Check that the interpreter is new enough."""
     found = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info >= minimum:
         yield Finding("python", "ok", f"{found}, {sys.executable}")
@@ -39,7 +38,6 @@ def python_version(minimum: tuple[int, int] = MINIMUM_PYTHON) -> Iterator[Findin
 
 
 def version() -> Iterator[Finding]:
-    """Yield the version of neocpu."""
     yield Finding("neocpu-runtime", "ok", neocpu.__version__)
 
 

@@ -25,7 +25,6 @@ accuracy: Final = click.option(
 
 
 def rules(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--disable-rule``, as ``disable_rules``, and ``--list-rules``."""
     disable = click.option(
         "--disable-rule",
         "disable_rules",

@@ -49,20 +49,15 @@ class LazyGroup(Group):
     """A group of a package's modules, each with a click command named ``command``."""
 
     def __init__(self, *args: Any, package: str, lines: Mapping[str, str], **settings: Any) -> None:
-        """Make a group of the modules of ``package``."""
         super().__init__(*args, **settings)
         self.package = package
         self.lines = lines
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the command names, in the order of the help."""
         return [name for name in self.lines if installed(self.package, name)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command, or return None if there is none of that name.
-
-        Raises UsageError: this installation does not have it.
-        """
+        """Return a command, or None. Raises UsageError: this installation does not have it."""
         if cmd_name not in self.lines:
             return None
         if not installed(self.package, cmd_name):

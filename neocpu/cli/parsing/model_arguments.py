@@ -17,7 +17,6 @@ from neocpu.ir.custom_operators.registry import register_named
 def complete_network(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
-    """Return the built-in networks whose names have this beginning."""
     from neocpu.frontend.models import MODELS
 
     return [
@@ -53,12 +52,9 @@ operators = click.option(
 
 
 def with_suite(models: Sequence[str], suite: str | None) -> tuple[str, ...]:
-    """Return the networks of ``suite`` and ``models``, each once.
+    """Return the networks of ``suite`` and ``models``, each once, before any work is done.
 
-    Wrong names are reported here, before any work is done.
-
-    Raises UsageError: there is no network or suite of a name.
-    Raises click.UsageError: None is named.
+    Raises UsageError, click.UsageError: a name is unknown, or none is given.
     """
     from neocpu.frontend import models as builtin
 

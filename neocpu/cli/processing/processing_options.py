@@ -53,15 +53,11 @@ _OPTIONS: Final = (
 
 
 def processing(command: Command) -> Command:
-    """Add the options."""
     return options.all_of(_OPTIONS, command)
 
 
 def take(arguments: dict[str, Any]) -> Processing:
-    """Take the options out of a command's ``arguments``; those that calibration shares stay.
-
-    Raises UsageError.
-    """
+    """Take the options that calibration does not share out of ``arguments``. Raises UsageError."""
     from neocpu.frontend.processing.processing import Processing
 
     context = click.get_current_context()

@@ -1,9 +1,8 @@
 """Change a model of one image into a model of several.
 
 The batch is one dimension of each tensor that differs from image to image; its extent is 1 in the
-model as read. Nodes that compute images independently pass it on. Constants that contain the batch
-(a Reshape's target, a Resize's sizes) are changed. A node that would mix images, or drop their
-dimension, is an error that names it.
+model as read. Nodes that compute images independently pass it on; constants that contain it are
+changed. A node that would mix images, or drop their dimension, is an error that names it.
 """
 
 from __future__ import annotations
@@ -40,18 +39,14 @@ class BatchedGraph:
 
 
 class BatchedNode:
-    """A node of a model of one image that reads tensors with a batch.
-
-    `batched` are the positions of these inputs, each with the dimension of the batch, and `output`
-    is the shape of the first result.
-    """
+    """A node of a model of one image that reads tensors with a batch."""
 
     def __init__(
         self, node: onnx.NodeProto, batched: Mapping[int, int], graph: BatchedGraph
     ) -> None:
         shapes = graph.shapes
-        self.batched = batched
-        self.output = shapes[node.output[0]]
+        self.batched = batched  # the dimension of the batch, by the input's position
+        self.output = shapes[node.output[0]]  # the shape of the first result
         self.call = OnnxCall(
             inputs=tuple(shapes[name] if name else None for name in node.input),
             result_rank=len(self.output),
@@ -175,9 +170,8 @@ RULES: Final[Mapping[str, Rule]] = {
 def set_batch(model: onnx.ModelProto, batches: Mapping[str, int]) -> None:
     """Change the first extent of some inputs of a simplified model from 1 to a batch, in place.
 
-    All batches are the same number; other inputs are the same for all images. Raises an
-    `UnsupportedError` if a node mixes images or is written for one image, or an output is the same
-    for all images.
+    Other inputs are the same for all images. Raises an `UnsupportedError` if a node mixes images or
+    is written for one image, or an output is the same for all images.
     """
     graph = model.graph
     (batch,) = set(batches.values())

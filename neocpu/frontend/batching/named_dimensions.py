@@ -14,9 +14,8 @@ from neocpu.frontend.shapes.static_shapes import real_inputs, static_dims
 def fix_dimensions(graph: onnx.GraphProto, shapes: InputShapes) -> InputShapes:
     """Write the extents of named dimensions into a graph's inputs, in place.
 
-    A value with the name of a dimension, and not of an input, is its extent. The result lacks these
-    values, and has the input shapes that they decide. Raises a `UsageError` if an extent is not a
-    whole number of 1 or more, or contradicts the shape of an input.
+    The result lacks these values, and has the input shapes that they decide. Raises a `UsageError`
+    if an extent is not a whole number of 1 or more, or contradicts the shape of an input.
     """
     inputs = real_inputs(graph)
     known = {value.name for value in inputs}

@@ -25,8 +25,7 @@ from neocpu.frontend.shapes.extents import MAX_ELEMENTS, known_shapes
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 from neocpu.runtime.header import MAX_RANK
 
-_SHOWN: Final = 40
-"""Characters of an equation that a message quotes."""
+_SHOWN: Final = 40  # characters of an equation that a message quotes
 _ELLIPSIS: Final = "..."
 _REDUCTIONS: Final = ("none", "sum", "mean")
 

@@ -34,18 +34,16 @@ _CONFLICTING: Final = frozenset(
 _MAX_NODES: Final = 3000
 """Nodes of a network for which other image sizes are tried: each try infers all shapes again."""
 
-_MAX_TRIED_NODES: Final = 20_000
-"""Nodes of all tries in sum; they take some ten seconds."""
+_MAX_TRIED_NODES: Final = 20_000  # nodes of all tries in sum; they take some ten seconds
 
 
 def refuse_conflicts(
     simplified: onnx.ModelProto, given: onnx.ModelProto, shapes: InputShapes
 ) -> None:
-    """Raise if the shapes of a node's inputs contradict each other.
+    """Raise if the shapes of a node's inputs contradict each other, which shape inference skips.
 
-    Shape inference skips such a node, and leaves the shapes of all later nodes unknown. The message
-    names the first one, and suggests image sizes for the ``given`` model. It is a `UsageError` if
-    the caller requested shapes, else a `ModelError`.
+    The message names the first one, and suggests image sizes for the ``given`` model. It is a
+    `UsageError` if the caller requested shapes, else a `ModelError`.
     """
     found = _first_conflict(simplified)
     if found is None:
@@ -170,10 +168,7 @@ def _rounded(shape: tuple[int, ...], multiple: int, more: int) -> tuple[int, ...
 
 
 def first_fitting(skeleton: onnx.ModelProto, candidates: Iterable[Shapes]) -> Shapes | None:
-    """Return the first candidate shapes that all nodes of a model without large weights can take.
-
-    The more nodes it has, the fewer candidates are tried.
-    """
+    """Return the first candidates that all nodes of a model take; large ones try fewer."""
     tries = _MAX_TRIED_NODES // max(1, len(skeleton.graph.node))
     return next((each for each in islice(candidates, tries) if _fits(skeleton, each)), None)
 
@@ -263,17 +258,13 @@ _CHANNELS: Final = (3, 1)
 _UNKNOWN_RANK: Final = (("N", "C", "H", "W"), ("N", "H", "W", 3), ("N", "H", "W"), ("N", "H"))
 """Possible shapes of an input without a declared one."""
 
-_NAMELESS: Final = ("", "?")
-"""Names of dimensions that have nothing to do with each other."""
+_NAMELESS: Final = ("", "?")  # names of dimensions that have nothing to do with each other
 
 
 def candidate_shapes(
     inputs: Sequence[onnx.ValueInfoProto], batch: int | None = None
 ) -> Iterator[Shapes]:
-    """Yield shapes of inputs, by name; dimensions of the same name have the same extent.
-
-    The batch is the extent of a dynamic first dimension, 1 by default.
-    """
+    """Yield shapes of inputs, by name, equal for equal names; a dynamic first dimension is 1."""
     unknown = any(not value.type.tensor_type.HasField("shape") for value in inputs)
     seen: list[Shapes] = []
     for rank in _UNKNOWN_RANK if unknown else _UNKNOWN_RANK[:1]:

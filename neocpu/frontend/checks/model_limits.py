@@ -1,7 +1,4 @@
-"""Limits of a model, because a few bytes can ask for any amount of work.
-
-Each limit is far beyond any network that runs on a CPU, and is checked before the work is done.
-"""
+"""Limits of a model, far beyond any that runs on a CPU: a few bytes can ask for any work."""
 
 from __future__ import annotations
 
@@ -17,8 +14,7 @@ MAX_NODES: Final = 50_000
 """Nodes of a graph with inlined functions, including inner graphs. The largest networks have a few
 thousand. Importing and planning this many takes a minute."""
 
-MAX_VALUES: Final = MAX_SPECS
-"""Inputs, and likewise outputs: as many as a header can name."""
+MAX_VALUES: Final = MAX_SPECS  # inputs, and likewise outputs: as many as a header can name
 
 MAX_FOLDED_BYTES: Final = 2 << 30
 """Bytes of all constants that a model computes from others: as many as an ONNX file can hold."""
@@ -29,8 +25,7 @@ code, and the time to generate it, grow with their number."""
 
 _COUNTLESS: Final = 10**15
 
-_Function: TypeAlias = tuple[str, str, str]
-"""The domain, name and overload of a function."""
+_Function: TypeAlias = tuple[str, str, str]  # the domain, name and overload of a function
 
 
 def refuse_large_models(model: onnx.ModelProto) -> None:
@@ -121,7 +116,6 @@ def _count_nodes(model: onnx.ModelProto) -> int:
 
 
 def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Function]:
-    """Yield the operator of each node, also in inner graphs."""
     for node in nodes:
         yield node.domain, node.op_type, node.overload
         for attribute in node.attribute:

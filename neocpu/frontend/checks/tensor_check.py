@@ -1,8 +1,7 @@
 """Refuse tensors whose data do not match their shape and type, and texts that are not UTF-8.
 
-onnx's checker counts no bytes, and later readers of such a tensor fail with unclear errors.
-Protobuf accepts any bytes as a text, and returns those that are not UTF-8 as bytes. onnx, and our
-code that reads names, then fail with unclear errors.
+onnx's checker counts no bytes, and protobuf returns texts that are not UTF-8 as bytes: later
+readers fail with unclear errors.
 """
 
 from __future__ import annotations
@@ -94,8 +93,7 @@ def tensor_problem(tensor: onnx.TensorProto) -> str:
     return "" if stored == needed else f"holds {stored} numbers, its shape and type need {needed}"
 
 
-_SHOWN = 60
-"""Bytes of such a text that a message quotes."""
+_SHOWN = 60  # bytes of such a text that a message quotes
 
 
 def refuse_broken_texts(model: onnx.ModelProto, where: str) -> None:

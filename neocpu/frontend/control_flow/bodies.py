@@ -28,11 +28,9 @@ class Body:
 
     @property
     def output_count(self) -> int:
-        """The number of outputs."""
         return len(self._graph.output)
 
     def rank(self, place: int) -> int:
-        """Return the declared number of dimensions of an input."""
         return len(self._graph.input[place].type.tensor_type.shape.dim)
 
     def returns_input(self, output: int, place: int) -> bool:
@@ -62,10 +60,7 @@ class Body:
 
 
 def hoist_constants(graph: onnx.GraphProto, names: FreshNames) -> None:
-    """Move the constants of all inner graphs to the outer one, in place, under unique names.
-
-    Copies of an inner graph then share them.
-    """
+    """Move the constants of all inner graphs to the outer one, in place, under unique names."""
     constants: list[onnx.NodeProto] = []
     for node in graph.node:
         for inner in graphs_of(node):
@@ -104,10 +99,7 @@ def _hoist(
 
 
 def forget_inner_shapes(graph: onnx.GraphProto) -> None:
-    """Drop the shapes that inner graphs declare, in place, as they may be those of other inputs.
-
-    The shapes of a Loop's counter and condition stay.
-    """
+    """Drop the shapes that inner graphs declare, but not of a Loop's counter and condition."""
     for node in graph.node:
         own = 2 if node.op_type == "Loop" else 0
         for inner in graphs_of(node):
@@ -154,7 +146,6 @@ def live_nodes(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[
 def _renamed(
     node: onnx.NodeProto, names: Mapping[str, str], label: str | None = None
 ) -> onnx.NodeProto:
-    """Return a copy of a node with other names of values, also in its inner graphs."""
     new = onnx.NodeProto()
     new.CopyFrom(node)
     new.input[:] = [names.get(name, name) for name in node.input]

@@ -22,16 +22,15 @@ COUNTED_FROM: Final = 256
 """Nodes from which on a loop is not unrolled, because compiling them takes seconds. Smaller loops
 run faster unrolled, because no step copies states."""
 
-MAX_STEPS: Final = 1_000_000_000
-"""The most steps of a loop."""
+MAX_STEPS: Final = 1_000_000_000  # the most steps of a loop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedLoop:
     """A Loop or a Scan that the runtime is to repeat.
 
-    A Loop's body takes the number of the step and a condition, and returns a condition. Both kinds
-    then have the states, and an element of each scanned or stacked tensor.
+    A Loop's body takes the step's number and a condition, and returns a condition. Both kinds then
+    have the states, and an element of each scanned or stacked tensor.
     """
 
     node: onnx.NodeProto
@@ -162,7 +161,6 @@ class _Counter:
         return name
 
     def emit(self, body: onnx.ModelProto, kinds: dict[str, Kind]) -> None:
-        """Put the flat body, between its begin and its end, in the loop's place."""
         loop, rewriting = self._loop, self._rewriting
         kinds |= kinds_of(body.graph)
         nodes = [self._as_element(node, kinds) for node in body.graph.node]

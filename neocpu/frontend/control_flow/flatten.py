@@ -1,9 +1,9 @@
 """Rewrite a model's control flow and sequences into a graph without any.
 
-Branches that constants select are inlined. Short loops are unrolled; the bodies of long ones are
-put between two nodes of our own, and the runtime repeats them. Where only the run decides, the
-graph has both branches and a selection, and the code skips the calls of the branch that is not
-taken (`lowering.memory.joins`).
+Branches that constants select are inlined, short loops unrolled; bodies of long ones are put
+between two nodes of our own, and the runtime repeats them. Where only the run decides, the graph
+has both branches and a selection, and the code skips the calls of the other
+(`lowering.memory.joins`).
 """
 
 from __future__ import annotations
@@ -64,12 +64,10 @@ _REWRITERS: Final = {
 
 Infer: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
 
-REWRITTEN: Final = frozenset(_REWRITERS)
-"""Operators that no graph has afterwards."""
+REWRITTEN: Final = frozenset(_REWRITERS)  # operators that no graph has afterwards
 
 
 def needs_flattening(model: onnx.ModelProto) -> bool:
-    """Return whether a model has anything to rewrite."""
     return any(_rewriter(node, None) for node in model.graph.node)
 
 
@@ -78,14 +76,12 @@ def flatten_control_flow(
 ) -> None:
     """Rewrite branches, loops and lists of a model without functions, in place.
 
-    An If stays if data decide the number of rows of its tensors. This goes round after round,
-    because an inlined branch may reveal how often a loop in it runs, and the loop's results may
-    decide the next branch. Values that decide shapes are computed too, because most conditions are
-    about shapes. `infer` infers shapes, `weights` are inputs that are not given at run time, and
-    `counted` lets the runtime repeat the bodies of long loops.
-
-    Raises an `UnsupportedError` if the run decides more about a node's result than the choice
-    between two values of one shape.
+    An If stays if data decide the number of rows of its tensors. This goes round after round: an
+    inlined branch may reveal how often a loop in it runs, and its results may decide the next
+    branch. Values that decide shapes are computed too, as most conditions are about shapes. `infer`
+    infers shapes, `weights` are no inputs at run time, and `counted` lets the runtime repeat long
+    loops. Raises an `UnsupportedError` if the run decides more than the choice between two values
+    of one shape.
     """
     names = fresh_names(model.graph)
 

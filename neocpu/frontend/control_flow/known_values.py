@@ -53,10 +53,7 @@ _KEEPING: Final = ("Identity", "Squeeze", "Unsqueeze", "Reshape")
 
 
 class KnownValues:
-    """Computes small values from constants and shapes, each once.
-
-    `pending` are outputs of nodes that are not rewritten yet.
-    """
+    """Computes small values, each once; `pending` are outputs of nodes not rewritten yet."""
 
     def __init__(
         self, model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], pending: Iterable[str]
@@ -74,7 +71,6 @@ class KnownValues:
         self._makers |= {name: node for node in nodes for name in node.output if name}
 
     def add_tensors(self, tensors: Iterable[onnx.TensorProto]) -> None:
-        """Add constants."""
         self._tensors |= {tensor.name: tensor for tensor in tensors}
 
     def shape(self, name: str) -> tuple[int, ...] | None:

@@ -13,11 +13,8 @@ from neocpu.frontend.control_flow.known_values import Array, Knowledge
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.onnx_graph.subgraphs import graphs_of
 
-MAX_COUNTED: Final = 100_000
-"""Steps that are tried; this many take seconds."""
-
-_MAX_ELEMENTS: Final = 64
-"""Elements of a state that the condition depends on."""
+MAX_COUNTED: Final = 100_000  # steps that are tried; this many take seconds
+_MAX_ELEMENTS: Final = 64  # elements of a state that the condition depends on
 
 
 def constant_steps(
@@ -27,10 +24,7 @@ def constant_steps(
     opsets: Sequence[onnx.OperatorSetIdProto],
     most: int | None,
 ) -> int | None:
-    """Return the number of steps of a Loop that begins, at most ``most``; None if it is not known.
-
-    ``states`` are the first values of the states in the outer graph, whose values ``value`` knows.
-    """
+    """Return the steps of a Loop that begins, at most ``most``, from first ``states``; or None."""
     inputs = [each.name for each in body.input]
     outputs = [each.name for each in body.output]
     results = [outputs[0]]

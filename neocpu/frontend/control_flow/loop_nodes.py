@@ -1,8 +1,7 @@
 """Our own nodes around the body of a loop that the runtime repeats.
 
-A node between the begin and the end of a loop that depends on the outputs of the begin is computed
-in each step. The steps read outer values through a node too, which keeps fusion from moving outer
-computations into the steps.
+Each step computes the nodes between a loop's begin and end that depend on outputs of the begin. The
+steps read outer values through nodes too: fusion would move outer computations into them.
 """
 
 from __future__ import annotations
@@ -21,15 +20,11 @@ from neocpu.frontend.unsupported import OWN_DOMAIN
 BEGIN: Final = "LoopBegin"
 """Reads the first values of the states, and optionally the number of steps (int64). Makes the
 number of the step, and the states. Its attributes are the loop's name and the number of states."""
-
 END: Final = "LoopEnd"
 """Reads the number of the step, the next states, rows, and optionally a condition to go on (bool).
 Makes the last states, and outputs of one row per step. Its attributes are those of the begin, the
 most steps, and a digit for each output of rows: 1 if the rows are in reverse order."""
-
-OUTER: Final = "LoopOuter"
-"""Reads an outer value, and makes it available within the loop."""
-
+OUTER: Final = "LoopOuter"  # reads an outer value, and makes it available within the loop
 ELEMENT: Final = "LoopElement"
 """Reads a value and the number of the step. Makes the step's element along an axis, which is not
 negative, at most of ``limit`` steps, from the last one on if ``backward``."""
@@ -53,12 +48,10 @@ _ALL: Final = frozenset((BEGIN, ELEMENT, END, OUTER))
 def own_node(
     op_type: str, inputs: Sequence[str], outputs: Sequence[str], name: str, **attributes: Any
 ) -> onnx.NodeProto:
-    """Return one of these nodes."""
     return helper.make_node(op_type, inputs, outputs, name=name, domain=OWN_DOMAIN, **attributes)
 
 
 def _attributes(node: onnx.NodeProto) -> tuple[int, int, str]:
-    """Return the number of states, the most steps, and the direction of each output of rows."""
     given = attributes_of(node)
     return int(given["states"]), int(given.get("limit", 0)), given.get("backward", b"").decode()
 
@@ -135,10 +128,7 @@ def body_model(
     kinds: Mapping[str, Kind],
     results: Iterable[str],
 ) -> onnx.ModelProto:
-    """Return the body of a loop as a model of its own, with the opsets of the model ``around`` it.
-
-    ``kinds`` are those of the values that the nodes read; all but the constants become inputs.
-    """
+    """Return a loop's body as a model; all values of ``kinds`` but constants become its inputs."""
     outputs = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(results)]
     graph = helper.make_graph(nodes, "body", [], outputs, list(constants))
     known = {each.name for each in graph.initializer}

@@ -21,9 +21,9 @@ from neocpu.frontend.unsupported import describe
 def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     """Replace a Loop; return whether that was possible yet.
 
-    If the run decides whether the Loop goes on, a selection follows each step: if the step is not
-    taken, its result is the value before it. Raises an `UnsupportedError` if no constant bounds the
-    Loop, it is too long, or the run decides its number of rows.
+    If the run decides whether it goes on, a selection follows each step. Raises an
+    `UnsupportedError` if no constant bounds the Loop, it is too long, or the run decides its number
+    of rows.
     """
     limit = rewriting.value(node.input[0]) if node.input[0] else None
     has_condition = len(node.input) > 1 and node.input[1]
@@ -208,11 +208,7 @@ class _Scan:
 
 
 def rewrite_scan(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
-    """Replace a Scan; return whether that was possible yet.
-
-    Raises an `UnsupportedError` if its sequences have different lengths, or it runs no times or too
-    often.
-    """
+    """Replace a Scan if possible yet; raise an `UnsupportedError` for lengths that do not fit."""
     if rewriting.opset < 9:
         return _rewrite_batched(node, rewriting)
     scan = _read(node, len(node.input), len(node.output))

@@ -26,14 +26,9 @@ from neocpu.frontend.unsupported import OWN_DOMAIN, STANDARD_DOMAINS, describe, 
 MAX_UNROLLED: Final = 20_000
 """Nodes that branches and loops may become; compiling this many takes minutes."""
 
-FIXING: Final = "--shape NAME=VALUE"
-"""The option that makes an input a constant."""
-
-_RESHAPES_SINCE: Final = 5
-"""The first opset in which the target shape of Reshape is an input."""
-
-_SELECTS_SINCE: Final = 9
-"""The first opset that has Where."""
+FIXING: Final = "--shape NAME=VALUE"  # the option that makes an input a constant
+_RESHAPES_SINCE: Final = 5  # the first opset in which the target shape of Reshape is an input
+_SELECTS_SINCE: Final = 9  # the first opset that has Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +90,13 @@ class Rewriting:
         *,
         decided: bool,
     ) -> None:
-        """Begin a round.
-
-        ``of_rows`` depend on how many rows a run finds. If ``decided``, the first value that is not
-        known yet counts as decided by the run.
-        """
+        """Begin a round; if ``decided``, the first unknown value counts as decided by the run."""
         self.nodes, self.known, self.decided = [], known, decided
         self.kinds, self._of_rows = dict(kinds), of_rows
         self.varying = set(self._inputs)
         self._scalars = {}  # a later node's scalar must not be read by an earlier one
 
     def emit(self, nodes: Iterable[onnx.NodeProto]) -> None:
-        """Append nodes."""
         made = list(nodes)
         self.known.add(made)
         for node in made:
@@ -136,8 +126,7 @@ class Rewriting:
         """Return the body of a loop as a model without control flow, its shapes inferred.
 
         ``outer`` are values that the nodes read, ``own`` those that only they have. The result is
-        None if flattening depends on the number of the step. New constants are added to this model,
-        too.
+        None if flattening depends on the number of the step. New constants are added to this model.
         """
         if self._flatten is None:
             return None
@@ -163,10 +152,7 @@ class Rewriting:
         return name in self.lists or name in self.empties
 
     def fold_structural_inputs(self, node: onnx.NodeProto) -> bool:
-        """Make inputs that decide a node's shape constants, in place; return whether any was new.
-
-        Shape inference cannot compute most values that exporters write there.
-        """
+        """Make inputs that decide a node's shape constants; return whether any was new."""
         places = STRUCTURAL.get(node.op_type, ()) if node.domain in STANDARD_DOMAINS else ()
         found = False
         for place in places:
@@ -252,7 +238,6 @@ class Rewriting:
         return whole if axis == 0 else self.make("Transpose", [whole], f"{whole}/t", perm=order)
 
     def stack(self, parts: Sequence[str], axis: int, name: str) -> None:
-        """Stack values along a new axis."""
         found = self._whole(parts)
         if found is None:
             self.concat([self._axis_moved("Unsqueeze", part, axis) for part in parts], axis, name)
@@ -261,7 +246,6 @@ class Rewriting:
         self.alias(self.with_axis_at(whole, len(shape), axis % len(shape)), name)
 
     def concat(self, parts: Sequence[str], axis: int, name: str) -> None:
-        """Concatenate values along an axis."""
         found = self._whole(parts)
         if found is None or self.opset < _RESHAPES_SINCE:
             self.make("Concat", parts, output=name, axis=axis)

@@ -27,8 +27,7 @@ from neocpu.schedules.operators.movement.columns import (
     lower_image_to_columns,
 )
 
-MOST_COLUMNS = 1 << 24
-"""The most elements of a copy of the data with one for each tap: 64 MiB."""
+MOST_COLUMNS = 1 << 24  # the most elements of a copy of the data with one for each tap: 64 MiB
 
 CONV = {2: (relax.op.nn.conv2d, "NCHW", "OIHW"), 3: (relax.op.nn.conv3d, "NCDHW", "OIDHW")}
 
@@ -57,7 +56,6 @@ def resolve_pads(node: Node, kernel: Sequence[int]) -> list[int]:
 
 
 def dimensions_of(node: Node) -> int:
-    """Return the number of spatial dimensions."""
     dimensions = len(node.shape()) - 2
     if dimensions not in (1, *CONV):
         raise ValueError(f"only 1-D, 2-D and 3-D convolutions are supported, not {dimensions}-D")
@@ -152,10 +150,7 @@ def _call(
 
 
 def _conv_of_rows(node: Node) -> relax.Expr:
-    """Return a 1-D convolution as a 2-D one of images of one row, which templates compute.
-
-    The bias is added to the 2-D result, so that it fuses with the convolution.
-    """
+    """Return a 1-D convolution as one of images of one row; the bias follows, so that it fuses."""
     data, weights, *bias = node.inputs
     first, last = resolve_pads(node, node.shape(1)[2:])
     image = replace(

@@ -53,12 +53,10 @@ class _Axis:
 
     @property
     def taps(self) -> int:
-        """The number of taps of the convolution."""
         return -(-self.spread // self.stride)
 
     @property
     def step(self) -> int:
-        """The convolution's dilation."""
         return self.dilation if self.stride == 1 else 1
 
     @property
@@ -87,10 +85,7 @@ class _Axis:
 
     @property
     def remainders(self) -> list[tuple[int, int, int]]:
-        """The convolution's remainders in the order of the outputs, each with its zeros.
-
-        The zeros before and after the data are those of a separate convolution.
-        """
+        """The remainders in the order of outputs, with the zeros of separate convolutions."""
         count, found = self.output // self.stride, []
         for first in range(self.stride):
             place, remainder = divmod(self.begin + first, self.stride)
@@ -240,7 +235,6 @@ def _by_remainder(
 
 
 def _spread(node: Node, weights: relax.Expr, place: int, axis: _Axis) -> relax.Expr:
-    """Insert zeros between the taps along an axis."""
     shape = [int(extent) for extent in weights.ty.shape]
     spaced = node.op.expand_dims(weights, place + 1)
     spaced = _extended(node, spaced, place + 1, axis.dilation - 1)

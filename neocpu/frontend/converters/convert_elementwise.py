@@ -199,10 +199,7 @@ def _shrink(node: Node) -> relax.Expr:
 
 
 def _equal(node: Node) -> relax.Expr:
-    """Equal; booleans by xor, because LLVM does not compare them as numbers.
-
-    TVM assumes that a value equals itself, which NaN does not.
-    """
+    """Equal; booleans by xor for LLVM's sake, and NaN differs from itself, unlike in TVM."""
     left, right = node.inputs
     if left.same_as(right) and dtype_of(left).startswith("float"):
         return relax.op.logical_not(node.op.isnan(left))

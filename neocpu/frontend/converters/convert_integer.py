@@ -136,7 +136,6 @@ def as_type(node: Node, value: relax.Expr, dtype: str) -> relax.Expr:
 
 
 def _is_converted(value: relax.Expr, target: npt.DTypeLike) -> bool:
-    """Return whether a conversion is one from a tensor of floats to integers."""
     is_tensor = isinstance(value.ty, relax.TensorType)
     return is_tensor and dtype_of(value).startswith("float") and np.dtype(target).kind in "iu"
 
@@ -266,7 +265,6 @@ def _same_shape(scale: np.ndarray[Any, Any], zero: np.ndarray[Any, Any]) -> tupl
 def _spread(
     node: Node, value: relax.Expr, axis: int, rank: int, dtype: str = "float32"
 ) -> relax.Expr:
-    """Return scales or zero points in a shape that broadcasts along ``axis``."""
     if value is None:
         return relax.const(0, dtype)
     size = math.prod(static_shape(value))

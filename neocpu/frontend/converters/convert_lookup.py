@@ -88,10 +88,7 @@ def _scatter_elements(node: Node) -> relax.Expr:
 
 
 def _max_unpool(node: Node) -> relax.Expr:
-    """MaxUnpool; an index out of bounds writes nothing.
-
-    Indices count the elements of the output, of whatever shape ``output_shape`` says.
-    """
+    """MaxUnpool; indices count elements of ``output_shape``; those out of bounds write nothing."""
     data, indices = node.inputs[:2]
     kernel = node.ints("kernel_shape", ())
     rank = len(kernel)
@@ -268,10 +265,7 @@ def _require_within(indices: relax.Expr, extents: np.ndarray) -> None:
 
 
 def _counted(indices: np.ndarray, extents: np.ndarray) -> np.ndarray:
-    """Return constant indices, negative ones counted from the end; refuse those out of bounds.
-
-    ONNX makes them an error. Indices computed at run time are clamped to bounds instead.
-    """
+    """Return constant indices, negative ones counted from the end; refuse those out of bounds."""
     extents = extents.astype(indices.dtype)
     counted = np.where(indices < 0, indices + extents, indices).astype(indices.dtype)
     wrong = (counted < 0) | (counted >= extents)

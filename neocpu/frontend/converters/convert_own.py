@@ -182,10 +182,7 @@ def suppression_workload(
 
 
 def _non_max_suppression(node: Node) -> relax.Expr:
-    """NonMaxSuppression with the outputs ``(rows, 3)`` and ``(1,)``, the number of valid rows.
-
-    The optional sixth input is the number of valid boxes.
-    """
+    """NonMaxSuppression: ``(rows, 3)``, and their valid number ``(1,)``; input 5 counts boxes."""
     boxes, scores, counted = node.data, node.inputs[1], node.optional(5)
     if {dtype_of(boxes), dtype_of(scores)} != {"float32"}:
         raise ValueError("only float32 boxes and scores are supported")

@@ -1,7 +1,4 @@
-"""Pooling and local response normalisation.
-
-Ceil mode becomes explicit padding at the end, so that later passes see floor mode only.
-"""
+"""Pooling and local response normalisation; ceil mode becomes explicit padding at the end."""
 
 from __future__ import annotations
 
@@ -178,7 +175,6 @@ def _global_lp_pool(node: Node) -> relax.Expr:
 
 
 def _p_norm(node: Node, fold: Callable[[relax.Expr], relax.Expr]) -> relax.Expr:
-    """Return the p-norms of the elements that ``fold`` adds up."""
     data, p = node.data, node.number("p", 2)
     powers = relax.op.multiply(data, data) if p == 2 else _power(relax.op.abs(data), p, data)
     total = fold(node.emit(powers))

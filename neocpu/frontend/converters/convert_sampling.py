@@ -32,8 +32,7 @@ _MODES = {
 # Images of many channels are transposed for GridSample if their pixels are at most this many times
 # the points.
 _OFTEN = 4
-MAX_TAPS = 64
-"""The most pixels that a point is interpolated from: those of a cubic in a volume."""
+MAX_TAPS = 64  # the most pixels that a point is interpolated from: those of a cubic in a volume
 # A region reaches at most this many image extents beyond the image, on each side. The first margin
 # is for bins with as many samples as pixels; the second only keeps positions finite.
 _MARGIN, _FAR_MARGIN = 2, 1 << 20
@@ -85,10 +84,7 @@ def _grid_sample(node: Node) -> relax.Expr:
 
 
 def aligned_regions(node: Node, count: Sequence[relax.Expr] = ()) -> relax.Expr:
-    """RoiAlign; images and corners outside are moved to the nearest, NaN to 0.
-
-    If there is a count of valid regions, the output of others is zero.
-    """
+    """RoiAlign; what lies outside moves to the nearest, NaN to 0; uncounted regions make zero."""
     workload, (data, *others) = _region_arguments(node, counted=bool(count))
     if workload.channels_last:
         data = node.op.permute_dims(data, [0, 2, 3, 1])

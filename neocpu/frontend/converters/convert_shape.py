@@ -34,10 +34,7 @@ def _pad(node: Node) -> relax.Expr:
 
 
 def _reflect_far(node: Node, data: relax.Expr, begin: list[int], end: list[int]) -> relax.Expr:
-    """Pad the axes that are shorter than their reflections; set their pads to 0.
-
-    TVM reflects only once, and would read out of bounds.
-    """
+    """Pad axes shorter than their reflections, which TVM gets wrong; set their pads to 0."""
     for axis, extent in enumerate(static_shape(data)):
         before, after = max(begin[axis], 0), max(end[axis], 0)
         if max(before, after) >= extent:

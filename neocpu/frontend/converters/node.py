@@ -42,7 +42,6 @@ class Node:
 
     @property
     def data(self) -> relax.Expr:
-        """The first input."""
         return self.inputs[0]
 
     def optional(self, index: int) -> relax.Expr | None:
@@ -67,7 +66,6 @@ class Node:
         return array
 
     def shape(self, index: int = 0) -> tuple[int, ...]:
-        """Return an input's static shape."""
         return static_shape(self.inputs[index])
 
     def string(self, name: str, default: str) -> str:
@@ -76,7 +74,6 @@ class Node:
         return value.decode() if isinstance(value, bytes) else value
 
     def ints(self, name: str, default: Sequence[int]) -> list[int]:
-        """Return an integer-list attribute."""
         return [int(value) for value in self.attrs.get(name, default)]
 
     def steps(self, rank: int) -> tuple[list[int], list[int]]:
@@ -84,11 +81,9 @@ class Node:
         return self.ints("strides", [1] * rank), self.ints("dilations", [1] * rank)
 
     def number(self, name: str, default: float) -> float:
-        """Return an attribute as a floating-point number."""
         return float(self.attrs.get(name, default))
 
     def flag(self, name: str, default: int = 0) -> bool:
-        """Return whether an integer attribute is set."""
         return bool(self.attrs.get(name, default))
 
     def axis(self, default: int) -> int:
@@ -191,10 +186,7 @@ def scalar(value: float, like: relax.Expr) -> relax.Expr:
 
 
 def per_channel(expr: relax.Expr, rank: int) -> relax.Expr:
-    """Reshape a vector of C values to (C, 1, ..., 1) after a batch axis, for broadcasting.
-
-    A constant stays one, because later passes match constant biases.
-    """
+    """Reshape a vector of C values to (C, 1, ..., 1), for broadcasting; a constant stays one."""
     shape = [1, -1] + [1] * (rank - 2)
     array = constant_value(expr)
     if array is None:

@@ -19,26 +19,17 @@ from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.opsets.opset_raising import raise_opset, without_functions
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, node_name
 
-CONTRIBUTED: Final = "com.microsoft"
-"""The domain of ONNX Runtime's own operators."""
-
-_OPSET: Final = 21
-"""The first opset that has all operators that are written here."""
-
-_EPSILON: Final = 1e-12
-"""The default epsilon of normalisations of sums, added to a variance."""
-
-_EPSILON_ALONE: Final = 1e-5
-"""The default epsilon of SimplifiedLayerNormalization."""
+CONTRIBUTED: Final = "com.microsoft"  # the domain of ONNX Runtime's own operators
+_OPSET: Final = 21  # the first opset that has all operators that are written here
+_EPSILON: Final = 1e-12  # the default epsilon of normalisations of sums, added to a variance
+_EPSILON_ALONE: Final = 1e-5  # the default epsilon of SimplifiedLayerNormalization
 
 
 def _scalar(w: Writer, value: float, like: str) -> str:
-    """Return a constant scalar of another tensor's element type."""
     return w.op("CastLike", w.const(np.float32(value)), like)
 
 
 def _sum(w: Writer, *inputs: str) -> str:
-    """Return the sum of the inputs that are not left out."""
     total, *others = filter(None, inputs)
     for other in others:
         total = w.op("Add", total, other)

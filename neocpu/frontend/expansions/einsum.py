@@ -11,24 +11,19 @@ import numpy as np
 from neocpu.frontend.expansions.writer import Writer
 
 _ELLIPSIS = "..."
-_SPARE = "".join(map(chr, range(0x100, 0x140)))
-"""Letters for the axes of an ellipsis, which no equation uses."""
+_SPARE = "".join(map(chr, range(0x100, 0x140)))  # for an ellipsis: no equation uses them
 
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A tensor and the letters of its axes, each once."""
-
     name: str
-    letters: str
+    letters: str  # of the tensor's axes, each once
 
 
 def _einsum(w: Writer) -> None:
     """Einsum of one or two floating-point tensors; the converter takes the others."""
     names = list(w.node.input)
-    if len(names) > 2 or any(name not in w.graph.shapes for name in names):
-        return
-    if w.dtype().kind != "f":
+    if len(names) > 2 or any(n not in w.graph.shapes for n in names) or w.dtype().kind != "f":
         return
     parsed = _letters(str(w.attribute("equation", "")), [len(w.graph.shapes[n]) for n in names])
     if parsed is None:
@@ -48,10 +43,7 @@ def _einsum(w: Writer) -> None:
 
 
 def _letters(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
-    """Return the letters of each operand and of the result; an ellipsis gets letters of its own.
-
-    The result is None if an operand has a letter twice, or the equation does not fit.
-    """
+    """Return the operands' letters and the result's, an ellipsis' own too; None if none fit."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
@@ -64,18 +56,12 @@ def _letters(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | Non
     if min(hidden) < 0 or most > len(_SPARE):
         return None
     spare = _SPARE[:most]
-    written = [
-        term.replace(_ELLIPSIS, spare[most - count :])
-        for term, count in zip(terms, hidden, strict=True)
-    ]
-    if arrow:
-        result = right.replace(_ELLIPSIS, spare)
-    else:
-        joined = "".join(terms).replace(_ELLIPSIS, "")
-        result = spare + "".join(sorted(x for x in set(joined) if joined.count(x) == 1))
-    every = [*written, result]
+    written = [t.replace(_ELLIPSIS, spare[most - n :]) for t, n in zip(terms, hidden, strict=True)]
+    joined = "".join(terms).replace(_ELLIPSIS, "")
+    once = sorted(x for x in set(joined) if joined.count(x) == 1)
+    result = right.replace(_ELLIPSIS, spare) if arrow else spare + "".join(once)
     fits = all(len(term) == rank for term, rank in zip(written, ranks, strict=True))
-    if not fits or any(len(set(term)) < len(term) for term in every):
+    if not fits or any(len(set(term)) < len(term) for term in (*written, result)):
         return None
     return (written, result) if set(result) <= set("".join(written)) else None
 
@@ -128,7 +114,6 @@ def _product(w: Writer, operands: list[_Term], result: str, extents: dict[str, i
 
 
 def _shaped(w: Writer, term: _Term, order: str, shape: list[int], extents: dict[str, int]) -> str:
-    """Return a tensor with its axes in a certain order, reshaped if ``shape`` differs."""
     name = _ordered(w, term, order).name
     return name if shape == [extents[letter] for letter in order] else w.reshape(name, shape)
 

@@ -30,7 +30,6 @@ _OURS: Final = "neocpu.written_out"
 
 
 def has_body(node: onnx.NodeProto) -> bool:
-    """Return whether a node is replaced by ONNX's definition."""
     if node.domain in STANDARD_DOMAINS:
         statistics = node.op_type == "LayerNormalization" and any(node.output[1:])
         return statistics or node.op_type in BODIES
@@ -38,10 +37,7 @@ def has_body(node: onnx.NodeProto) -> bool:
 
 
 def inline_bodies(model: onnx.ModelProto, known: Graph) -> onnx.ModelProto:
-    """Return the model with ONNX's definitions in place of all nodes that `has_body` accepts.
-
-    Raises an `UnsupportedError` if ONNX cannot write out a node.
-    """
+    """Return the model with ONNX's definitions of nodes of `has_body`; UnsupportedError if none."""
     written = onnx.ModelProto()
     written.CopyFrom(model)
     versions = {o.domain: o.version for o in model.opset_import}
@@ -100,15 +96,12 @@ EXPANSIONS: Final[Mapping[str, Callable[[Writer], None]]] = {
     **windows.EXPANSIONS,
 }
 """The expansion of each operator. It writes nothing if the node is better left to its converter."""
-
-WRITTEN_OUT: Final = BODIES | EXPANSIONS.keys()
-"""Operators that a model may have, but no imported graph."""
+WRITTEN_OUT: Final = BODIES | EXPANSIONS.keys()  # a model may have them, but no imported graph
 
 
 def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """Return a simplified model with such nodes written as others, or None if it has none.
-
-    Raises an `UnsupportedError` that names a node of a form that cannot be written as others.
+    """Return a simplified model with such nodes written as others, None if it has none, or raise an
+    UnsupportedError that names a node of a form that cannot be written as others.
     """
     graph = model.graph
     known = Graph(

@@ -83,10 +83,7 @@ def _reverse_sequence(w: Writer) -> None:
 
 
 def _tensor_scatter(w: Writer) -> None:
-    """TensorScatter: position p of the cache reads p - start of the update, if it has that.
-
-    With mode ``circular``, p - start is taken modulo the cache's length.
-    """
+    """TensorScatter: cache position p reads update p - start, ``circular`` modulo the length."""
     cache, update = w.shape(0), w.shape(1)
     axis = int(w.attribute("axis", -2)) % len(cache)
     offsets = w.const(_along(np.arange(cache[axis]), axis, len(cache)))

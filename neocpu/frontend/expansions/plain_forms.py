@@ -16,10 +16,7 @@ from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 
 def drop_empty(w: Writer) -> None:
-    """Make a node's empty outputs constants, and drop its empty inputs, if there are any.
-
-    An empty output of the graph stays, and is refused later.
-    """
+    """Make a node's empty outputs, but not the graph's, constants, and drop its empty inputs."""
     node, shapes = w.node, w.graph.shapes
     results = [name for name in node.output if name]
     empty = [name for name in results if math.prod(shapes.get(name, (1,))) == 0]

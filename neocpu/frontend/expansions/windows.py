@@ -88,10 +88,7 @@ def _indices(w: Writer, pool: _Pool, begin: list[int]) -> tuple[Array, Array]:
 
 
 def _deformable_convolution(w: Writer) -> None:
-    """DeformConv: GridSample reads all taps at their offsets, and a 1x1 Conv adds them up.
-
-    X of shape (N, C, H, W) becomes (N, C, taps, rows, columns): the taps of a channel are adjacent.
-    """
+    """DeformConv: GridSample reads all taps, (N, C, taps, H, W), and a 1x1 Conv adds them up."""
     if len(w.shape(0)) != 4:
         raise ValueError("only convolutions of images are supported")
     batch, channels, height, width = w.shape(0)

@@ -44,7 +44,6 @@ class Writer(NodeWriter):
 
     @property
     def wrote(self) -> bool:
-        """Whether there is a replacement."""
         return bool(self.nodes or self.tensors)
 
     def input(self, index: int) -> str:
@@ -69,7 +68,6 @@ class Writer(NodeWriter):
         return self.graph.shapes[name]
 
     def dtype(self, index: int = 0) -> np.dtype[Any]:
-        """Return an input's element type."""
         kind = self.graph.types[self.node.input[index]]
         dtype: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(kind)
         return dtype

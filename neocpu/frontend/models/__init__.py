@@ -25,20 +25,14 @@ CHANNELS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """Facts about a network that are known without building it.
-
-    The module, below this package, has a builder function of the network's name. The default input
-    has ``image`` pixels of height and width. Parameters are the published trained ones, without
-    batch-norm statistics. ``gmacs`` are the published multiply-accumulates of one image, in units
-    of 1e9.
-    """
+    """Facts about a network that are known without building it."""
 
     name: str
-    module: str
+    module: str  # below this package, with a builder function of the network's name
     title: str
-    image: int
-    parameters: int
-    gmacs: float
+    image: int  # the default height and width in pixels
+    parameters: int  # the published trained ones, without batch-norm statistics
+    gmacs: float  # the published multiply-accumulates of one image, in 1e9
     source: str
 
 
@@ -129,8 +123,8 @@ def suite(name: str) -> tuple[str, ...]:
 def is_name(model: str) -> bool:
     """Return whether ``model`` means a built-in network, known or not, rather than a file.
 
-    Such a name is a word without a suffix, unless there is a file of that name. A folder of that
-    name, as `neocpu bundle` may have made, counts only if there is no such network.
+    Such a name is a word without a suffix, unless a file has it, or a folder (as `neocpu bundle`
+    makes) and no network.
     """
     path = Path(model)
     if os.sep in model or path.suffix:

@@ -42,17 +42,12 @@ BOX_GAIN = 0.4
 
 @dataclass(frozen=True, slots=True)
 class AnchorGrid:
-    """The anchors of one feature map, ``step`` pixels of the image apart.
+    """The anchors of one feature map, in pixels of the image."""
 
-    The side of the square anchor is ``size`` pixels, and that of the next coarser map
-    ``next_size``; a second square anchor has their geometric mean. The others have the area of the
-    first, and these width-to-height ratios.
-    """
-
-    step: int
-    size: float
-    next_size: float
-    ratios: tuple[float, ...]
+    step: int  # between anchors
+    size: float  # the side of a square anchor
+    next_size: float  # that of the next coarser map; another square's is their geometric mean
+    ratios: tuple[float, ...]  # width to height of the others, of the first one's area
 
     @property
     def per_cell(self) -> int:

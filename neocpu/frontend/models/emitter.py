@@ -18,11 +18,8 @@ from neocpu.foundation.errors import UsageError
 OPSET: Final = 22
 IR_VERSION: Final = 10
 QUADRATURE_POINTS: Final = 32
-UNKNOWN: Final = -1
-"""The number of detections, which only the run decides."""
-
-Extents = int | tuple[int, int]
-"""The height and width, or one number for both."""
+UNKNOWN: Final = -1  # the number of detections, which only the run decides
+Extents = int | tuple[int, int]  # the height and width, or one number for both
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +70,20 @@ def adaptive_windows(size: int, count: int) -> NDArray[np.float32]:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor under construction.
-
-    Feature maps are ``(N, C, H, W)``, features ``(N, C)``; extents are `UNKNOWN` where the data
-    decide. Spread and rectified are estimates of the mean squares of two parts: one is symmetric
-    about zero, and a ReLU cuts off half of it; the other has passed a ReLU already. They scale the
-    next layer's weights. The type is ONNX's code.
-    """
+    """A tensor under construction."""
 
     name: str
-    shape: tuple[int, ...]
-    spread: float = 1.0
-    rectified: float = 0.0
-    dtype: int = TensorProto.FLOAT
+    shape: tuple[int, ...]  # (N, C, H, W) or (N, C); `UNKNOWN` where data decide
+    spread: float = 1.0  # estimated mean square of a part symmetric about zero, which a ReLU halves
+    rectified: float = 0.0  # that of a part that has passed a ReLU; both scale weights
+    dtype: int = TensorProto.FLOAT  # ONNX's code
 
     @property
     def batch(self) -> int:
-        """Images per call."""
         return self.shape[0]
 
     @property
     def channels(self) -> int:
-        """The extent of axis 1."""
         return self.shape[1]
 
     @property
@@ -155,11 +144,7 @@ class Emitter:
         dtype: int = TensorProto.FLOAT,
         **attributes: Any,
     ) -> Value:
-        """Add a node of one output, with this shape, scale and type; see `Value`.
-
-        The layer's name, as PyTorch names modules, becomes the node's. Inputs are tensors, and
-        names of constants.
-        """
+        """Add a node of one output, see `Value`; it has the layer's name, as PyTorch's."""
         path = "/" + name.replace(".", "/") + f"/{op}"
         value = Value(f"{path}_output_0", tuple(shape), spread, rectified, dtype)
         names = [x.name if isinstance(x, Value) else x for x in inputs]

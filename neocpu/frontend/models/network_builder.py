@@ -56,10 +56,7 @@ class NetworkBuilder(Emitter):
         bias: bool | NDArray[np.float32] = False,
         gain: float = 1.0,
     ) -> Value:
-        """Add a convolution; a bias has random or given values.
-
-        Weights are scaled to an output of the standard deviation ``gain``.
-        """
+        """Add a convolution to outputs of the deviation ``gain``; a bias is random or given."""
         assert x.channels % groups == 0
         assert channels % groups == 0
         windows = Windows.of(kernel, stride, padding)
@@ -93,7 +90,6 @@ class NetworkBuilder(Emitter):
         stride: Extents,
         padding: Extents = 0,
     ) -> Value:
-        """Add a transposed convolution with bias."""
         windows = Windows.of(kernel, stride, padding)
         shape = (x.channels, channels, *windows.kernel)
         # Only every stride-th tap meets a pixel.
@@ -189,17 +185,14 @@ class NetworkBuilder(Emitter):
         return self.dense(self.flatten(pooled, "flatten"), name, classes)
 
     def relu(self, x: Value, name: str) -> Value:
-        """Add a ReLU."""
         return self._rectifier("Relu", [x], name, x)
 
     def relu6(self, x: Value, name: str) -> Value:
-        """Add a ReLU with an upper limit of 6."""
         low = self.constant(f"{name}.min", np.array(0, np.float32))
         high = self.constant(f"{name}.max", np.array(6, np.float32))
         return self._rectifier("Clip", [x, low, high], name, x)
 
     def leaky_relu(self, x: Value, name: str, slope: float) -> Value:
-        """Add a leaky ReLU."""
         return self._rectifier("LeakyRelu", [x], name, x, alpha=slope)
 
     def hard_swish(self, x: Value, name: str) -> Value:
@@ -213,7 +206,6 @@ class NetworkBuilder(Emitter):
         return self.node("Mul", [x, self.sigmoid(x, name)], name, x.shape, spread=spread)
 
     def sigmoid(self, x: Value, name: str) -> Value:
-        """Add a sigmoid."""
         return self.node("Sigmoid", [x], name, x.shape, spread=0.0, rectified=GATE**2)
 
     def hard_sigmoid(self, x: Value, name: str) -> Value:
@@ -224,16 +216,12 @@ class NetworkBuilder(Emitter):
         )
 
     def softmax(self, x: Value, name: str, axis: int) -> Value:
-        """Add a softmax."""
         return self.node("Softmax", [x], name, x.shape, axis=axis)
 
     def squeeze_excitation(
         self, x: Value, name: str, squeezed: int, *, swish: bool = False
     ) -> Value:
-        """Add a gate for each channel, computed from the averages of all channels.
-
-        ``swish`` is for EfficientNet's SiLU and sigmoid, not MobileNet's ReLU and hard sigmoid.
-        """
+        """Add a gate for each channel from all averages; ``swish`` is for EfficientNet."""
         y = self.global_average_pool(x, f"{name}.avgpool")
         y = self.conv(y, f"{name}.fc1", squeezed, 1, bias=True)
         y = self.silu(y, f"{name}.activation") if swish else self.relu(y, f"{name}.activation")
@@ -242,7 +230,6 @@ class NetworkBuilder(Emitter):
         return self._scaled("Mul", [gate(y, f"{name}.scale_activation"), x], name, x, GATE)
 
     def add(self, x: Value, y: Value, name: str) -> Value:
-        """Add a sum of two tensors."""
         assert x.shape == y.shape
         spread, rectified = x.spread + y.spread, x.rectified + y.rectified
         return self.node("Add", [x, y], name, x.shape, spread=spread, rectified=rectified)
@@ -277,7 +264,6 @@ class NetworkBuilder(Emitter):
     def average_pool(
         self, x: Value, name: str, kernel: Extents, *, stride: Extents, padding: Extents = 0
     ) -> Value:
-        """Add an average pooling, in which padding counts."""
         return self._pool("AveragePool", x, name, kernel, stride, padding, count_include_pad=1)
 
     def global_average_pool(self, x: Value, name: str) -> Value:
@@ -286,11 +272,7 @@ class NetworkBuilder(Emitter):
         return self._scaled("GlobalAveragePool", [x], name, x, MEAN_SHARE**0.5, shape)
 
     def adaptive_average_pool(self, x: Value, name: str, size: int) -> Value:
-        """Add an average pooling to ``size x size``, as PyTorch's ``AdaptiveAvgPool2d``.
-
-        If the image is not a multiple of ``size``, the windows overlap and differ in size. Then the
-        pooling is two products with constant matrices.
-        """
+        """Add a pooling to ``size x size``, by two constant products if windows overlap."""
         height, width = x.image
         if (height, width) == (size, size):
             return x
@@ -331,7 +313,6 @@ class NetworkBuilder(Emitter):
         return self._scaled("Reshape", [x, target], name, x, shape=shape)
 
     def transpose(self, x: Value, name: str, axes: Sequence[int]) -> Value:
-        """Add a permutation of axes."""
         shape = [x.shape[axis] for axis in axes]
         return self._scaled("Transpose", [x], name, x, shape=shape, perm=axes)
 
@@ -384,7 +365,6 @@ class NetworkBuilder(Emitter):
     def _rectifier(
         self, op: str, inputs: Sequence[Value | str], name: str, x: Value, **attributes: Any
     ) -> Value:
-        """Add a node that cuts off values below zero."""
         rectified = x.rectified + x.spread / 2
         return self.node(op, inputs, name, x.shape, spread=0.0, rectified=rectified, **attributes)
 

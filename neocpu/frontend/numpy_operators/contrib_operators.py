@@ -7,8 +7,7 @@ from onnx.reference.op_run import OpRun
 
 from neocpu.foundation.arrays import Array
 
-_EPSILON = 1e-12
-"""The default epsilon of these operators, added to a variance."""
+_EPSILON = 1e-12  # the default epsilon of these operators, added to a variance
 
 
 def _normalised(x: Array, gain: Array, shift: Array | None, epsilon: float | None) -> Array:

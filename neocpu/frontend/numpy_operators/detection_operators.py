@@ -18,10 +18,7 @@ from neocpu.frontend.numpy_operators.fast_operators import Window
 
 
 class NonMaxSuppression(OpRun):  # type: ignore[misc]
-    """Select the best boxes of each image and class that do not overlap a better one.
-
-    Equal scores are ordered by index, as in ONNX Runtime; the standard leaves their order open.
-    """
+    """Select the best boxes that overlap no better one; equal scores by index, as ONNX Runtime."""
 
     def _run(
         self,
@@ -162,10 +159,7 @@ class Col2Im(OpRun):  # type: ignore[misc]
 
 
 class DeformConv(OpRun):  # type: ignore[misc]
-    """Convolution of interpolated pixels at offsets; there are zeros around the image.
-
-    A NaN position reads zero.
-    """
+    """Convolution of interpolated pixels at offsets, with zeros around the image and for NaN."""
 
     def _run(
         self,

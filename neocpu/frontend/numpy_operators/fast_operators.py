@@ -1,9 +1,8 @@
 """Fast numpy versions of the operators that onnx's reference evaluator runs in Python loops.
 
-Each class replaces the operator of its name, in every opset. Windows (convolution, pooling) may
-have any number of spatial dimensions. Where onnx's own version deviates from the standard (LRN sums
-too few channels, old batch normalization uses batch statistics, old softmax ignores the
-flattening), these follow the standard.
+Each class replaces the operator of its name, in every opset; windows may have any number of spatial
+dimensions. They follow the standard where onnx's own deviate (LRN sums too few channels, old batch
+normalization uses batch statistics, old softmax ignores the flattening).
 """
 
 from __future__ import annotations

@@ -36,10 +36,7 @@ class Pow(OpRun):  # type: ignore[misc]
 
 
 class Cast(OpRun):  # type: ignore[misc]
-    """Conversion; an integer made of NaN, or of a number too large to be converted, is 0.
-
-    It converts through int64, and to 8 and 16 bits through int32.
-    """
+    """Conversion through int64, or int32 to 8 and 16 bits; NaN and numbers too large are 0."""
 
     def _run(
         self, x: Array, to: int = 0, saturate: int = 1, round_mode: str = "up"

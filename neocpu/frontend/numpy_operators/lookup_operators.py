@@ -82,10 +82,7 @@ class Scatter(ScatterElements):
 
 
 class ScatterND(OpRun):  # type: ignore[misc]
-    """One slice per row of indices, in their order.
-
-    The indices may be `Columns`.
-    """
+    """One slice per row of indices, which may be `Columns`, in their order."""
 
     def _run(
         self, x: Array, indices: Array | Columns, updates: Array, reduction: str = "none"
@@ -125,10 +122,7 @@ class MaxUnpool(OpRun):  # type: ignore[misc]
 
 
 def _row_places(columns: Sequence[Array], extents: Sequence[int]) -> tuple[Array, Array]:
-    """Return the flat positions that rows of indices select, and whether each is in bounds.
-
-    Repeated entries of a column are checked once.
-    """
+    """Return the flat positions that rows of indices select, and whether each is in bounds."""
     shape = np.broadcast_shapes(*(column.shape for column in columns))
     places, inside = np.zeros((1,) * len(shape), np.int64), np.ones((1,) * len(shape), bool)
     for column, extent in zip(columns, extents, strict=True):
@@ -152,16 +146,12 @@ def _scattered(x: Array, places: tuple[Array, ...], updates: Array, reduction: s
     return result
 
 
-LARGE: Final = 8 * IN_CACHE
-"""Elements of a tensor from which work in pieces pays."""
+LARGE: Final = 8 * IN_CACHE  # elements of a tensor from which work in pieces pays
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of an array, as separate views, which may repeat elements.
-
-    Indices that write a tensor into another are several times as large as the tensor.
-    """
+    """The columns of an array as views, which may repeat elements, to save memory."""
 
     columns: tuple[Array, ...]
 
@@ -172,10 +162,7 @@ class Columns:
 
 
 class Concat(OpRun):  # type: ignore[misc]
-    """Concatenation of tensors, in pieces of rows if they are large.
-
-    Concatenating coordinates writes each cache line in several steps.
-    """
+    """Concatenation in pieces of rows if tensors are large, as cache lines are written in steps."""
 
     def _run(self, *tensors: Array, axis: int = 0) -> tuple[Array]:
         first = tensors[0]

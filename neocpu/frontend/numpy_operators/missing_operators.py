@@ -1,10 +1,9 @@
 """Operators that onnx's reference evaluator lacks, gets wrong, or runs in Python loops per pixel.
 
-It pools images of other than two spatial dimensions over the wrong axes, and computes a sum for the
-1-norm. It lacks GlobalLpPool, padding that crops, DequantizeLinear before opset 19, and the names
-of GridSample's modes before opset 20. Softsign and ReduceLogSumExp fail for scalars, Mean if
-tensors broadcast, CumSum if its axis is a list, and OneHot if its depth is one. Einsum does not use
-BLAS where it could.
+It pools over the wrong axes unless there are two, and computes a sum for the 1-norm. It lacks
+GlobalLpPool, padding that crops, DequantizeLinear before opset 19, and GridSample's modes before
+opset 20. Softsign and ReduceLogSumExp fail for scalars, Mean if tensors broadcast, CumSum if its
+axis is a list, and OneHot if its depth is one. Einsum does not use BLAS where it could.
 """
 
 from __future__ import annotations
@@ -224,10 +223,7 @@ _CONSTANT = (None, "constant")
 
 
 class GridSample(OpRun):  # type: ignore[misc]
-    """Interpolated pixels of an image of any number of dimensions, at the positions of a grid.
-
-    Positions run from -1 to 1, with the last dimension first.
-    """
+    """Interpolated pixels of an image at positions from -1 to 1, with the last dimension first."""
 
     def _run(
         self,
@@ -268,8 +264,7 @@ class GridSample(OpRun):  # type: ignore[misc]
         return (result.astype(kind),)
 
 
-_ALPHA = -0.75
-"""The parameter of Keys' kernel, as in PyTorch."""
+_ALPHA = -0.75  # the parameter of Keys' kernel, as in PyTorch
 
 _LINEAR: Mapping[int, Callable[[Array], Array]] = {0: lambda t: 1 - t, 1: lambda t: t}
 _CUBIC: Mapping[int, Callable[[Array], Array]] = {

@@ -41,21 +41,16 @@ _BACKWARD: Mapping[str, tuple[bool, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layer:
-    """One direction of a layer, for all sequences of a batch.
+    """One direction of a layer, for all sequences of a batch."""
 
-    Recurrent weights are ``(gates * hidden, hidden)``, biases ``(gates * hidden,)``, peepholes
-    ``(3, hidden)``. The functions are ONNX's f, g and h.
-    """
-
-    recurrent: Array
-    input_bias: Array
-    state_bias: Array
-    peepholes: Array
-    functions: Sequence[Function]
+    recurrent: Array  # (gates * hidden, hidden)
+    input_bias: Array  # (gates * hidden,)
+    state_bias: Array  # (gates * hidden,)
+    peepholes: Array  # (3, hidden)
+    functions: Sequence[Function]  # ONNX's f, g and h
     attrs: Mapping[str, Any]
 
     def clipped(self, sums: Array) -> Array:
-        """Return the inputs of an activation."""
         bound = self.attrs.get("clip")
         return np.clip(sums, -bound, bound) if bound else sums
 
@@ -141,7 +136,6 @@ class _Recurrent(OpRun):  # type: ignore[misc]
 
 
 def _filled(value: Array | None, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """Return a copy of an input in a shape, or zeros if it is left out."""
     return np.zeros(shape, dtype) if value is None else np.reshape(value, shape).copy()
 
 

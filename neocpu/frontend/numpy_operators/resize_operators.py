@@ -14,8 +14,7 @@ from onnx.reference.ops.op_resize import Resize as OnnxResize
 from neocpu.foundation.arrays import Array
 from neocpu.frontend.numpy_operators.cubic_kernel import cubic_kernel
 
-_LOST = 1e-3
-"""The most by which float32 rounding moves a sum below an integer."""
+_LOST = 1e-3  # the most by which float32 rounding moves a sum below an integer
 
 
 class Resize(OnnxResize):  # type: ignore[misc]
@@ -94,7 +93,6 @@ def _resize(x: Array, extents: Array, scales: Array, attrs: dict[str, Any]) -> A
 
 
 def _saturated(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Return numbers clipped to the range of an integer type."""
     info = np.iinfo(dtype)
     # The largest integer of 64 bits is no float64; this is the next smaller one.
     high = float(info.max) if info.bits < 64 else np.nextafter(float(info.max), 0)
@@ -102,10 +100,7 @@ def _saturated(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _coordinates(extent: int, size: int, factor: float, mode: str) -> Array:
-    """Return the input coordinate of each output position.
-
-    In float32, as in runtimes: with a scale of 0.6, position 3 maps to 5, not to 4.9999998.
-    """
+    """Return input coordinates in float32, as runtimes do: at scale 0.6, position 3 maps to 5."""
     out = np.arange(extent, dtype=np.float32)
     scale = np.float32(factor)
     if mode == "asymmetric":
@@ -135,10 +130,7 @@ def _nearest(at: Array, size: int, mode: str) -> Array:
 def _taps(
     at: Array, size: int, mode: str, attrs: dict[str, Any], shrink: float
 ) -> list[tuple[Array, Array]]:
-    """Return the positions and weights of the neighbours of each output position.
-
-    ``shrink`` is below 1 if antialiasing spreads the weights over more neighbours.
-    """
+    """Return positions and weights of neighbours; a ``shrink`` below 1, to antialias, adds some."""
     base = np.floor(at)
     reach = 1 if mode == "linear" else 2
     first = math.floor(-reach / shrink) + 1

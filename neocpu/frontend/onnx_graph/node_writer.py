@@ -34,10 +34,7 @@ class NodeWriter:
         others: Sequence[str] = (),
         **attributes: Any,
     ) -> str:
-        """Write a node; return the name of its first output, which is ``output`` if not empty.
-
-        ``others`` are the names of further outputs.
-        """
+        """Write a node; return its first output, ``output`` if set; ``others`` are further ones."""
         name = output or f"{self.prefix}{len(self.nodes)}"
         self.nodes.append(
             helper.make_node(

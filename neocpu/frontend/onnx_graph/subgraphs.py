@@ -29,7 +29,6 @@ def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def all_names(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the names of a graph's values, also in inner graphs."""
     for named in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):
         yield named.name
     for node in graph.node:
@@ -55,5 +54,4 @@ def called_operators(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def has_control_flow(model: onnx.ModelProto) -> bool:
-    """Return whether a node has an inner graph."""
     return any(graphs_of(node) for node in model_nodes(model))

@@ -91,7 +91,6 @@ class WeightStore:
 
 
 def is_stored(tensor: onnx.TensorProto) -> bool:
-    """Return whether a tensor is in a store."""
     return uses_external_data(tensor) and _entry(tensor, "location").startswith(_SCHEME)
 
 

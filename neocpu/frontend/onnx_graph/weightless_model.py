@@ -68,7 +68,6 @@ def strip_weights(model: onnx.ModelProto) -> Skeleton:
 
 
 def without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of a model without its weights."""
     light = onnx.ModelProto()
     for field, value in model.ListFields():
         if field.name != "graph":
@@ -109,7 +108,6 @@ def infer_shapes(
 
 
 def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model with its functions inlined."""
     light = strip_weights(model)
     inlined = onnx.inliner.inline_local_functions(light.model, convert_version=True)
     light.restore(inlined)

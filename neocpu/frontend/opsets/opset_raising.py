@@ -33,10 +33,7 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 
 def raise_opset(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
-    """Return the model in opset ``target``, or a newer one if it has that; ``proto`` is changed.
-
-    Raises an `UnsupportedError` if an operator cannot be raised.
-    """
+    """Return a model, changed, in opset ``target`` or newer, or raise an `UnsupportedError`."""
     if opset_of(proto) < 7:
         with named("infer the shapes of the model"):
             channel_slopes(proto)
@@ -194,7 +191,6 @@ def spread_batch_norms(proto: onnx.ModelProto) -> None:
 
 
 def _replace(graph: onnx.GraphProto, index: int, writer: NodeWriter) -> None:
-    """Put the nodes of a writer in the place of one."""
     graph.initializer.extend(writer.tensors)
     del graph.node[index]
     for made in reversed(writer.nodes):

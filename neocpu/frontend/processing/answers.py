@@ -32,8 +32,8 @@ def answer(graph: onnx.GraphProto, spec: TensorSpec, kind: str) -> None:
 
     The opset is 13 or newer. The kind is ``softmax``, probabilities; ``argmax``, the best class
     (int64), without its axis; or ``top5``, the best five classes (int64) followed by another
-    output, ``NAME.scores``, with their probabilities. The outputs of a Softmax are probabilities
-    already. A `UsageError` refuses an output that is not a float tensor of two or four dimensions.
+    output, ``NAME.scores``, with their probabilities. A Softmax makes probabilities already. A
+    `UsageError` refuses an output that is not a float tensor of two or four dimensions.
     """
     name, shape = spec.name, spec.shape
     if len(shape) not in (2, 4) or not spec.dtype.startswith("float"):
@@ -94,8 +94,7 @@ def replace_output(
     graph.output.extend(kept)
 
 
-MAX_BOXES: Final = 300
-"""The most boxes of a class; ultralytics keeps as many of a picture."""
+MAX_BOXES: Final = 300  # the most boxes of a class; ultralytics keeps as many of a picture
 
 COARSEST: Final = 32
 """Pixels of a cell of the coarsest grid that all YOLOs have; each cell has at least one box."""
@@ -106,23 +105,17 @@ _LAST: Final = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The output of a YOLO's head.
-
-    Its shape is ``(1, 4 + classes, boxes)`` as from YOLOv8 on, or ``(1, boxes, 5 + classes)`` as of
-    YOLOv5, where the fifth number is a factor of all scores.
-    """
+    """The output of a YOLO's head: (1, 4 + classes, boxes); (1, boxes, 5 + classes) of YOLOv5."""
 
     spec: TensorSpec
     is_v8: bool
 
     @property
     def boxes(self) -> int:
-        """The number of boxes before suppression."""
         return self.spec.shape[2 if self.is_v8 else 1]
 
     @property
     def classes(self) -> int:
-        """The number of classes."""
         return self.spec.shape[1] - 4 if self.is_v8 else self.spec.shape[2] - 5
 
     def __str__(self) -> str:
@@ -134,10 +127,7 @@ class Head:
 
 
 def find_head(outputs: Sequence[TensorSpec], size: tuple[int, int] | None) -> Head:
-    """Return the output that is a YOLO's head, by its shape; a `UsageError` unless it is one.
-
-    ``size`` is the height and width of the model's input, if it takes pictures.
-    """
+    """Return the YOLO head of a model for pictures of ``size``, by its shape, or `UsageError`."""
     found = [head for spec in outputs if (head := _head(spec, size)) is not None]
     texts = ", ".join(f"{spec.name} {'x'.join(map(str, spec.shape))}" for spec in outputs)
     if len(found) != 1:

@@ -1,8 +1,7 @@
 """The mapping between a picture's pixels and a model's input, one axis after the other.
 
-Both libraries that resize pictures are linear in the pixels: Pillow's ``BILINEAR`` sums all pixels
-that an output covers, OpenCV's ``INTER_LINEAR`` the two next to its centre. They round to bytes,
-Pillow after each axis; here nothing is rounded.
+Pillow's ``BILINEAR`` sums all pixels that an output covers, OpenCV's ``INTER_LINEAR`` the two next
+to its centre. They round to bytes, Pillow after each axis; here nothing is rounded.
 """
 
 from __future__ import annotations
@@ -22,16 +21,12 @@ Sides: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a picture, resized, in pixels.
-
-    The ``output`` of the model begins at ``offset`` in the ``resized`` picture; a negative one is
-    padding.
-    """
+    """One side of a picture, resized, in pixels."""
 
     extent: int
     resized: int
-    output: int
-    offset: int
+    output: int  # of the model's input
+    offset: int  # in the resized picture, of the model's input; a negative one is padding
     sampling: str
 
     @property
@@ -65,8 +60,6 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Both sides of a resized picture."""
-
     rows: Side
     columns: Side
 
@@ -77,11 +70,7 @@ class Geometry:
 
 
 def geometry_of(picture: PictureInput, size: tuple[int, int], resize: Resize | None) -> Geometry:
-    """Return the mapping of a picture to ``size``, the model's height and width.
-
-    A letterbox has the size and position of ultralytics', and a crop those of torchvision's: the
-    larger side is rounded down, and the middle to even pixels.
-    """
+    """Return the mapping to ``size`` (height, width), rounded as by ultralytics and torchvision."""
     given = (picture.height, picture.width)
     if resize is None:
         return Geometry(*(Side(side, side, side, 0, "opencv") for side in given))
@@ -100,7 +89,6 @@ def _letterboxed(given: Sides, size: Sides) -> Sides:
 
 
 def _covering(given: Sides, size: Sides) -> Sides:
-    """Return the smallest size of the picture's shape that covers ``size``."""
     if size[0] * given[1] >= size[1] * given[0]:
         return size[0], given[1] * size[0] // given[0]
     return given[0] * size[1] // given[1], size[1]
@@ -127,10 +115,8 @@ class Taps:
 def resampling_matrix(
     extent: int, output: int, sampling: str, first: int = 0, length: int | None = None
 ) -> Matrix:
-    """Return the float32 matrix (output, extent) that resizes ``extent`` pixels to ``output``.
-
-    If ``length`` is set, it has that many rows only, from ``first`` on. ``pillow`` antialiases when
-    shrinking, ``opencv`` does not.
+    """Return the float32 matrix (output, extent) that resizes ``extent`` pixels to ``output``, or
+    ``length`` rows of it, from ``first`` on; ``pillow`` antialiases when shrinking.
     """
     scale = extent / output
     reach = max(scale, 1.0) if sampling == "pillow" else 1.0

@@ -1,8 +1,7 @@
 """Load a model with the artifact's steps before and after it.
 
-Nodes before it turn pictures of bytes into its input. For the reference and other engines they are
-standard nodes: resizing is two products with constant matrices. The compiled model has one node of
-our own instead, `OPERATOR`, for one kernel.
+Nodes before it turn pictures of bytes into its input: for the reference and other engines standard
+ones, with resizing as two products with constants; compiled, one of our own, `OPERATOR`.
 """
 
 from __future__ import annotations
@@ -48,9 +47,8 @@ def load_processed(
 ) -> LoadedModel:
     """Load a model as `load_model` does, with the steps of ``processing`` before and after it.
 
-    Steps after the model are loaded with it. Steps before it are added to the loaded model, because
-    they are an operator of our own, and one kernel. The shapes are of the model's own inputs; a
-    size that ``processing`` has may be left out.
+    Steps before it, one kernel, are added to the loaded model. The shapes are of the model's own
+    inputs; a size that ``processing`` has may be left out.
     """
     if not processing:
         return load_model(model, shapes, weights)
@@ -136,21 +134,15 @@ _ELEMENTS: Final = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PicturePrefix:
-    """The operators before a model that prepare pictures for it.
+    """The operators before a model that prepare pictures for it."""
 
-    The model's input ``spec`` is (N, C, H, W) if ``planes``, else (N, H, W, C). The ``picture`` is
-    the artifact's input, of the same name; its first colour is the model's last if ``swapped``.
-    Factors and offsets are float32, by colour of the model; its input is ``byte * factor +
-    offset``.
-    """
-
-    spec: TensorSpec
-    planes: bool
-    picture: TensorSpec
+    spec: TensorSpec  # the model's input
+    planes: bool  # whether that is (N, C, H, W), not (N, H, W, C)
+    picture: TensorSpec  # the artifact's input, of the same name
     geometry: Geometry
-    swapped: bool
-    factors: np.ndarray[Any, Any]
-    offsets: np.ndarray[Any, Any]
+    swapped: bool  # whether its first colour is the model's last
+    factors: np.ndarray[Any, Any]  # float32, by colour of the model
+    offsets: np.ndarray[Any, Any]  # the input is ``byte * factor + offset``
 
     @property
     def planar(self) -> bool:
@@ -160,7 +152,6 @@ class PicturePrefix:
 
     @property
     def size(self) -> tuple[int, int]:
-        """The height and width of the model's input."""
         return self.geometry.rows.output, self.geometry.columns.output
 
     def __str__(self) -> str:
@@ -175,7 +166,6 @@ class PicturePrefix:
 
     @property
     def colours(self) -> int:
-        """The number of colours."""
         return len(self.factors)
 
     def put_before(self, model: onnx.ModelProto, *, standard: bool) -> onnx.ModelProto:

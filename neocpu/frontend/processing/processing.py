@@ -15,8 +15,7 @@ from neocpu.foundation.tensor_spec import COLOURS, LAYOUTS, Picture
 
 SAMPLINGS: Final = ("pillow", "opencv")
 KINDS: Final = ("softmax", "argmax", "top5")
-MAX_SIDE: Final = 1 << 14
-"""The largest height or width of a picture: four times that of a camera's."""
+MAX_SIDE: Final = 1 << 14  # the largest height or width of a picture: four times that of a camera's
 
 _BYTES: Final = "u8"
 _INPUT: Final = "NAME=u8:nhwc:rgb:480x640"
@@ -65,18 +64,14 @@ class PictureInput:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """The way in which a picture becomes the size of the model's input.
-
-    ``stretch`` scales both sides; ``crop`` takes the middle part with the model's aspect
-    ratio; ``letterbox`` puts the whole picture in the middle, on grey. The sampling ``pillow``
-    antialiases when shrinking, as Pillow's BILINEAR, with which classifiers are trained; ``opencv``
-    is as OpenCV's INTER_LINEAR, with which YOLOs are trained.
-    """
+    """The way in which a picture becomes the size of the model's input."""
 
     height: int
     width: int
+    # ``stretch`` scales both sides; ``crop`` takes the middle of the model's aspect ratio;
+    # ``letterbox`` puts the whole picture in the middle, on grey.
     fit: str
-    sampling: str
+    sampling: str  # ``pillow`` antialiases when shrinking, for classifiers; ``opencv`` is for YOLOs
 
     @classmethod
     def parse(cls, text: str) -> Resize:
@@ -241,8 +236,7 @@ class Processing:
         return Picture(self.picture.layout, given, self.fit)
 
 
-NO_PROCESSING: Final = Processing()
-"""No steps: the model alone."""
+NO_PROCESSING: Final = Processing()  # no steps: the model alone
 
 
 def _category(word: str) -> str | None:

@@ -25,8 +25,7 @@ from neocpu.frontend.rewrites import optional_input
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 _WHOLE_BELOW: Final = 2**24
-_LARGEST: Final = 255
-"""The largest distance of an 8-bit number from its zero point."""
+_LARGEST: Final = 255  # the largest distance of an 8-bit number from its zero point
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +47,9 @@ INTEGER_PRODUCTS: Final[Mapping[str, _Product]] = {
 def expand_integer_products(graph: onnx.GraphProto) -> None:
     """Rewrite the products of a graph of a current opset, in place.
 
-    Some stay: those of two computed tensors, those with zero points by row, and those whose sums
-    may exceed 2^24 and are read as integers. So do all in a graph with branches, as these may read
-    any of its tensors.
+    Those of two computed tensors or with zero points by row stay, and those whose sums may exceed
+    2^24 and are read as integers; all in a graph with branches, as these may read any of its
+    tensors.
     """
     if any(map(graphs_of, graph.node)):
         return
@@ -127,10 +126,7 @@ class _Known:
     def _without_zero(
         self, node: onnx.NodeProto, whole: str, result: str, suffix: str
     ) -> list[onnx.NodeProto]:
-        """Return nodes that subtract the data's zero point times the weights from a product.
-
-        The data are multiplied as they are, before their zero point is subtracted.
-        """
+        """Return nodes that subtract the data's zero point times the weights from a product."""
         columns = self._centred(node).sum(axis=-2).astype(np.float32)
         names = [f"{result}_{kind}{suffix}" for kind in ("columns", "point", "moved")]
         self._graph.initializer.append(numpy_helper.from_array(columns, names[0]))
@@ -174,7 +170,6 @@ class _Known:
         return self._integers(name) if name else np.zeros((), np.int64)
 
     def _is_single(self, zero: str) -> bool:
-        """Return whether the data's zero point is known to be a single number."""
         known = self._integers(zero)
         return not zero or zero in self._single or (known is not None and known.size == 1)
 

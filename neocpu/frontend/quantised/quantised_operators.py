@@ -28,26 +28,19 @@ _OPSET: Final = 21
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
-    """The positions of an operator's quantised operands, scales and zero points among its inputs.
+    """The positions of an operator's operands, scales and zero points among its inputs."""
 
-    A scale and a zero point follow each of the ``operands``; a zero point follows the scale of the
-    ``result``, which may be without both if it is ``real``. The scale of the ``bias`` is the
-    product of the operands' scales. Operands ``before`` are not quantised, and come first. ``axes``
-    returns the axis of the scales of an operand, from the attributes and its number. The operator
-    on real numbers lacks the ``dropped`` attributes.
-    """
-
-    op: str
-    operands: tuple[int, ...]
-    result: int | None
-    bias: int | None = None
-    before: tuple[int, ...] = ()
+    op: str  # the operator on real numbers
+    operands: tuple[int, ...]  # followed by a scale and a zero point each
+    result: int | None  # its scale, followed by a zero point; both may be missing if ``real``
+    bias: int | None = None  # its scale is the product of the operands'
+    before: tuple[int, ...] = ()  # inputs that are not quantised, and come first
+    # Returns the axis of the scales of an operand, from the attributes and its number.
     axes: Callable[[Mapping[str, object], int], int] = field(default=lambda attributes, number: 0)
-    dropped: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()  # attributes that ``op`` lacks
     real: bool = False
 
     def needed(self) -> Iterator[int]:
-        """Yield the positions of inputs that are required."""
         yield from self.before
         for place in self.operands:
             yield from (place, place + 1)
@@ -176,7 +169,6 @@ def _require(node: onnx.NodeProto, places: Iterable[int]) -> None:
 
 
 def _dequantised(made: list[onnx.NodeProto], inputs: Sequence[str], axis: int, suffix: str) -> str:
-    """Append a dequantisation to ``made``; return its result."""
     name = f"{inputs[0]}_real{suffix}"
     made.append(helper.make_node("DequantizeLinear", _trimmed(inputs), [name], axis=axis))
     return name

@@ -1,8 +1,7 @@
 """Static upper bounds for numbers of rows that only the data decide.
 
-The number of elements that NonZero finds depends on the run. Here it becomes an operator with two
-outputs: as many rows as it could find, and the number of valid ones. All nodes after it have static
-shapes, and also compute the invalid rows, which the runtime cuts off.
+NonZero becomes an operator with two outputs: as many rows as it could find, and the number of valid
+ones. All nodes after it also compute the invalid rows, which the runtime cuts off.
 """
 
 from __future__ import annotations
@@ -57,10 +56,7 @@ class BoundedRows:
 
 
 def bound_rows(model: onnx.ModelProto) -> BoundedRows:
-    """Return a simplified model with static shapes that computes the largest number of rows.
-
-    It is returned unchanged if it has no such rows.
-    """
+    """Return a simplified model with static shapes for the most rows; unchanged if it has none."""
     nodes = all_nodes(model.graph.node)
     if not any(_is(node, SOURCES) or node.domain == DOMAIN for node in nodes):
         return BoundedRows(model, {})
@@ -99,7 +95,6 @@ class _Walk:
     rows: dict[str, Value] = field(default_factory=dict)  # the values with invalid rows
 
     def follow(self, node: onnx.NodeProto) -> None:
-        """Write the nodes that replace a node."""
         if self.lost.intersection(node.input):
             self.lost.update(node.output)
             return

@@ -86,7 +86,6 @@ def _number(extent: Extent) -> int:
 
 
 def _numbers(extents: _Extents, size: int | None = None) -> npt.NDArray[np.int64]:
-    """Return known integers, as many as ``size`` says."""
     if size not in (None, extents.size):
         raise _UnknownError
     found = [_number(each) for each in extents.flat]

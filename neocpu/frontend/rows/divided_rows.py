@@ -16,20 +16,13 @@ from neocpu.frontend.rows.row_graph import RowGraph
 from neocpu.frontend.rows.row_value import Value
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
-PARTS: Final = 8
-"""The largest number of parts; each has its own calls."""
-
-FEWEST: Final = 4
-"""The least rows of a part: fewer take little time, valid or not."""
-
-FEWEST_OF_DENSE: Final = 64
-"""The same for dense layers: for fewer, reading the weights again takes longer than computing."""
-
+PARTS: Final = 8  # the largest number; each has its own calls
+FEWEST: Final = 4  # the least rows of a part: fewer take little time, valid or not
+FEWEST_OF_DENSE: Final = 64  # for fewer, reading the weights again takes longer than computing
 _CONVOLUTIONS: Final = frozenset(("Conv", "ConvTranspose"))
 _DENSE: Final = frozenset(("Gemm", "MatMul"))
 _HEAVY: Final = _CONVOLUTIONS | _DENSE
-_LEAST_PRODUCTS: Final = 1 << 24
-"""The least products of a dense layer that is worth dividing, because calls cost time too."""
+_LEAST_PRODUCTS: Final = 1 << 24  # of a dense layer worth dividing, because calls cost time too
 _LIGHT: Final = frozenset(
     ("BatchNormalization", "Clip", "Elu", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh")
 )
@@ -38,10 +31,7 @@ _LIGHT: Final = frozenset(
 def divide_rows(
     graph: RowGraph, rows: Mapping[str, Value], kept: Collection[str]
 ) -> list[onnx.NodeProto]:
-    """Return the nodes of a graph, with chains of convolutions and dense layers divided.
-
-    ``rows`` are the values with invalid rows, ``kept`` those that are needed after the nodes.
-    """
+    """Return nodes with heavy chains over ``rows`` divided; ``kept`` are needed after them."""
     chains = {chain[-1].output[0]: chain for chain in _chains(graph.nodes, rows, kept)}
     inside = {node.output[0] for chain in chains.values() for node in chain}
     nodes, graph.nodes = graph.nodes, []
@@ -74,7 +64,6 @@ def _chains(
 
 
 def _is_heavy(node: onnx.NodeProto, rows: Mapping[str, Value]) -> bool:
-    """Return whether a link takes long enough to begin a chain."""
     data, made = rows[node.input[0]], rows[node.output[0]]
     if node.op_type not in _HEAVY or data.shape[0] < 2 * _fewest(node):
         return False
@@ -92,11 +81,8 @@ def _is_link(node: onnx.NodeProto, rows: Mapping[str, Value]) -> bool:
     data, made = rows.get(node.input[0]), rows.get(node.output[0])
     if data is None or made is None or not data.axis == made.axis == 0:
         return False
-    if any(name in rows for name in node.input[1:]):
-        return False
-    if node.op_type in _DENSE:
-        return data.rank == 2
-    return data.rank == 4 or (data.rank == 2 and node.op_type in _LIGHT)
+    ranks = (2,) if node.op_type in _DENSE else (2, 4) if node.op_type in _LIGHT else (4,)
+    return data.rank in ranks and rows.keys().isdisjoint(node.input[1:])
 
 
 def _write_parts(
@@ -117,8 +103,7 @@ def _write_parts(
         part = graph.cut(data, start, min(start + size, bound), 0)
         for node in chain:
             parameters = [graph.by_name(name) if name else None for name in node.input[1:]]
-            attributes = attributes_of(node)
-            part = graph.emit(node.op_type, [part, *parameters], attributes)[0]
+            part = graph.emit(node.op_type, [part, *parameters], attributes_of(node))[0]
         otherwise = graph.op("Expand", nothing, graph.integers(*part.shape))
         parts.append(graph.op("Where", scalar, part, otherwise))
     graph.emit("Concat", parts, {"axis": 0}, last.output[:1], last.name)
@@ -133,8 +118,7 @@ def _in_order(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
         while waiting:
             index = waiting[-1]
             read = (makers[name] for name in nodes[index].input if name in makers)
-            missing = [each for each in read if not done[each]]
-            if missing:
+            if missing := [each for each in read if not done[each]]:
                 waiting += missing
                 continue
             waiting.pop()

@@ -1,7 +1,4 @@
-"""Operators that compute rows independently: each row of the result depends on the same row.
-
-Invalid rows are computed as well, and cut off later.
-"""
+"""Operators that compute rows independently, also invalid ones, which are cut off later."""
 
 from __future__ import annotations
 

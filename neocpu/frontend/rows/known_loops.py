@@ -73,10 +73,7 @@ def _computes(loop: RowLoop, cases: _Cases) -> bool:
 
 
 def _write_masks(nodes: NodeWriter, loop: RowLoop, results: Sequence[str]) -> bool:
-    """Write nodes that paste masks ``(n, 1, height, width)`` at integer boxes ``(n, 4)``.
-
-    The result is False, and nothing is written, if the loop computes something else.
-    """
+    """Write nodes that paste masks ``(n, 1, h, w)`` at boxes ``(n, 4)``; False for other loops."""
     image: list[int] = []
     fits = len(loop.reads) == 2 and len(results) == 1 and not loop.extents
     if not fits or loop.counted != loop.reads[0] or not _computes(loop, _masks(loop, image)):

@@ -110,10 +110,7 @@ def suppression(step: Step) -> Sequence[Value]:
 
 
 def _most(step: Step, scores: Value) -> tuple[Array | None, Extent | None]:
-    """Return the most boxes per class, and the count that limits them, if it is not constant.
-
-    Boxes of one class are in the order of their scores, so a limit keeps the first ones.
-    """
+    """Return the most boxes per class, best first, and the count that limits them, if computed."""
     value = step.optional(2)
     alone = scores.shape[:2] == (1, 1)
     if value is None or value.contents is None or value.known is not None or not alone:

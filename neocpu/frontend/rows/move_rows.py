@@ -24,12 +24,10 @@ from neocpu.frontend.rows.row_graph import (
 )
 from neocpu.frontend.rows.row_value import Extent, RowError, Value, product
 
-_ALL = 1 << 31
-"""A number beyond the end of every axis: a slice that ends there takes the rest."""
+_ALL = 1 << 31  # a number beyond the end of every axis: a slice that ends there takes the rest
 
 
 def squeeze(step: Step) -> Sequence[Value]:
-    """Squeeze of given axes."""
     refuse_if(step.optional(1) is None, "without axes it also drops a single row's axis")
     return independent(step)
 
@@ -133,7 +131,6 @@ def _spread(made: Value, data: Value) -> Value:
 
 
 def tile(step: Step) -> Sequence[Value]:
-    """Tile along other axes than the rows."""
     data, repeats = step.operand(0), step.contents(1)
     open_axes = [axis for axis, each in enumerate(repeats) if not each.known]
     if not open_axes and data.axis is not None:

@@ -116,11 +116,9 @@ class RowGraph:
         return replace(value, contents=tuple(map(Extent, array.reshape(-1).astype(int).tolist())))
 
     def integers(self, *numbers: int) -> Value:
-        """Return a constant list of integers."""
         return self.constant(np.array(numbers, np.int64))
 
     def name(self, suffix: str) -> str:
-        """Return a new name."""
         return self.names.fresh(f"{self.base}.{suffix}")
 
     def emit(
@@ -225,7 +223,6 @@ class RowGraph:
             yield self.integers(extent.constant)
 
     def smaller(self, first: Extent, second: Extent) -> Extent:
-        """Return the smaller of two extents."""
         if first.most <= second.least or first == second:
             return first
         if second.most <= first.least:
@@ -233,7 +230,6 @@ class RowGraph:
         return self._extremum("Min", first, second, min(first.most, second.most))
 
     def larger(self, first: Extent, second: Extent) -> Extent:
-        """Return the larger of two extents."""
         if first.least >= second.most or first == second:
             return first
         if second.least >= first.most:
@@ -269,7 +265,6 @@ def _shapeless(name: str) -> Value:
 
 
 def _counts(value: Value) -> bool:
-    """Return whether the elements may be parts of a shape."""
     kinds = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
     return value.kind in kinds and value.rank <= 1 and value.size <= MOST_CONTENTS
 
@@ -299,11 +294,9 @@ class Step:
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """The attributes, by name."""
         return attributes_of(self.node)
 
     def attribute(self, name: str, default: Any) -> Any:
-        """Return an attribute's value."""
         return self.attributes.get(name, default)
 
     def operand(self, index: int) -> Value:
@@ -314,7 +307,6 @@ class Step:
         return value
 
     def optional(self, index: int) -> Value | None:
-        """Return an input, or None if it is omitted."""
         return self.operands[index] if index < len(self.operands) else None
 
     def array(self, index: int) -> Array | None:
@@ -361,7 +353,6 @@ Rule = Callable[[Step], Sequence[Value]]
 
 
 def refuse_if(refused: object, reason: str) -> None:
-    """Raise a `RowError` with a reason."""
     if refused:
         raise RowError(reason)
 

@@ -1,7 +1,4 @@
-"""Loops whose steps each compute one row of each result from one row of some tensors.
-
-To find out what such a loop computes, its body is run on test data.
-"""
+"""Loops whose steps each compute one row of each result, as running them on test data shows."""
 
 from __future__ import annotations
 
@@ -44,10 +41,7 @@ class RowLoop:
     constants: Mapping[str, Array]
 
     def step(self, rows: Sequence[Array]) -> list[Array]:
-        """Return the rows that a step appends, if the tensors that it reads have one row each.
-
-        The evaluator may raise any error.
-        """
+        """Return the rows that a step appends to tensors of one row; any error may occur."""
         tensors = dict(zip(self.reads, rows, strict=True))
         constants = {**self.constants}
         for name, (tensor, axis) in self.extents.items():
@@ -91,7 +85,6 @@ class _Around:
         return not name or (name in self.constants and bool(self.constants[name].all()))
 
     def is_empty(self, name: str) -> bool:
-        """Return whether a tensor is known to have no rows."""
         if name in self.constants:
             return self.constants[name].shape[:1] == (0,)
         zeros = self.makers.get(name)

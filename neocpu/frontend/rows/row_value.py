@@ -24,7 +24,6 @@ class Extent:
 
     @classmethod
     def of(cls, count: Count) -> Extent:
-        """Return the extent that equals a count."""
         return cls(0, ((count, 1),))
 
     @property
@@ -54,7 +53,6 @@ class Extent:
         return self + as_extent(other).times(-1)
 
     def times(self, factor: int) -> Extent:
-        """Return a multiple."""
         if factor == 0:
             return Extent(0)
         terms = tuple((count, factor * each) for count, each in self.terms)
@@ -83,7 +81,6 @@ class Extent:
 
 
 def as_extent(number: Extent | int) -> Extent:
-    """Return an integer as an extent."""
     return Extent(number) if isinstance(number, int) else number
 
 
@@ -119,7 +116,6 @@ class Value:
 
     @property
     def rank(self) -> int:
-        """The number of axes."""
         return len(self.shape)
 
     @property

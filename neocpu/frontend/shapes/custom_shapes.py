@@ -17,10 +17,7 @@ from neocpu.ir.custom_operators.registry import find_operator
 
 
 def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """Return the unknown outputs of custom operators, and of ours, whose inputs are known.
-
-    The model has all shapes that ONNX can infer. An operator that fails is an `UnsupportedError`.
-    """
+    """Return unknown outputs of custom operators, and ours; `UnsupportedError` if one fails."""
     graph = inferred.graph
     ours: list[onnx.ValueInfoProto] = []
     if any(node.domain == OWN_DOMAIN for node in graph.node):
@@ -79,7 +76,6 @@ def _unpooled(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 
 
 def declare(graph: onnx.GraphProto, values: Sequence[onnx.ValueInfoProto]) -> None:
-    """Write types into a graph, in place."""
     outputs = {value.name: value for value in graph.output}
     for value in values:
         if value.name in outputs:

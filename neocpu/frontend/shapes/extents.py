@@ -16,16 +16,14 @@ from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 # Kernels index with 32-bit integers, and blocks of channels may pad a tensor to about twice its
 # size.
 MAX_ELEMENTS = 1 << 30
-MAX_LIST = 1 << 24
-"""The most integers of a one-dimensional input."""
+MAX_LIST = 1 << 24  # the most integers of a one-dimensional input
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 _WINDOWED = ("Conv", "MaxPool", "AveragePool", "LpPool")
 _WEIGHTED = ("Conv", "ConvTranspose", "DeformConv")
 """Operators whose kernel has the extents of the weights."""
 _COUNTS = ("dilations", "group", "kernel_shape", "pooled_shape", "strides")
 """Attributes that are at least 1, whatever the operator."""
-_NEW_AXIS = ("Flatten", "OneHot")
-"""Operators whose axis may be after the last dimension."""
+_NEW_AXIS = ("Flatten", "OneHot")  # operators whose axis may be after the last dimension
 _AXIS_IGNORED = ("DequantizeLinear", "QuantizeLinear")
 """Operators that often have an axis although they have only one scale, and need none."""
 
@@ -70,10 +68,7 @@ def _refuse_two_shapes(graph: onnx.GraphProto, shapes: _Shapes) -> None:
 
 
 def refuse_extents(graph: onnx.GraphProto) -> None:
-    """Raise if a window is empty or larger than its image, or a tensor empty or too large.
-
-    Shape inference fails on such windows, or rounds towards zero and makes them one pixel.
-    """
+    """Raise if a window is empty or exceeds its image, or a tensor is empty or too large."""
     shapes = known_shapes(graph)
     refuse_axes(graph)
     refuse_kernels(graph)
@@ -175,10 +170,7 @@ def _refuse_repeated_axes(
 
 
 def _misfit(node: onnx.NodeProto, shapes: _Shapes) -> tuple[int, int] | None:
-    """Return the extents of a kernel and of its padded image on an axis where it does not fit.
-
-    The result is None if there is no such axis, or if an extent is unknown.
-    """
+    """Return the extents of a kernel and padded image on an axis where it does not fit, or None."""
     attributes = attributes_of(node)
     image = shapes.get(node.input[0], ())[2:]
     kernel = attributes.get("kernel_shape") or shapes.get((*node.input, "")[1], ())[2:]

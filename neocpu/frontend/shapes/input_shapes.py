@@ -11,8 +11,7 @@ from typing import Any, Final, SupportsIndex, TypeAlias
 
 from neocpu.foundation.errors import UsageError
 
-MAX_EXTENT: Final = 2**63 - 1
-"""The largest extent that an ONNX file can contain."""
+MAX_EXTENT: Final = 2**63 - 1  # the largest extent that an ONNX file can contain
 
 Value: TypeAlias = float | tuple[float, ...]
 """An input's value: one number for all elements, or one for each."""
@@ -25,10 +24,7 @@ _NUMBER: Final = r"-?\d{1,18}(?:\.\d{1,18})?"
 
 
 def parse_given(text: str) -> tuple[str, Given] | None:
-    """Parse ``NAME:1,3,224,224``, ``NAME=16000`` or ``NAME=480,640``; None for other forms.
-
-    Names may contain colons and equals signs.
-    """
+    """Parse ``NAME:1,3,224,224``, ``NAME=16000``, ``NAME=480,640``; NAME may contain : and =."""
     if match := re.fullmatch(r"(.+):(\d{1,18}(?:,\d{1,18})*)", text):
         return match[1], tuple(map(int, match[2].split(",")))
     if match := re.fullmatch(r"(.+)=(-?\d{1,18})(\.\d{1,18})?", text):
@@ -40,15 +36,10 @@ def parse_given(text: str) -> tuple[str, Given] | None:
 
 @dataclass(frozen=True, slots=True)
 class InputShapes:
-    """Complete shapes of some inputs, and the batch of the others.
-
-    The batch is the first extent of every other input whose first dimension is dynamic or 1; None
-    keeps the model's. Inputs with values become constants: one number for all elements, or one for
-    each.
-    """
+    """Complete shapes of some inputs, and the batch of the others."""
 
     by_name: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    batch: int | None = None
+    batch: int | None = None  # the first extent of other inputs where it is dynamic or 1
     values: Mapping[str, Value] = field(default_factory=dict)
 
     @classmethod
@@ -88,8 +79,7 @@ class InputShapes:
             )
 
 
-NO_SHAPES: Final = InputShapes()
-"""No requests: all shapes are the model's."""
+NO_SHAPES: Final = InputShapes()  # no requests: all shapes are the model's
 
 
 def _is_value(given: Any) -> bool:
@@ -101,7 +91,6 @@ def _is_value(given: Any) -> bool:
 
 
 def value_text(value: Value) -> str:
-    """Return a value in the form that ``--shape`` takes."""
     elements = value if isinstance(value, tuple) else (value,)
     return ",".join(f"{each}".removesuffix(".0") for each in elements)
 

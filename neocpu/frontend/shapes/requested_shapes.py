@@ -14,8 +14,7 @@ from neocpu.frontend.shapes.input_shapes import Given, InputShapes, parse_given
 Shapes: TypeAlias = "Mapping[str, Given] | Sequence[Mapping[str, Given]]"
 """Shapes of inputs by name, or a sequence of them, one for each signature."""
 
-MAX_SIGNATURES: Final = 64
-"""The most signatures of a set."""
+MAX_SIGNATURES: Final = 64  # the most signatures of a set
 
 _RANGE: Final = r"\d{1,18}\.\.\d{1,18}"
 _CHOICE: Final = rf"(?:{_RANGE}|\d{{1,18}})"
@@ -25,10 +24,9 @@ _EXTENT: Final = rf"(?:{_CHOICE}|\{{(?:{_CHOICE}(?:,{_CHOICE})*)?\}})"
 def parse_set(text: str) -> tuple[str, tuple[Given, ...]] | None:
     """Parse ``NAME:{1,4},3,224,224`` or ``NAME=1..16``, a set of shapes or values.
 
-    Braces list the extents of a dimension; several dimensions combine in all ways. A range stands
-    for its ends and the powers of two between them. A text that `parse_given` takes is a set of
-    one. The result is None if the text has another form; an empty or too large set is a
-    `UsageError`.
+    Extents in braces combine in all ways; a range stands for its ends and the powers of two
+    between. A text that `parse_given` takes is a set of one, and another form None; an empty or too
+    large set is a `UsageError`.
     """
     if match := re.fullmatch(rf"(.+):({_EXTENT}(?:,{_EXTENT})*)", text):
         extents = [_choices(each, text) for each in re.findall(_EXTENT, match[2])]
@@ -43,7 +41,6 @@ def parse_set(text: str) -> tuple[str, tuple[Given, ...]] | None:
 
 
 def _choices(extent: str, text: str) -> list[int]:
-    """Return the extents of a number, a range, or a list of them in braces."""
     found: list[int] = []
     for each in filter(None, extent.strip("{}").split(",")):
         first, _, last = each.partition("..")
@@ -63,9 +60,9 @@ def join_sets(given: Sequence[tuple[str, tuple[Given, ...]]]) -> list[dict[str, 
     """Return the signatures of several options.
 
     All options for one name make one list. Numbers from braces or ranges combine in all ways, as do
-    the extents of one shape. These combinations, shapes of several inputs, and repeated names are
-    lists of the same length: signature i takes element i of each. A name with a single element has
-    it in all signatures. Other lengths, or too many combinations, are a `UsageError`.
+    extents of one shape. These combinations, shapes of several inputs, and repeated names are lists
+    of one length: signature i takes element i of each, or the only one. Other lengths, or too many
+    combinations, are a `UsageError`.
     """
     lists: dict[str, list[Given]] = {}
     for name, choices in given:

@@ -23,10 +23,7 @@ def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 
 
 def fix_values(graph: onnx.GraphProto, values: Mapping[str, Value]) -> None:
-    """Turn inputs into constants, in place; their dynamic dimensions become 1.
-
-    A name, element type or shape that does not fit the value is a `UsageError`.
-    """
+    """Turn inputs into constants, dynamic dimensions into 1; `UsageError` if one does not fit."""
     inputs = {value.name: value for value in real_inputs(graph)}
     arrays = {}
     for name, number in values.items():
@@ -80,10 +77,8 @@ def freeze_shapes(graph: onnx.GraphProto, shapes: InputShapes) -> Mapping[str, i
     """Write the requested shapes into a graph's inputs, in place.
 
     A dimension of 0 or -1 is dynamic, as in ONNX Runtime. ``--batch`` is written where the first
-    dimension is dynamic. A first dimension of 1 stays, because the graph may depend on it: the
-    result has these inputs, with the requested one.
-
-    Shapes that do not fit the model are a `UsageError`; an input that is no tensor of numbers is a
+    dimension is dynamic; the result has inputs where it is 1, as the graph may depend on it. Shapes
+    that do not fit the model are a `UsageError`; an input that is no tensor of numbers is a
     `ModelError` or an `UnsupportedError`.
     """
     inputs = real_inputs(graph)

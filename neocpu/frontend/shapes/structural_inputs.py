@@ -45,10 +45,7 @@ def structural_inputs(model: onnx.ModelProto) -> frozenset[str]:
 
 
 def inputs_behind(graph: onnx.GraphProto, names: Iterable[str]) -> frozenset[str]:
-    """Return the inputs of a graph whose values some values are computed from.
-
-    The search ends at `Shape` and `Size`, which read no values.
-    """
+    """Return the inputs whose values some values are computed from, up to `Shape` and `Size`."""
     nodes = list(all_nodes(graph.node))
     sources = {name: list(node.input) for node in nodes for name in node.output}
     for node in nodes:
@@ -81,8 +78,7 @@ _BY_DATA: Final = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique
 """Operators whose number of results depends on the values of their data."""
 
 
-_MOST: Final = 17
-"""Elements from which a suggestion would be too long to write out."""
+_MOST: Final = 17  # elements from which a suggestion would be too long to write out
 
 
 def why_unknown(graph: onnx.GraphProto, output: str) -> str:

@@ -17,11 +17,9 @@ from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Linear:
-    """``sum of row @ weights, plus bias``, for rows of several tensors. `terms` has weights
-    ``(width, outputs)`` by the tensor whose rows they multiply.
-    """
+    """``sum of row @ weights, plus bias``, for rows of several tensors."""
 
-    terms: Mapping[Var, Array]
+    terms: Mapping[Var, Array]  # (width, outputs), by the tensor whose rows they multiply
     bias: Array
 
     def columns(self, first: int, end: int) -> Linear:
@@ -40,11 +38,9 @@ _DEPTH: Final = 8
 
 
 def linear_of(tensor: Expr, known: Mapping[Var, Expr], depth: int = _DEPTH) -> Linear | None:
-    """Return a float32 tensor as a sum of products with constant weights; None if it is none.
+    """Return a float32 tensor as a sum of products with constant weights, outputs last.
 
-    None also if the sum is written in more than ``depth`` steps.
-
-    The tensor's last axis has the outputs.
+    None if it is none, or is written in more than ``depth`` steps.
     """
     if depth == 0:
         return None
@@ -129,21 +125,13 @@ def _part(value: Expr, known: Mapping[Var, Expr], depth: int) -> Linear | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
-    """A step of a layer.
+    """A step of a layer."""
 
-    - `kind`: ``LSTM`` or ``GRU``.
-    - `h`: the state after it.
-    - `c`: an LSTM's cell state after it.
-    - `before`: an LSTM's cell state, or a GRU's state, before it.
-    - `gates`: the gates in ONNX's order. A GRU has its candidate last, in two parts: the input's,
-      and the state's with its own bias.
-    """
-
-    kind: str
-    h: Var
-    c: Var | None
-    before: Expr
-    gates: tuple[Linear, ...]
+    kind: str  # ``LSTM`` or ``GRU``
+    h: Var  # the state after it
+    c: Var | None  # an LSTM's cell state after it
+    before: Expr  # an LSTM's cell state, or a GRU's state, before it
+    gates: tuple[Linear, ...]  # ONNX's order; a GRU's candidate is last, for input and state
 
 
 def cell_of(var: Var, value: Any, known: Mapping[Var, Expr]) -> Cell | None:

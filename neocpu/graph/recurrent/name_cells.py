@@ -34,15 +34,11 @@ from neocpu.ir.uses import consumers, definitions, used_vars
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Weights:
-    """The weights and biases of a cell's gates.
+    """The weights and biases of a cell's gates."""
 
-    `inputs` and `states` are ``(width, hidden)``; a state of zeros has none. `biases` are
-    ``(hidden,)``; a GRU's last one belongs to the state's part of the candidate.
-    """
-
-    inputs: tuple[Array, ...]
-    states: tuple[Array, ...]
-    biases: tuple[Array, ...]
+    inputs: tuple[Array, ...]  # (width, hidden)
+    states: tuple[Array, ...]  # (width, hidden); a state of zeros has none
+    biases: tuple[Array, ...]  # (hidden,); a GRU's last one is of the state's part of the candidate
 
     def is_like(self, other: _Weights) -> bool:
         """Whether these are the same weights, except for rounding in biases that were added up."""
@@ -57,19 +53,14 @@ class _Weights:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Layer:
-    """Cells that follow each other, and read the steps of one tensor.
-
-    - `source`: ``(batch, time, width)``, or with time first.
-    - `reverse`: whether the first cell reads the last step.
-    - `initial`: states before the first cell, where these are not zeros.
-    """
+    """Cells that follow each other, and read the steps of one tensor."""
 
     cells: tuple[Cell, ...]
-    source: Var
+    source: Var  # (batch, time, width), or with time first
     axis: int
-    reverse: bool
+    reverse: bool  # whether the first cell reads the last step
     weights: _Weights
-    initial: Mapping[str, Expr]
+    initial: Mapping[str, Expr]  # states before the first cell that are not zeros
 
 
 def _name_cells(func: relax.Function) -> relax.Function:

@@ -31,8 +31,7 @@ def part_of(expr: Expr, definition: Callable[[Expr], Expr]) -> Part | None:
 
 def slice_of(part: Part) -> Expr:
     """Return the slice that takes the part; the source if the part is all of it."""
-    shape = known_shape(part.source)
-    if (part.first, part.end) == (0, shape[part.axis]):
+    if (part.first, part.end) == (0, extent_of(part.source, part.axis)):
         return part.source
     return relax.op.strided_slice(part.source, [part.axis], [part.first], [part.end])
 
@@ -44,15 +43,13 @@ def inputs_of(concat: Expr, definition: Callable[[Expr], Expr]) -> tuple[int, li
     inputs, shape = definition(concat.args[0]), static_shape(concat)
     if not isinstance(inputs, relax.Tuple) or shape is None:
         return None
-    fields = list(inputs.fields)
-    if any(static_shape(field) is None for field in fields):
+    if any(static_shape(field) is None for field in inputs.fields):
         return None
-    return int(concat.attrs.axis or 0) % len(shape), fields
+    return int(concat.attrs.axis or 0) % len(shape), [*inputs.fields]
 
 
 def extent_of(expr: Expr, axis: int) -> int:
-    shape = known_shape(expr)
-    return shape[axis]
+    return known_shape(expr)[axis]
 
 
 def ranges_of(call: Expr) -> tuple[range, ...] | None:
@@ -80,13 +77,11 @@ def region_of(call: Expr) -> tuple[tuple[int, int], ...] | None:
 
 def cut_to(data: Expr, taken: Sequence[range]) -> Expr:
     """Return the slice that takes these elements along each axis; the data if they are all."""
-    shape = known_shape(data)
-    axes = [axis for axis, extent in enumerate(shape) if taken[axis] != range(extent)]
+    axes = [axis for axis, extent in enumerate(known_shape(data)) if taken[axis] != range(extent)]
     if not axes:
         return data
-    firsts, ends, steps = zip(
-        *((taken[axis].start, taken[axis].stop, taken[axis].step) for axis in axes), strict=True
-    )
+    bounds = ((taken[axis].start, taken[axis].stop, taken[axis].step) for axis in axes)
+    firsts, ends, steps = zip(*bounds, strict=True)
     return relax.op.strided_slice(data, axes, firsts, ends, steps)
 
 
@@ -95,10 +90,7 @@ def _slice(call: Call) -> Part | None:
     if region is None or source is None:
         return None
     cut = [axis for axis, extent in enumerate(source) if region[axis] != (0, extent)]
-    if len(cut) != 1:
-        return None
-    (axis,) = cut
-    return Part(call.args[0], axis, *region[axis])
+    return Part(call.args[0], cut[0], *region[cut[0]]) if len(cut) == 1 else None
 
 
 def _item(expr: relax.TupleGetItem, definition: Callable[[Expr], Expr]) -> Part | None:

@@ -46,9 +46,7 @@ MAX_RUNS = 2
 
 
 def _absorb(func: relax.Function) -> relax.Function:
-    """Return ``func`` without the shuffles that only convolutions see. A function of several
-    dataflow blocks is returned unchanged.
-    """
+    """Return ``func`` without shuffles that only convolutions see, if it is one dataflow block."""
     if len(func.body.blocks) != 1:
         return func
     maps = _find(func)
@@ -58,20 +56,15 @@ def _absorb(func: relax.Function) -> relax.Function:
 
 @dataclass(slots=True)
 class _Maps:
-    """The function's feature maps, the sources of their channels, and maps that may be permuted.
+    """The function's feature maps, the sources of their channels, and maps that may be permuted."""
 
-    - `gathers`: the source of each channel, for results of concatenations, slices and shuffles.
-    - `shuffled`: the keys of ``gathers`` that are, or come from, a shuffle.
-    - `needed`: the keys of ``gathers`` that something else reads, in program order.
-    - `root`: the convolution's result, or the gather, whose order a map has.
-    - `fixed`: the roots whose order something else depends on.
-    """
-
+    # The source of each channel, for results of concatenations, slices and shuffles.
     gathers: dict[Var, list[Channel]] = field(default_factory=dict)
-    shuffled: set[Var] = field(default_factory=set)
-    needed: list[Var] = field(default_factory=list)
+    shuffled: set[Var] = field(default_factory=set)  # gathers that are, or come from, a shuffle
+    needed: list[Var] = field(default_factory=list)  # gathers that something else reads, in order
+    # The convolution's result, or the gather, whose order a map has.
     root: dict[Var, Var] = field(default_factory=dict)
-    fixed: set[Var] = field(default_factory=set)
+    fixed: set[Var] = field(default_factory=set)  # roots whose order something else depends on
 
     def root_of(self, var: Var) -> Var:
         """Return the map that decides the order of ``var``, which may be ``var`` itself."""
@@ -189,9 +182,7 @@ def _tolerates(value: Expr, var: Var, known: Mapping[Var, Expr]) -> bool:
 
 
 def _choose_orders(maps: _Maps) -> dict[Var, list[int]]:
-    """Return the old channel at each new position, for each root that is permuted. Empty if there
-    is no shuffle to absorb.
-    """
+    """Return the old channel at each new position, for each root that is permuted."""
     chosen = [v for v in maps.needed if v in maps.shuffled and v not in maps.fixed]
     while chosen:
         fixed = _fixed(maps, chosen)

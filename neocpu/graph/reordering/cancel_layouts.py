@@ -24,18 +24,12 @@ from neocpu.ir.expressions import (
 )
 from neocpu.ir.rewriting import Rewrite
 
-_MAX_DEPTH = 16
-"""The most consecutive operators that a transpose or reshape moves past."""
-
+_MAX_DEPTH = 16  # the most consecutive operators that a transpose or reshape moves past
 _CHANNELS_FIRST = (0, 3, 1, 2)
 
 
 class _Undoing:
-    """One transpose or reshape, which moves before its operands until it meets its opposite.
-
-    `cancelled` is the number of opposites that it met and that have no other reader. `added` is the
-    number of copies of it that were added before other operators.
-    """
+    """One transpose or reshape, which moves before its operands until it meets its opposite."""
 
     def __init__(self, call: Call, rewrite: Rewrite) -> None:
         self._call = call

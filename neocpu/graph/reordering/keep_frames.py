@@ -84,12 +84,7 @@ def _convolution(call: Call, rewrite: Rewrite) -> Expr | None:
     within = (shape[2], strides[0], padding[0], padding[3]) == (1, 1, 0, 0)
     if within and (image := _without_depth(weights, rewrite)) is not None:
         result = relax.op.nn.conv2d(
-            slices,
-            image,
-            strides[1:],
-            (*padding[1:3], *padding[4:]),
-            dilation[1:],
-            groups,
+            slices, image, strides[1:], (*padding[1:3], *padding[4:]), dilation[1:], groups
         )
     else:
         result = frame_calls.convolution(

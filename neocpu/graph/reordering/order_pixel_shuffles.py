@@ -12,12 +12,7 @@ from neocpu.graph.redundancy.axis_parts import inputs_of
 from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.expressions import Expr, feature_map_shape, is_op
 from neocpu.ir.rewriting import Rewrite
-from neocpu.ir.shuffle_calls import (
-    MAX_PARTS,
-    FoundShuffle,
-    find_shuffle,
-    shuffled,
-)
+from neocpu.ir.shuffle_calls import MAX_PARTS, FoundShuffle, find_shuffle, shuffled
 from neocpu.ir.views import look_through
 from neocpu.schedules.operators.pixel_shuffle import ShuffleWorkload
 from neocpu.schedules.vocabulary.strided_view import StridedView

@@ -57,13 +57,7 @@ def sink(expr: Expr, rewrite: Rewrite, view: View) -> Expr | None:
         args.append(image)
     if not shown:
         return None
-    moved = rewrite.emit(Call(expr.op, args, expr.attrs))
-    return _restored(moved, expr, rewrite, view)
-
-
-def _restored(moved: Expr, expr: Expr, rewrite: Rewrite, view: View) -> Expr:
-    shape = known_shape(expr)
-    return view.restore(moved, shape, rewrite)
+    return view.restore(rewrite.emit(Call(expr.op, args, expr.attrs)), known_shape(expr), rewrite)
 
 
 def _rounded(call: Call, rewrite: Rewrite, view: View) -> Expr | None:
@@ -71,7 +65,7 @@ def _rounded(call: Call, rewrite: Rewrite, view: View) -> Expr | None:
     if image is None or scale is None or scale.size != 1:
         return None
     moved = rewrite.emit(Call(call.op, [image, *call.args[1:]], call.attrs))
-    return _restored(moved, call, rewrite, view)
+    return view.restore(moved, known_shape(call), rewrite)
 
 
 def _normalised(expr: relax.TupleGetItem, rewrite: Rewrite, view: View) -> Expr | None:
@@ -82,7 +76,7 @@ def _normalised(expr: relax.TupleGetItem, rewrite: Rewrite, view: View) -> Expr 
     if image is None:
         return None
     moved = rewrite.emit(Call(call.op, [image, *call.args[1:]], call.attrs))
-    return _restored(rewrite.emit(relax.TupleGetItem(moved, 0)), expr, rewrite, view)
+    return view.restore(rewrite.emit(relax.TupleGetItem(moved, 0)), known_shape(expr), rewrite)
 
 
 def _operand(arg: Expr, view: View) -> Expr | None:

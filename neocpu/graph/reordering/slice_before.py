@@ -26,8 +26,7 @@ from neocpu.ir.expressions import (
 from neocpu.ir.norm_calls import DIVISION, normalised_axes
 from neocpu.ir.rewriting import Rewrite
 
-Part: TypeAlias = tuple[range, ...]
-"""The indices that are kept along each axis of a tensor."""
+Part: TypeAlias = tuple[range, ...]  # the indices that are kept along each axis of a tensor
 
 _WEIGHTED = ("relax.nn.conv2d", "relax.matmul")
 _MAX_CHAIN = 8  # as many steps as an epilogue has
@@ -62,9 +61,7 @@ def slice_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _kept_by(call: Call) -> Part | None:
-    """Return the part that a slice takes of its data; None if it takes everything. None also if the
-    slice runs backwards along any axis.
-    """
+    """Return the part that a slice takes; None if it takes everything, or runs backwards."""
     part = ranges_of(call)
     if part is None or not all(part):
         return None
@@ -95,9 +92,7 @@ def _cuts_epilogue(made: Call, part: Part, rewrite: Rewrite, steps: int = _MAX_C
 
 
 def _needed(call: Call, part: Part) -> list[Part | None] | None:
-    """Return the part of each argument that a part of the result of ``call`` needs. None if the
-    operator has no rule, or needs more than a part of its operands.
-    """
+    """Return the part of each argument that a part of the result needs; None without a rule."""
     name = op_name(call)
     rule = _elementwise if name in ELEMENTWISE else _RULES.get(str(name))
     return None if rule is None else rule(call, part)

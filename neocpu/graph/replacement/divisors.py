@@ -24,18 +24,12 @@ _STEPS: Final = 6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Divisor:
-    """The root of a sum of squares.
+    """The root of a sum of squares."""
 
-    - `data`: the tensor that is squared, before its mean is subtracted.
-    - `centred`: whether the mean along the axes is subtracted first.
-    - `axes`: the axes of the sum, rising and none below zero.
-    - `kept`: whether the divisor has these axes, with one element each.
-    """
-
-    data: Expr
-    centred: bool
-    axes: list[int]
-    kept: bool
+    data: Expr  # the tensor that is squared, before its mean is subtracted
+    centred: bool  # whether the mean along the axes is subtracted first
+    axes: list[int]  # those of the sum, rising and none below zero
+    kept: bool  # whether the divisor has these axes, with one element each
     root: Root
 
     def with_root(self, **changes: float) -> Divisor:
@@ -48,9 +42,7 @@ class Divisor:
 
 
 def divisor_of(tensor: Expr, rewrite: Rewrite, steps: int = _STEPS) -> Divisor | None:
-    """Return ``tensor`` as a root of squares that nothing else reads; None if it is none. None also
-    if there are more than ``steps`` steps to the root.
-    """
+    """Return ``tensor`` as a root of squares, at most ``steps`` away, read only here; or None."""
     return _divisor(rewrite.sole_definition(tensor), rewrite, steps) if steps else None
 
 

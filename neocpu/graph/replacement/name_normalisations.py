@@ -26,12 +26,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from neocpu.graph.replacement.divisors import (
-    Divisor,
-    divisor_of,
-    divisor_of_inverse,
-    is_mean_of,
-)
+from neocpu.graph.replacement.divisors import Divisor, divisor_of, divisor_of_inverse, is_mean_of
 from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import Array, constant_value, make_const, with_rank
 from neocpu.ir.expressions import Expr, dtype_of, is_op, known_shape, static_shape
@@ -57,9 +52,7 @@ def _name(expr: Expr, rewrite: Rewrite, *, centred: bool) -> Expr | None:
 
 
 def _divisions(expr: Expr, rewrite: Rewrite) -> Iterator[tuple[Expr, Divisor, Expr | None]]:
-    """Yield data, their divisor, and the constant by which the quotient is multiplied. The result
-    has the shape of the data.
-    """
+    """Yield data, their divisor, and the quotient's factor; the result has the data's shape."""
     if is_op(expr, "relax.divide"):
         divisor = divisor_of(expr.args[1], rewrite)
         if divisor is None or not divisor.kept:
@@ -100,10 +93,7 @@ def _is_centred(data: Expr, whole: Expr, divisor: Divisor, rewrite: Rewrite) -> 
 
 
 def _sum_of_products(expr: Call, rewrite: Rewrite) -> Expr | None:
-    """Find ``x * f + (beta - mean(x) * f)``, with f one over a deviation, and a constant in it.
-
-    Keras writes normalisations in this way, where nothing else reads f.
-    """
+    """Find Keras's ``x * f + (beta - mean(x) * f)``, f one over a deviation, read only here."""
     for one, other in (expr.args, reversed(expr.args)):
         product = rewrite.sole_definition(one)
         rest = rewrite.sole_definition(other)

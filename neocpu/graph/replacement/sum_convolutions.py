@@ -15,15 +15,12 @@ from neocpu.ir.constants import Array, constant_value
 from neocpu.ir.expressions import Expr, is_op, static_shape
 from neocpu.ir.rewriting import Rewrite, summed
 
-_MAX_TERMS: Final = 8
-"""The most branches of a block; a longer sum is split into pieces."""
+_MAX_TERMS: Final = 8  # the most branches of a block; a longer sum is split into pieces
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Term:
-    """One term of a sum: a convolution, a map scaled by channel, or anything else. `data` is the
-    map that the term is computed from, by the convolution or by ``scale``.
-    """
+    """One term of a sum: a convolution of `data`, `data` scaled by channel, or anything else."""
 
     value: Expr
     convolution: Convolution | None
@@ -53,7 +50,8 @@ def sum_convolutions(expr: Expr, rewrite: Rewrite) -> Expr | None:
         merged = _merged(first, second)
         if merged is not None and merged.shape == shape:
             rest = [v for v in values if v is not first.value and v is not second.value]
-            return _sum(merged, rest, rewrite)
+            ordered = sorted(rest, key=lambda value: constant_value(value) is None)
+            return summed([rewrite.emit(merged.call()), *ordered], rewrite)
     return None
 
 
@@ -73,8 +71,7 @@ def _terms(expr: Expr, shape: tuple[int, ...], rewrite: Rewrite) -> list[Expr]:
 
 def _term(value: Expr, channels: int, rewrite: Rewrite) -> _Term:
     made = rewrite.sole_definition(value)
-    convolution = convolution_of(made)
-    if convolution is not None:
+    if (convolution := convolution_of(made)) is not None:
         return _Term(value, convolution, convolution.data, None)
     if is_op(made, "relax.multiply"):
         constant = constant_value(made.args[1])
@@ -129,11 +126,5 @@ def _of_both(first: Convolution, second: Convolution) -> Convolution | None:
         weights[:, :, row : row + height, column : column + width] += each.weights
     top, left, bottom, right = padding
     merged = replace(first, weights=weights, padding=(top, left, bottom, right), dilation=dilation)
-    identity = second.weights.dtype == np.float64  # a scaled map is no convolution of its own
-    separate = first.products + (0 if identity else second.products)
-    return merged if merged.products <= separate else None
-
-
-def _sum(merged: Convolution, rest: list[Expr], rewrite: Rewrite) -> Expr:
-    ordered = sorted(rest, key=lambda value: constant_value(value) is None)
-    return summed([rewrite.emit(merged.call()), *ordered], rewrite)
+    own = 0 if second.weights.dtype == np.float64 else second.products  # a scaled map has none
+    return merged if merged.products <= first.products + own else None

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     Attributes: TypeAlias = Mapping[str, Any]
     Computed: TypeAlias = te.Tensor | Sequence[te.Tensor] | tirx.PrimFunc
 
-_NO_NUMBERS: Final = "OSUMm"
-"""The kinds of numpy arrays that hold objects, text and times."""
+_NO_NUMBERS: Final = "OSUMm"  # the kinds of numpy arrays that hold objects, text and times
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,6 @@ class CustomOperator:
 
     @property
     def package(self) -> str:
-        """The package that adds it."""
         module: str = getattr(self.compute, "__module__", None) or "?"
         return module.partition(".")[0]
 

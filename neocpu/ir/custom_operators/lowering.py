@@ -48,8 +48,7 @@ def output_types(
 ) -> list[TensorType]:
     """Return the types of the outputs that the operator makes from inputs of these types.
 
-    Raises UnsupportedError if the operator fails, or makes something other than tensors with static
-    shapes.
+    Raises UnsupportedError if it fails, or makes something other than tensors with static shapes.
     """
     with foreign_code(partial(operator.failure, node)):
         return _types(_built(operator, inputs, attributes), inputs)
@@ -62,9 +61,7 @@ def call_operator(
     inputs: Sequence[relax.Expr | None],
     attributes: Mapping[str, Any],
 ) -> relax.Expr:
-    """Return the call that computes an operator's outputs; several are a tuple. Raises
-    UnsupportedError if the operator fails.
-    """
+    """Return the call that computes the outputs, a tuple if several, or raise UnsupportedError."""
     types = [None if each is None else _type(each.ty.dtype.dtype, each.ty.shape) for each in inputs]
     present = [each for each in inputs if each is not None]
     with foreign_code(partial(operator.failure, node)):
@@ -83,9 +80,7 @@ def call_operator(
 
 
 def _built(
-    operator: CustomOperator,
-    inputs: Sequence[TensorType | None],
-    attributes: Mapping[str, Any],
+    operator: CustomOperator, inputs: Sequence[TensorType | None], attributes: Mapping[str, Any]
 ) -> _Built:
     present = [each for each in inputs if each is not None]
     tensors = [te.placeholder(each.shape, each.dtype, f"x{i}") for i, each in enumerate(present)]

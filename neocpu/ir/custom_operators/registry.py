@@ -89,9 +89,7 @@ def register_named(names: Iterable[str]) -> None:
 
 
 def find_operator(domain: str, name: str) -> CustomOperator | None:
-    """Return a custom operator; None if there is none with that name. Raises UsageError if an
-    installed package's operators cannot be loaded, or two packages have the same operator.
-    """
+    """Return a custom operator, or None; UsageError if packages do not load, or share its name."""
     if domain in ("", "ai.onnx"):
         return None
     return _REGISTERED.get((domain, name)) or _installed().get((domain, name))

@@ -21,48 +21,34 @@ class DependentRowsError(Exception):
     """
 
     def described(self, *, rows: str, row: str, axis: str) -> str:
-        """Return the message with a user's nouns."""
         return str(self).format(rows=rows, row=row, axis=axis)
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Axes of a call's inputs and results that run alongside each other.
+    """Axes of a call's inputs and results that run alongside each other."""
 
-    `inputs` has the axis of each input; None for an input that all indices share, as are inputs
-    beyond the last. `results` has the axis of each result, or one axis that is the same in all
-    results.
-    """
-
-    inputs: Sequence[int | None]
-    results: Sequence[int]
+    inputs: Sequence[int | None]  # None, or no element, for an input that all indices share
+    results: Sequence[int]  # one for each result, or one that is the same in all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Independence:
-    """The axes along which a call computes index by index.
+    """The axes along which a call computes index by index."""
 
-    `ways` are the alternatives; indices along each of them are independent. `why` is the message of
-    a `DependentRowsError` where the rows lie along another axis. `broadcasts` says whether an input
-    of extent 1 along an axis is shared by all indices.
-    """
-
-    ways: Sequence[Way]
-    why: str = "works across the {rows}"
-    broadcasts: bool = False
+    ways: Sequence[Way]  # the alternatives; indices along each of them are independent
+    why: str = "works across the {rows}"  # the error's message if rows lie along another axis
+    broadcasts: bool = False  # whether all indices share an input of extent 1 along an axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedRows:
-    """The axes that carry rows in one call.
-
-    `required` has the axis of each input, by position, that has to carry rows but is the same for
-    all rows so far. `results` has the axis of each result, or one axis that is the same in all
-    results.
+    """The axes that carry rows in one call; `required` has those of inputs, by position, that have
+    to carry rows but are the same for all rows so far.
     """
 
     required: Mapping[int, int]
-    results: Sequence[int]
+    results: Sequence[int]  # one for each result, or one that is the same in all
 
     def of_results(self, number: int) -> list[int]:
         return [*self.results] if len(self.results) > 1 else [*self.results] * number
@@ -74,9 +60,8 @@ def carry(
     """Return the axes of a call's results that carry rows.
 
     `inputs` has the shapes, None for an omitted input. `carried` has the axis of each input, by
-    position, that carries rows; there is at least one.
-
-    Raises DependentRowsError if the call may compute a row from other rows.
+    position, that carries rows; there is at least one. Raises DependentRowsError if the call may
+    compute a row from other rows.
     """
     for way in independence.ways:
         axes = dict(enumerate(way.inputs))
@@ -108,12 +93,10 @@ def _reason(carried: Mapping[int, int], independence: Independence) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorCall(ABC):
-    """A call of an operator. `inputs` are the shapes of the tensors that it reads; None for an
-    omitted one. `result_rank` is the rank of the first result; None if it is not known yet.
-    """
+    """A call of an operator."""
 
-    inputs: tuple[Shape | None, ...]
-    result_rank: int | None = None
+    inputs: tuple[Shape | None, ...]  # None for an omitted one
+    result_rank: int | None = None  # that of the first result; None if it is not known yet
 
     @abstractmethod
     def integers(self, name: str) -> list[int] | None:

@@ -9,8 +9,7 @@ from typing import Final, TypeAlias
 
 from tvm import tirx
 
-ATTRIBUTE: Final = "neocpu.apart"
-"""The attribute of a kernel that holds its `KernelRows`."""
+ATTRIBUTE: Final = "neocpu.apart"  # the attribute of a kernel that holds its `KernelRows`
 
 Way: TypeAlias = "tuple[Sequence[int | None], Sequence[int]]"
 """The axis of each input, None for one that all indices share, and the axis of each result."""
@@ -22,30 +21,20 @@ are the same for any number of rows."""
 
 @dataclass(frozen=True, slots=True)
 class KernelRows:
-    """The axes along which a kernel computes each index independently of the others.
+    """The axes along which a kernel computes each index independently of the others."""
 
-    - `computes`: a description of the computation for one index, as far as it does not follow from
-      shapes.
-    - `ways`: the axes that run alongside each other, one alternative after the other.
-    - `indexed`: the extents that indices point into, if the kernel turns rows of indices into
-      offsets.
-    - `selects`: the numbers of classes and boxes of an image, if the kernel is a NonMaxSuppression,
-      whose rows are image, class and box.
-    - `packed`: the constants whose order depends on the number of rows.
-    """
-
-    computes: str
-    ways: Sequence[Way]
+    computes: str  # the computation for one index, as far as it does not follow from shapes
+    ways: Sequence[Way]  # axes that run alongside each other, alternatives
+    # The extents that indices point into, if the kernel turns rows of indices into offsets.
     indexed: Sequence[int] | None = None
+    # Classes and boxes of an image, if it is a NonMaxSuppression: rows are image, class and box.
     selects: Sequence[int] | None = None
-    packed: Sequence[Packed] = ()
+    packed: Sequence[Packed] = ()  # the constants whose order depends on the number of rows
 
     def marked(self, kernel: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Return the kernel with the attribute that reports this."""
         return kernel.with_attr(ATTRIBUTE, json.dumps(asdict(self)))
 
     @classmethod
     def of(cls, kernel: tirx.PrimFunc) -> KernelRows | None:
-        """Return the report of a kernel; None if it has none."""
         text = kernel.attrs.get(ATTRIBUTE) if kernel.attrs else None
         return None if text is None else cls(**json.loads(str(text)))

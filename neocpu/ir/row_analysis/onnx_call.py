@@ -17,13 +17,11 @@ _TO_THE_END: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnnxCall(OperatorCall):
-    """A node of a standard operator, opset 18 or newer. `constant` returns a constant input by its
-    position; None for any other input.
-    """
+    """A node of a standard operator, opset 18 or newer."""
 
     op_type: str
     attributes: Mapping[str, Any]
-    constant: Callable[[int], npt.NDArray[Any] | None]
+    constant: Callable[[int], npt.NDArray[Any] | None]  # a constant input by its position
 
     def integers(self, name: str) -> list[int] | None:
         if name in ("sliced_axes", "padded_axes"):

@@ -1,9 +1,8 @@
 """The proof that the rows of a batch are independent, and a digest of the computation of one row.
 
-The place of the rows is followed through every tensor with different elements for each row. An
+The place of the rows is followed through every tensor with different elements for each row; an
 operator that may compute a row from other rows ends the proof. Plans for several batches may share
-requests if they compute the same for each row. The digest shows this, since it does not depend on
-the number of rows.
+requests if they compute the same for each row, which the digest shows.
 """
 
 from __future__ import annotations
@@ -55,31 +54,23 @@ VIEWS: Final = ("relax.expand_dims", "relax.flatten", "relax.reshape", "relax.sq
 class Rows:
     """The verdict on the rows of a batch.
 
-    `function` is a digest of the computation of one row, which does not depend on the other rows.
-    `mixed` is the reason why there is none: the operator that may mix rows. `numbered` are the
-    elements of each output's rows, in C order, that contain the number of the batch's row, each
-    with its factor. An example is the image in the rows of a NonMaxSuppression. Empty if no output
-    has any.
+    `numbered` are the elements of each output's rows, in C order, that contain the number of the
+    batch's row, each with its factor, such as the image in the rows of a NonMaxSuppression.
     """
 
-    function: str | None = None
-    mixed: str | None = None
+    function: str | None = None  # a digest of the computation of one row, without the other rows
+    mixed: str | None = None  # the operator that may mix rows, if there is one
     numbered: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """A tensor, and a digest of its computation.
+    """A tensor, and a digest of its computation."""
 
-    `digest` is that of the computation of one of its rows, in C order. `found` is the place of the
-    rows, or the rows that a run selects; None for a tensor that is the same for all rows. `shape`
-    and `of_one` are the shape for all rows, and for one row.
-    """
-
-    digest: str
-    found: Found
-    shape: Shape
-    of_one: Shape
+    digest: str  # that of the computation of one of its rows, in C order
+    found: Found  # the rows' place, or rows that a run selects; None if all rows share the tensor
+    shape: Shape  # that for all rows
+    of_one: Shape  # that for one row
 
 
 _Value: TypeAlias = "_Tensor | tuple[_Value, ...]"
@@ -94,11 +85,9 @@ def prove_independent_rows(
 ) -> Rows:
     """Return the verdict on the rows that a model's inputs have along their first axis.
 
-    - `mod`: a simplified module: static shapes, weights as constants.
-    - `row_counts`: the row counts of the `LoadedModel`.
-    - `other_batches`: whether other batches are compiled too. If not, a batch of one row needs no
-      proof.
-    - `digests`: the digests of constants, which the caller may ask for again.
+    `mod` is simplified, with static shapes and weights as constants; `row_counts` are those of the
+    `LoadedModel`. A batch of one row needs no proof unless `other_batches` are compiled too. The
+    caller may ask for the `digests` of constants again.
     """
     if not other_batches and all(_shape(param.ty)[:1] == (1,) for param in mod["main"].params):
         return Rows()
@@ -125,9 +114,7 @@ class _Proof:
             self._known[param] = self._tensor(digest, part, _shape(param.ty))
 
     def rows(self, row_counts: Sequence[int | None]) -> Rows:
-        """Return the verdict if rows are independent. Raises MixedError if an operator may mix
-        rows.
-        """
+        """Return the verdict; raises MixedError if an operator may mix rows."""
         main = self._mod["main"]
         for binding in bindings(main):
             try:
@@ -276,8 +263,8 @@ def _moved(call: Call, tensor: _Tensor) -> str:
 def _without_ones(shapes: Sequence[Shape]) -> list[Shape]:
     """Return broadcast shapes without the axes in which all of them have one element.
 
-    A graph for one row may have fewer such axes, because a constant may be added to a row before or
-    after the row gets an axis of its own.
+    A graph for one row may have fewer, as a constant is added before or after the row gets its
+    axis.
     """
     rank = max(map(len, shapes), default=0)
     whole = [(1,) * (rank - len(shape)) + shape for shape in shapes]

@@ -35,22 +35,13 @@ def broadcast(call: OperatorCall) -> Independence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisMap:
-    """A rule for operators on their first input; the other inputs are parameters.
+    """A rule for operators on their first input; the other inputs are parameters."""
 
-    - `along`: the names of the parameters, separated by spaces, that hold the axes along which it
-      works. If one of them is missing, it works along all axes.
-    - `dropped`: the parameter with those of these axes that its results lack.
-    - `added`: the parameter with the axes of its results that the input lacks.
-    - `order`: the parameter that holds the order of the axes in its results; without it, they are
-      reversed.
-    - `why`: the message where the rows lie along an axis that it works along.
-    """
-
-    along: str = ""
-    dropped: str = ""
-    added: str = ""
-    order: str = ""
-    why: str = _ACROSS
+    along: str = ""  # parameters, by spaces, with the axes it works along; all if one is missing
+    dropped: str = ""  # the parameter with those of these axes that its results lack
+    added: str = ""  # the parameter with the axes of its results that the input lacks
+    order: str = ""  # the parameter with the order of its results' axes; without it, reversed
+    why: str = _ACROSS  # the message where the rows lie along an axis that it works along
 
     def __call__(self, call: OperatorCall) -> Independence:
         along: list[int] = []

@@ -1,10 +1,9 @@
 """Rows that a run selects from each row of a batch.
 
-A NonMaxSuppression of a batch selects boxes of the first image, then of the second, and so on, each
-with its image's number. Plans for other batches select the same boxes of an image, with another
-number. Each element of such rows is ``factor * number + rest``; the factor and bounds of the rest
-are followed. An index into a tensor that all images share points to its own image if the factor is
-the number of elements that an image has there, and the rest is less.
+A NonMaxSuppression selects boxes of one image after the other, each with its image's number. Each
+element of such rows is ``factor * number + rest``; the factor and bounds of the rest are followed.
+An index into a tensor that all images share points to its own image if the factor is the number of
+elements that an image has there, and the rest is less.
 """
 
 from __future__ import annotations
@@ -28,14 +27,10 @@ _UNKNOWN: Final = np.inf
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectedRows:
-    """Selected rows along a tensor's first axis. Each row of the batch has the same bound on them.
+    """Selected rows along a tensor's first axis, with the same bound for each row of the batch."""
 
-    `factor` is the factor of the batch row's number, for each element of a selected row. `low` and
-    `high` are the bounds of the rest, infinite where there are none.
-    """
-
-    factor: Numbers
-    low: Numbers
+    factor: Numbers  # that of the batch row's number, for each element of a selected row
+    low: Numbers  # a bound of the rest, infinite where there is none
     high: Numbers
 
     def mapped(self, function: Callable[[Numbers], Any]) -> SelectedRows:
@@ -112,8 +107,7 @@ def offsets(
 ) -> tuple[SelectedRows, list[int]]:
     """Return the offsets of rows of indices, and the extents for one row of the batch.
 
-    `selected` has rows of indices; their last axis has one for each extent. `extents` are those of
-    the tensor that they point into.
+    The indices' last axis has one for each of the `extents` that they point into.
     """
     last = selected.factor * (rows - 1) + selected.high
     if (selected.low < 0).any() or (last >= np.array(extents)).any():
@@ -140,10 +134,8 @@ Found: TypeAlias = Part | SelectedRows | RowCount | None
 def follow_selected(site: Site, found: Sequence[Found]) -> SelectedRows:
     """Return the only result of an operator on selected rows.
 
-    `found` has the rows of each tensor that the call reads; some of them are selected.
-
-    Raises MixedError if the operator may mix rows that were selected from different rows of the
-    batch.
+    `found` has the rows of each tensor that the call reads; some are selected. Raises MixedError if
+    it may mix rows that were selected from different rows of the batch.
     """
     name = op_name(site.call) or ""
     rule = _elementwise if is_elementwise(name) else _RULES.get(name)

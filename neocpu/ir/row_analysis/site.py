@@ -11,12 +11,7 @@ from tvm.ir import Call
 
 from neocpu.ir.constants import Array, constant_value
 from neocpu.ir.expressions import op_name
-from neocpu.ir.frame_calls import (
-    CONVOLUTION,
-    POOLING,
-    frame_workload,
-    pool_workload,
-)
+from neocpu.ir.frame_calls import CONVOLUTION, POOLING, frame_workload, pool_workload
 from neocpu.ir.row_analysis.independence import DependentRowsError, Independence, Way, carry
 from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.ir.row_analysis.relax_call import RelaxCall
@@ -33,29 +28,22 @@ class MixedError(Exception):
 class Part:
     """The axis that has the rows, with the extent ``outer * rows * inner``.
 
-    Sequences of words, one after the other, are an axis of ``rows * inner``. Steps of time, each
-    with all sequences, are an axis of ``outer * rows``.
-
-    `outer` is the number of blocks; every block has all rows. `inner` is the number of consecutive
-    indices that belong to one row.
+    Sequences of words, one after the other, are ``rows * inner``; steps of time, each with all
+    sequences, are ``outer * rows``.
     """
 
     axis: int
-    outer: int = 1
-    inner: int = 1
+    outer: int = 1  # the number of blocks; every block has all rows
+    inner: int = 1  # the number of consecutive indices that belong to one row
 
     def moved(self, axis: int) -> Part:
         return Part(axis, self.outer, self.inner)
 
     def extent(self, rows: int) -> int:
-        """Return the axis' extent, for so many rows of a batch."""
         return self.outer * rows * self.inner
 
     def stride(self, shape: Shape) -> int:
-        """Return the number of elements, in C order, from the start of one row to that of the next.
-
-        It stays the same when a tensor is reshaped.
-        """
+        """Return the elements, in C order, from one row to the next, also of reshaped tensors."""
         return self.inner * math.prod(shape[self.axis + 1 :])
 
     def of_one(self, shape: Shape) -> Shape:
@@ -67,10 +55,7 @@ class Part:
 def find_part(stride: int, shape: Shape, rows: int) -> Part:
     """Return the axis of a shape that has the rows: the inverse of `Part.stride`.
 
-    `stride` is the number of elements from one row to the next one. There is more than one of the
-    `rows` of the batch.
-
-    Raises MixedError if the rows lie along several axes.
+    Raises MixedError if the rows, more than one, lie along several axes.
     """
     inside = 1  # elements for each index of the axis
     for axis in reversed(range(len(shape))):
@@ -85,25 +70,18 @@ def find_part(stride: int, shape: Shape, rows: int) -> Part:
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """A call that reads tensors with different elements for each row.
-
-    - `tensors`: the tensors that it reads, in order, those of tuples one by one.
-    - `parts`: the places of the rows in these; None for a tensor that is the same for all rows.
-    - `kernel`: the independent axes that the called kernel reports.
-    - `indexed`: the extents that the call makes offsets into; those for one row of the batch, once
-      they are known.
-    - `repeated`: the places of the rows in constants that have the same elements for every row.
-      `follow` fills it.
-    """
+    """A call that reads tensors with different elements for each row."""
 
     call: Call
-    tensors: tuple[Any, ...]
+    tensors: tuple[Any, ...]  # those that it reads, in order, those of tuples one by one
     shapes: tuple[Shape, ...]
-    parts: tuple[Part | None, ...]
+    parts: tuple[Part | None, ...]  # the rows' places; None for a tensor that all rows share
     results: tuple[Shape, ...]
     rows: int
-    kernel: KernelRows | None = None
+    kernel: KernelRows | None = None  # the independent axes that the called kernel reports
+    # The extents that it makes offsets into; those for one row of the batch, once they are known.
     indexed: Sequence[int] = ()
+    # The rows' places in constants that have the same elements for every row; `follow` fills it.
     repeated: dict[int, Part] = field(default_factory=dict)
 
     @property
@@ -111,9 +89,7 @@ class Site:
         return self.results[0]
 
     def follow(self, index: int, part: Part) -> None:
-        """Check that a tensor has the rows at ``part``, or is the same for all of them. Raises
-        MixedError if it is neither.
-        """
+        """Check that a tensor has the rows at ``part``, or is the same for all; else MixedError."""
         found, shape = self.parts[index], self.shapes[index]
         if found is not None:
             if found != part:
@@ -140,9 +116,7 @@ def _with_rows(value: Array, part: Part, rows: int) -> Array:
 
 
 def follow_rows(site: Site) -> list[Part]:
-    """Return the place of the rows in each result of a call. Raises MixedError if the call may
-    compute a row from other rows.
-    """
+    """Return the rows' place in each result of a call, or raise MixedError if it may mix them."""
     carried = {index: part.axis for index, part in enumerate(site.parts) if part is not None}
     part = next(part for part in site.parts if part is not None)
     name = op_name(site.call) or ""
@@ -174,9 +148,7 @@ def _independence(site: Site, name: str) -> Independence:
 
 
 def _with_other_depth(call: Call, name: str, part: Part) -> Part:
-    """Return the place of the rows in the result of an operator on volumes. The depth slices of a
-    volume lie one after the other along the first axis.
-    """
+    """Return the rows' place in the result of an operator on volumes, whose slices are adjacent."""
     read, made = _VOLUMES[name](call)
     if part.inner % read:
         raise MixedError("reaches across the rows of a batch")

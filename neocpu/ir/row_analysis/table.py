@@ -12,13 +12,11 @@ from neocpu.ir.row_analysis.rules import AxisMap, Rule
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Operators with the same rule. `onnx` and `relax` name operators, separated by spaces; Relax's
-    without the project's prefix begin with ``relax.``.
-    """
+    """Operators with the same rule, by names that spaces separate."""
 
     rule: Rule
     onnx: str = ""
-    relax: str = ""
+    relax: str = ""  # without the project's prefix, they begin with ``relax.``
 
 
 FAMILIES: Final = (
@@ -59,11 +57,7 @@ FAMILIES: Final = (
     Family(rules.from_axis_on, onnx="LayerNormalization RMSNormalization"),
     Family(rules.along_last_two, onnx="Trilu"),
     Family(AxisMap(along="axes channel_axis"), relax="nn.group_norm"),
-    Family(
-        rules.quantisation,
-        onnx="DequantizeLinear QuantizeLinear",
-        relax="dequantize quantize",
-    ),
+    Family(rules.quantisation, onnx="DequantizeLinear QuantizeLinear", relax="dequantize quantize"),
     Family(
         rules.reduction,
         onnx="ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin "

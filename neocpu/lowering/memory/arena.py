@@ -1,10 +1,9 @@
 """Places for tensors in one block of memory, so that those in use at the same time do not overlap.
 
 Larger ones come first, each at the lowest place that is free (Pisarchyk and Lee, "Efficient Memory
-Management for Deep Neural Net Inference", 2020). The result is within a few per cent of the lower
-bound for networks like ours. The unit that is placed is a `Group` of tensors at fixed distances:
-the parts of a concatenation are written where the whole is read, and each part is busy only as long
-as it is needed.
+Management for Deep Neural Net Inference", 2020), within a few per cent of the lower bound for
+networks like ours. The unit is a `Group` of tensors at fixed distances: parts of a concatenation
+are written where the whole is read, and each is busy only as long as it is needed.
 """
 
 from __future__ import annotations
@@ -22,14 +21,12 @@ ALIGN: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes that are busy for a while. `offset` is from the start of the group. They are busy from
-    step `first` to step `last`.
-    """
+    """Bytes that are busy for a while."""
 
-    offset: int
+    offset: int  # from the start of the group
     size: int
-    first: int
-    last: int
+    first: int  # the first step at which they are busy
+    last: int  # the last one
 
 
 Group = tuple[Span, ...]

@@ -26,23 +26,19 @@ from neocpu.schedules.operators.select import SELECT
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A condition, and the value that it must have for a call to be made. `condition` is a tensor
-    with one bool.
-    """
+    """A condition, and the value that it must have for a call to be made."""
 
-    condition: Hashable
+    condition: Hashable  # a tensor with one bool
     value: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A call: the tensors that it reads and writes. No tensor is written twice. `selects` says
-    whether it is ``select(condition, then, other)``, which reads only one of the two.
-    """
+    """A call: the tensors that it reads and writes. No tensor is written twice."""
 
     reads: tuple[Hashable, ...]
     writes: tuple[Hashable, ...]
-    selects: bool = False
+    selects: bool = False  # whether it is ``select(condition, then, other)``, which reads one side
 
 
 _Guards: TypeAlias = frozenset[Guard]
@@ -51,13 +47,10 @@ _Guards: TypeAlias = frozenset[Guard]
 def guards_of(steps: Sequence[Step], kept: Iterable[Hashable]) -> list[tuple[Guard, ...]]:
     """Return the conditions under which each call has to be made.
 
-    A call is skipped if its results are only needed for sides of selections that are not chosen.
-    The conditions of these selections must be known before the call.
-
-    `kept` are the tensors that are read after all calls.
-
-    The result is the guards of each call. If a call makes the condition of a guard, its own guards
-    are in the same tuple before that guard, so that no run reads a condition that was not computed.
+    A call is skipped if its results are only needed for sides of selections that are not chosen,
+    and the conditions are known before it. `kept` are the tensors that are read after all calls. If
+    a call makes the condition of a guard, its own guards are in the same tuple before that guard,
+    so that no run reads a condition that was not computed.
     """
     made = {tensor: number for number, step in enumerate(steps) for tensor in step.writes}
     places: dict[Hashable, int] = {}
@@ -83,14 +76,10 @@ def guards_of(steps: Sequence[Step], kept: Iterable[Hashable]) -> list[tuple[Gua
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guards:
-    """The conditions under which the call of each binding is made.
+    """The conditions under which the call of each binding is made."""
 
-    `of_steps` are the guards of each binding; their conditions are allocations or parameters.
-    `makers` has the binding whose call writes an allocation.
-    """
-
-    of_steps: list[tuple[Guard, ...]]
-    makers: dict[Var, int]
+    of_steps: list[tuple[Guard, ...]]  # their conditions are allocations or parameters
+    makers: dict[Var, int]  # the binding whose call writes an allocation
 
     def made_under(self, root: Var | None, guard: Guard) -> bool:
         """Whether an allocation is written only if ``guard`` holds."""
@@ -128,40 +117,29 @@ def _has(mod: tvm.IRModule, call: Call, attribute: str) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A part of a tensor.
-
-    - `offset`: the byte at which it begins.
-    - `guards`: the conditions under which the part is needed.
-    - `side`: the condition among these under which a selection chooses this part over the other.
-    """
+    """A part of a tensor."""
 
     var: Var
-    offset: int
-    guards: tuple[Guard, ...]
-    side: Guard | None = None
+    offset: int  # the byte at which it begins
+    guards: tuple[Guard, ...]  # the conditions under which the part is needed
+    side: Guard | None = None  # the guard under which a selection chooses this part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Join:
-    """A concatenation or a selection without a kernel. `copied` are the parts that are copied to
-    their places, because no kernel can write them there.
-    """
+    """A concatenation or a selection without a kernel."""
 
     output: Var
-    copied: tuple[Part, ...]
+    copied: tuple[Part, ...]  # those that no kernel can write to their places
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Joins:
-    """Joins and slices without a kernel.
+    """Joins and slices without a kernel."""
 
-    `at` has the joins that copy some of their parts, by binding. `inside` has the tensor that each
-    tensor lies in, and the first byte there. `slices` are the bindings that are slices.
-    """
-
-    at: dict[int, Join]
-    inside: dict[Var, tuple[Var, int]]
-    slices: set[int]
+    at: dict[int, Join]  # those that copy some of their parts, by binding
+    inside: dict[Var, tuple[Var, int]]  # the tensor that each lies in, and the first byte there
+    slices: set[int]  # the bindings that are slices
 
     def made_under(self, root: Var | None, guard: Guard, guards: Guards) -> bool:
         """Whether a tensor and all parts of it are written only if ``guard`` holds."""
@@ -182,10 +160,9 @@ class Joins:
 def find_joins(main: relax.Function, mod: tvm.IRModule, uses: Uses, guards: Guards) -> Joins:
     """Put every tensor into the first join that it is a part of, if it can be written there.
 
-    A part of a selection can be if it is made only when it is selected, because the other part is
-    not made then. A tensor that a loop carries to its next step has a place of its own: the kernel
-    that writes it may read the tensor that it is a part of. A slice lies inside its source, and so
-    cannot be part of a join.
+    A part of a selection can be if it is made only when it is selected. A tensor that a loop
+    carries to its next step has a place of its own: the kernel that writes it may read the tensor
+    that it is a part of. A slice lies inside its source, and so cannot be part of a join.
     """
     joins = Joins({}, {}, set())
     for step, binding in enumerate(bindings(main)):

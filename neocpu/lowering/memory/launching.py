@@ -1,8 +1,7 @@
 """Launch independent calls jointly if each is too small for all threads.
 
-For that, the calls of a block change their order: calls of its branches become neighbours. All
-tensors of a launch are in use until it ends. If memory would grow too much, the calls stay as they
-are.
+For that, calls of a block's branches become neighbours. All tensors of a launch are in use until it
+ends. If memory would grow too much, the calls stay as they are.
 """
 
 from __future__ import annotations
@@ -40,10 +39,8 @@ from neocpu.search.solver.launches import CallNode, plan_launches
 
 WORTH: Final = 0.1
 """The share of the calls' own time that a joint launch has to save, since predictions err."""
-LEAST: Final = 1e-6
-"""The seconds that a joint launch has to save."""
-GROWTH: Final = 1.1
-"""The factor by which the arena may grow."""
+LEAST: Final = 1e-6  # the seconds that a joint launch has to save
+GROWTH: Final = 1.1  # the factor by which the arena may grow
 
 _JOINS: Final = (END_TO_END, VIEW)
 _FIXED: Final = (SELECT, LOOP_BEGIN, LOOP_END)
@@ -54,12 +51,10 @@ PieceOf: TypeAlias = Callable[[str], Piece | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launched:
-    """A module whose calls are in another order. `launches` are the bindings of ``main`` that each
-    launch has, in order.
-    """
+    """A module whose calls are in another order."""
 
     mod: tvm.IRModule
-    launches: tuple[Steps, ...]
+    launches: tuple[Steps, ...]  # the bindings of ``main`` that each launch has, in order
 
 
 def launch_jointly(
@@ -72,12 +67,9 @@ def launch_jointly(
 ) -> Launched | None:
     """Return a module in which calls are launched jointly; None if no launch pays.
 
-    - `mod`: the module that `plan_memory` takes.
-    - `written`: the number of tensors that a kernel writes, if it is not one.
-    - `piece`: a function that returns the piece of a kernel by its name; None if it is launched
-      alone.
-    - `machine`: the machine's costs of starting and ending a launch.
-    - `arena_bytes`: the size of the arena with the calls as they are.
+    `mod` is what `plan_memory` takes, and `arena_bytes` the size of its arena; `written` is the
+    number of tensors that a kernel writes, if not one. `piece` returns the piece of a kernel by its
+    name; None if it is launched alone. `machine` has the costs of starting and ending a launch.
     """
     calls = _Calls(mod, written, piece)
     # The time of each call by itself, and the part of it that could be saved: no thread computes.
@@ -136,9 +128,8 @@ def _fitting(
 class _Calls:
     """The calls of ``main`` and the calls that each depends on.
 
-    The arguments are those of `launch_jointly`.
-
-    `pieces` has the piece of each call; None if it is never launched with others.
+    The arguments are those of `launch_jointly`; `pieces` has the piece of each call, None if it is
+    never launched with others.
     """
 
     def __init__(self, mod: tvm.IRModule, written: Mapping[str, int], piece: PieceOf) -> None:

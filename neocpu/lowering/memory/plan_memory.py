@@ -1,10 +1,9 @@
 """Give every tensor between two kernels a fixed place in one arena.
 
-TVM's own planning leaves two more calls per kernel in the code, which make a tensor object and name
-it. The two take as long as a small kernel. Here tensors become parameters of ``main`` that are made
-once. A concatenation whose parts lie end to end needs no kernel: the kernels of its parts write
-them in their places. A slice of contiguous elements is read where it lies. A selection between two
-tensors needs no kernel if only one of them is made.
+TVM's own planning leaves two calls per kernel, which make a tensor object and name it, and take as
+long as a small kernel; here tensors become parameters of ``main`` that are made once. A
+concatenation whose parts lie end to end needs no kernel: those of its parts write there. A slice of
+contiguous elements is read where it lies. A selection needs no kernel if only one side is made.
 """
 
 from __future__ import annotations
@@ -36,50 +35,32 @@ from neocpu.schedules.operators.concat import lower_concat
 from neocpu.schedules.vocabulary.layout import NCHW, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-Steps: TypeAlias = tuple[int, int]
-"""The first and the last of several neighbouring bindings."""
+Steps: TypeAlias = tuple[int, int]  # the first and the last of several neighbouring bindings
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LoopCalls:
-    """Calls that are repeated.
-
-    - `first`, `end`: numbers of the first call and of the one after the last.
-    - `limit`: the largest number of steps.
-    - `number`: the parameter of ``main`` that holds the number of the step.
-    - `count`, `condition`: the parameters that hold the number of steps, and whether there is
-      another step.
-    """
+    """Calls that are repeated."""
 
     first: int
-    end: int
-    limit: int
-    number: Var
-    count: Var | None
-    condition: Var | None
+    end: int  # the number of the call after the last
+    limit: int  # the largest number of steps
+    number: Var  # the parameter of ``main`` that holds the number of the step
+    count: Var | None  # the parameter that holds the number of steps
+    condition: Var | None  # the parameter that says whether there is another step
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PlannedModule:
-    """A module whose ``main`` takes, after its other parameters, the tensors between its kernels.
-
-    - `activations`: the place in the arena of each of these parameters, in order. Tensors that are
-      never in use at the same time overlap, as do two shapes of one tensor, and a concatenation and
-      its parts.
-    - `arena_bytes`: the size of the arena.
-    - `guards`: the guards of each call of ``main``, in order; their conditions are parameters.
-    - `loops`: the loops, each within another one or after it.
-    - `launches`: the calls that are launched jointly, in order.
-    - `places`: the places of the variables in ``names``.
-    """
+    """A module whose ``main`` takes, after other parameters, the tensors between its kernels."""
 
     mod: tvm.IRModule
-    activations: tuple[Placement, ...]
+    activations: tuple[Placement, ...]  # places of these parameters, which may overlap
     arena_bytes: int
-    guards: tuple[tuple[Guard, ...], ...]
-    loops: tuple[LoopCalls, ...]
-    launches: tuple[Launch, ...]
-    places: Mapping[str, StoredPlace]
+    guards: tuple[tuple[Guard, ...], ...]  # those of each call; their conditions are parameters
+    loops: tuple[LoopCalls, ...]  # each within another one or after it
+    launches: tuple[Launch, ...]  # the calls that are launched jointly, in order
+    places: Mapping[str, StoredPlace]  # those of the variables in ``names``
 
 
 def plan_memory(
@@ -91,13 +72,11 @@ def plan_memory(
 ) -> PlannedModule:
     """Replace the allocations of ``main`` by parameters, and concatenations by places.
 
-    - `mod`: the result of ``relax.transform.CallTIRRewrite``: kernels take their results as
-      arguments. An allocation stays as it is if its size is not static, or if something other than
-      a kernel reads it.
-    - `target`: the CPU that copies parts of concatenations which cannot be made in their places.
-    - `written`: the number of tensors that a kernel writes, if it is not one.
-    - `names`: the variables whose places are returned.
-    - `launches`: the bindings that call the kernels of each joint launch, in order.
+    `mod` is the result of ``relax.transform.CallTIRRewrite``: kernels take their results as
+    arguments. An allocation stays if its size is not static, or if something other than a kernel
+    reads it. The `target` copies parts of concatenations that cannot be made in their places.
+    `written` is the number of tensors that a kernel writes, if not one. The places of `names` are
+    returned, and `launches` has the bindings that call the kernels of each joint launch, in order.
     """
     layout = lay_out(mod, written, launches)
     emitter = _Emitter(mod, layout, target)
@@ -115,23 +94,19 @@ def plan_memory(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryLayout:
-    """The places of a module's tensors. `size` is that of the arena in bytes. `starts` has the
-    first byte of each tensor that lies in no other tensor.
-    """
+    """The places of a module's tensors."""
 
     uses: Uses
     guards: Guards
     joins: Joins
-    size: int
-    starts: dict[Var, int]
+    size: int  # that of the arena in bytes
+    starts: dict[Var, int]  # the first byte of each tensor that lies in no other
 
 
 def lay_out(
     mod: tvm.IRModule, written: Mapping[str, int], launches: Sequence[Steps] = ()
 ) -> MemoryLayout:
-    """Return the places of a module's tensors; see `plan_memory`. A tensor that is in use at one
-    call of a launch is in use at all of its calls.
-    """
+    """Return tensors' places; one in use at one call of a launch is in use at all of its calls."""
     main = mod["main"]
     uses = read_uses(main, mod)
     guards = find_guards(main, mod, uses, written)

@@ -25,21 +25,14 @@ from neocpu.schedules.recurrent.counted_loop import (
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Loop:
-    """Bindings that are repeated: those after ``begin``, up to ``end``.
+    """Bindings that are repeated: those after ``begin``, up to ``end``."""
 
-    - `begin`, `end`: numbers of the bindings that call the kernels before the body and at its end.
-    - `limit`: the largest number of steps.
-    - `number`: the allocation that holds the number of the step.
-    - `count`: the tensor with the number of steps.
-    - `condition`: the tensor that says after each step whether there is another one.
-    """
-
-    begin: int
-    end: int
-    limit: int
-    number: Var
-    count: Expr | None
-    condition: Expr | None
+    begin: int  # the binding that calls the kernel before the body
+    end: int  # the one that calls the kernel at its end
+    limit: int  # the largest number of steps
+    number: Var  # the allocation that holds the number of the step
+    count: Expr | None  # the number of steps
+    condition: Expr | None  # it says after each step whether there is another one
 
     def __contains__(self, step: int) -> bool:
         return self.begin < step <= self.end
@@ -47,24 +40,15 @@ class Loop:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Uses:
-    """The variables that are one tensor, and the time that each tensor is in use.
+    """The variables that are one tensor, and the time that each tensor is in use."""
 
-    - `names`: the values of variables that are bound to a variable or a tuple of variables.
-    - `roots`: the allocation that a variable is a view of; an allocation is a view of itself.
-    - `first`, `last`: the numbers of the first and last binding that use an allocation; the result
-      counts as one after the last.
-    - `shared`: allocations that something other than a kernel uses.
-    - `loops`: the loops, inner ones before those around them.
-    - `carried`: allocations whose contents last from one step of a loop to the next.
-    """
-
-    names: dict[Var, Expr] = field(default_factory=dict)
-    roots: dict[Var, Var] = field(default_factory=dict)
-    first: dict[Var, int] = field(default_factory=dict)
-    last: dict[Var, int] = field(default_factory=dict)
-    shared: set[Var] = field(default_factory=set)
-    loops: list[Loop] = field(default_factory=list)
-    carried: set[Var] = field(default_factory=set)
+    names: dict[Var, Expr] = field(default_factory=dict)  # bound to a variable, or a tuple of them
+    roots: dict[Var, Var] = field(default_factory=dict)  # the allocation that each is a view of
+    first: dict[Var, int] = field(default_factory=dict)  # the first binding that uses an allocation
+    last: dict[Var, int] = field(default_factory=dict)  # the last one; the result's is one more
+    shared: set[Var] = field(default_factory=set)  # allocations that not only kernels use
+    loops: list[Loop] = field(default_factory=list)  # inner ones before those around them
+    carried: set[Var] = field(default_factory=set)  # contents last from one step to the next
 
     def resolve(self, expr: Expr) -> Expr:
         """Return ``expr`` with each variable replaced by the one that it is an alias of."""

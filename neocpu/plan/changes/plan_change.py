@@ -32,21 +32,17 @@ REASONS: Final[Mapping[str, str]] = {
 """Reasons for a difference, in words. A step with several counts for the first of them.
 ``cost``: only the known time of the step changed."""
 
-RELATED: Final = 0.6
-"""Least share of the smaller plan's operators that the other plan has, if both are of one model."""
+RELATED: Final = 0.6  # share of the smaller plan's operators in the other
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of two artifacts."""
-
     label: str  # name of its file
     header: ArtifactHeader
     steps: tuple[Step, ...]
 
     @property
     def us(self) -> float:
-        """Microseconds of a run: the sum of all steps."""
         return sum(step.us for step in self.steps)
 
     @property
@@ -77,8 +73,6 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of a step."""
-
     pair: Pair
     reason: str  # one of `REASONS`
     words: tuple[str, ...]  # description of each difference, in a few words
@@ -117,15 +111,12 @@ class Change:
 
 @dataclass(frozen=True)
 class PlanChange:
-    """Two artifacts of one model, and all steps of both."""
-
     before: Side
     after: Side
     changes: tuple[Change, ...]  # every step of both, unchanged ones included
 
     @cached_property
     def bought_us(self) -> float:
-        """Microseconds that a run takes less."""
         return self.before.us - self.after.us
 
     @cached_property
@@ -138,7 +129,6 @@ class PlanChange:
         return {name: (counts[name], bought[name]) for name in REASONS if counts[name]}
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form, which ``neocpu explain A.so B.so --json`` prints."""
         return {
             "before": self.before.to_json(),
             "after": self.after.to_json(),
@@ -152,10 +142,7 @@ class PlanChange:
 
 
 def compare_plans(before: Side, after: Side) -> PlanChange:
-    """Compare two artifacts of one model.
-
-    Raises UsageError: they have too little in common to be of one model.
-    """
+    """Compare two artifacts of one model. Raises UsageError: they are not."""
     pairs = pair_up(before.steps, after.steps)
     counts = [planned(side.steps) for side in (before, after)]
     common = planned(pair.before for pair in pairs if pair.before and pair.by not in ("", "name"))
@@ -185,7 +172,6 @@ def _change(pair: Pair) -> Change:
 
 
 def _differences(before: Step, after: Step) -> Iterator[tuple[str, str]]:
-    """Yield the reason of each difference of a step, and its description."""
     if before.precision != after.precision:
         yield "precision", f"{before.precision or 'unplanned'} → {after.precision or 'unplanned'}"
     yield from _fusions(before, after)
@@ -210,7 +196,6 @@ def _differences(before: Step, after: Step) -> Iterator[tuple[str, str]]:
 
 
 def _fusions(before: Step, after: Step) -> Iterator[tuple[str, str]]:
-    """Yield the operators that are fused now, or no longer, and a change of the workload."""
     if before.kind == TRANSFORM:
         return
     counts = [Counter(_fused(step.workload)) for step in (before, after)]
@@ -233,7 +218,6 @@ def _fused(workload: str) -> list[str]:
 
 
 def _known(before: Step, after: Step) -> str:
-    """Return why the time of an unchanged step differs."""
     if after.measured_us is not None and before.measured_us is not None:
         return "as before; measured again"
     if before.source != after.source:

@@ -15,8 +15,7 @@ from neocpu.plan.pages.program_graph import Node, program_graph
 from neocpu.plan.plan import Plan
 from neocpu.runtime.header import ArtifactHeader
 
-Value: TypeAlias = tuple[str, tuple[int, ...]]
-"""A tensor of the model by its name, and its shape without the batch."""
+Value: TypeAlias = tuple[str, tuple[int, ...]]  # a tensor's name, and shape without the batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +29,7 @@ class Step:
     layouts: tuple[str, ...] = ()  # layouts that it reads and writes
     precision: str = ""  # numbers that it computes with; empty if the plan does not have it
     predicted_us: float  # predicted microseconds of all its calls in a run
-    # Measured microseconds of all its calls; None if it was not measured.
-    measured_us: float | None = None
+    measured_us: float | None = None  # of all its calls; None if unmeasured
     source: str = ""  # source of the prediction
     times: int = 1  # number of calls in a run
     values: tuple[Value, ...] = field(default=())  # tensors of the model that it completes
@@ -58,13 +56,10 @@ class Step:
 
 
 def steps_of(header: ArtifactHeader, profile: Mapping[str, Any] | None = None) -> tuple[Step, ...]:
-    """Return the steps of an artifact, or of one signature of a set, in calling order.
-
-    Transforms follow the calls, and the runtime comes last.
+    """Return the steps of an artifact, or of one signature of a set: calls, transforms, runtime.
 
     profile: the JSON form of `neocpu.plan.profiling.operator_times.ProfileReport`.
-    Raises ArithmeticError, LookupError, ValueError: its plan does not fit the program: anybody may
-    have written it.
+    Raises ArithmeticError, LookupError, ValueError: its plan, which anybody wrote, does not fit.
     """
     plan = header.plan
     shapes = {value.name: value.shape[1:] for value in plan.values}
@@ -149,16 +144,13 @@ class Pair:
 
     before: Step | None
     after: Step | None
-    # The thing that they have in common: ``tensor``, ``workload``, ``operator`` (the workload
-    # without fused operators) or ``name``; empty if there is no counterpart.
-    by: str = ""
+    by: str = ""  # what both have: ``tensor``, ``workload``, ``operator`` (unfused) or ``name``
 
 
 def pair_up(before: Sequence[Step], after: Sequence[Step]) -> tuple[Pair, ...]:
     """Return all steps of both, in the order of ``after``; removed steps keep their old places.
 
-    Steps that make the same tensor of the model are paired first, then steps that compute the
-    same, in order.
+    Steps that make the same tensor are paired first, then those that compute the same, in order.
     """
     rules: tuple[tuple[str, Callable[[Step], Iterable[Hashable]]], ...] = (
         ("tensor", lambda step: step.values[::-1]),
@@ -198,7 +190,6 @@ def bare(workload: str) -> str:
 
 
 def planned(steps: Iterable[Step]) -> int:
-    """Return the number of steps that a plan has operators for."""
     return sum(step.kind not in UNPLANNED for step in steps)
 
 

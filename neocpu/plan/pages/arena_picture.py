@@ -26,7 +26,6 @@ class Contents:
         self._parts = sorted([*rest, (begin, end, writer)])
 
     def writers(self, place: tuple[int, int]) -> list[int]:
-        """Return the writers of any of these bytes."""
         begin, end = place
         return sorted({writer for a, b, writer in self._parts if a < end and begin < b})
 
@@ -49,10 +48,7 @@ class Use:
 
 
 def uses_of(header: ArtifactHeader, contents: Contents) -> Iterator[Use]:
-    """Yield the use of tensors of each call, in order.
-
-    contents: writers of the bytes so far. The caller adds the writes of each use that it gets.
-    """
+    """Yield each call's use of tensors. The caller adds its writes to ``contents`` each time."""
     seen: set[int] = set()
     for _, tensors in header.calls:
         owners = [owner(header, tensor) for tensor in tensors]
@@ -98,12 +94,10 @@ def owner(header: ArtifactHeader, tensor: int) -> int:
 class Block:
     """A range of the arena that a call writes."""
 
-    # First byte, and number of bytes.
-    offset: int
+    offset: int  # first byte
     size: int
-    # Positions of the call that writes it, and of the last one that reads it.
-    first: int
-    last: int
+    first: int  # position of the call that writes it
+    last: int  # position of the last call that reads it
 
     def to_json(self) -> list[int]:
         return [self.offset, self.size, self.first, self.last]

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-ASSETS: Final = Path(__file__).with_name("assets")
-"""The folder of styles, elements and libraries that pages of all kinds have."""
+ASSETS: Final = Path(__file__).with_name("assets")  # styles, elements and libraries of all pages
 
 SHARED: Final = tuple(ASSETS / f"{name}.js" for name in ("elements", "headings", "plot"))
 """Scripts that the others use, on pages of all kinds."""

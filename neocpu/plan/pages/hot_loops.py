@@ -18,8 +18,7 @@ from neocpu.foundation.files import replacing
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.runtime.artifact import Variant
 
-TOOLS: Final = ("objdump", "llvm-objdump")
-"""Usable disassemblers; Debian's ``objdump`` knows only this host's instructions."""
+TOOLS: Final = ("objdump", "llvm-objdump")  # Debian's ``objdump`` knows only this host
 INSTALL: Final = (
     "Install binutils (objdump), or llvm (llvm-objdump) for other machines' code, and write the "
     "page again to see here the loop in which a kernel spends its time."
@@ -34,29 +33,19 @@ _MULTIPLY_ADD: Final = re.compile(
     r"(?:\{\w+\} )?(?:vfn?m(?:add|sub)\d|v?mul[ps][sd]|vpdp|vdpbf16|v?pmadd|fn?m(?:l[as]|add|sub)\b"
     r"|[su]dot|usdot|sudot|bfdot|bfmmla|[su]ml[as]l|mla)"
 )
-_BODY: Final = "_compute_"
-"""Suffix that TVM appends to the name of a kernel for the function that has its loops."""
+_BODY: Final = "_compute_"  # TVM appends it to a kernel's name for the function that has its loops
 
 
 @dataclass(frozen=True, slots=True)
 class HotLoop:
-    """A kernel's hot loop."""
-
     instructions: int  # number of instructions of one pass
-    # Number of instructions among them that multiply, and mostly add; most are of vectors.
-    multiply_adds: int
-    # The first `MAX_LINES` instructions. A jump within the loop names its line, from 1.
-    lines: tuple[str, ...]
+    multiply_adds: int  # number of those that multiply, and mostly add; most are of vectors
+    lines: tuple[str, ...]  # the first `MAX_LINES`; jumps within the loop name lines, from 1
     multiplying: tuple[int, ...]  # positions of the lines that multiply, from 0
 
 
 def hot_loops(path: Path, variant: Variant) -> dict[str, HotLoop]:
-    """Return the hot loop of each kernel that has a loop, by the kernel's name.
-
-    The result is empty if no tool of `TOOLS` can read the code.
-
-    Raises ArtifactError: the temporary folder is full.
-    """
+    """Return hot loops by kernel, if a tool reads the code. Raises ArtifactError: no space."""
     with TemporaryFolder("code") as folder:
         code = Path(folder, "code.so")
         # The weights' place stays empty and is not removed: tools find sections by their offsets.
@@ -87,7 +76,6 @@ def _disassembly(tool: str, path: str) -> list[str]:
 
 
 def _loops(lines: Iterable[str]) -> Iterator[tuple[str, HotLoop]]:
-    """Yield the hot loop of each function that is a kernel's."""
     name, code = "", list[tuple[int, str]]()
     for line in (*lines, "0 <>:"):
         if function := _FUNCTION.match(line):
@@ -100,10 +88,7 @@ def _loops(lines: Iterable[str]) -> Iterator[tuple[str, HotLoop]]:
 
 
 def hot_loop(code: Sequence[tuple[int, str]]) -> HotLoop | None:
-    """Return the hot loop of a function; None if it has no loop.
-
-    code: the address and the text of each instruction, in order.
-    """
+    """Return a function's hot loop, if it has one; `code`: each instruction's address and text."""
     places = {address: place for place, (address, _) in enumerate(code)}
     targets = {
         place: places.get(int(found[1], 16), len(code))

@@ -39,7 +39,6 @@ WORDS: Final[Mapping[str, str]] = {
 }
 """Meanings of parameters by their names, without those of operators that packages add."""
 
-
 SCRIPTS: Final = (
     *("report", "picked", "alternatives", "hot_loop", "details", "graph", "time", "memory"),
     *("pages", "search", "roofline", "trace", "main"),
@@ -49,24 +48,17 @@ SCRIPTS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageData:
-    """The contents of an artifact's page."""
-
     name: str  # name of the model
-    # Names and values that ``neocpu explain`` prints above its table.
-    facts: Sequence[tuple[str, str]]
+    facts: Sequence[tuple[str, str]]  # which ``neocpu explain`` prints above its table
     plan: Plan  # the plan of the artifact
     graph: ProgramGraph
     arena_bytes: int
     arena: tuple[Block, ...]
-    # The JSON form of a `neocpu.plan.profiling` report, with an entry for each node that is a call,
-    # in order, and one for the time between the calls. None if nothing was measured.
-    profile: Mapping[str, Any] | None = None
-    # Hot loops by kernel; empty if no tool disassembles them.
-    loops: Mapping[str, HotLoop] = field(default_factory=dict)
+    profile: Mapping[str, Any] | None = None  # a `neocpu.plan.profiling` report, by call
+    loops: Mapping[str, HotLoop] = field(default_factory=dict)  # by kernel, if disassembled
     trace: RunTrace | None = None  # a run in time; None if there is no timeline
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form, which the page carries."""
         return {
             "name": self.name,
             "facts": [list(fact) for fact in self.facts],
@@ -91,8 +83,7 @@ def page_data(
 ) -> PageData:
     """Return the contents of the page of an artifact, or of one signature of a set.
 
-    Raises ArithmeticError, LookupError, ValueError: its plan cannot be shown: anybody may have
-    written it.
+    Raises ArithmeticError, LookupError, ValueError: its plan, which anybody wrote, is no use.
     """
     return PageData(
         name=header.name,
@@ -108,10 +99,7 @@ def page_data(
 
 
 def page_text(data: PageData) -> str:
-    """Return the page as HTML, which loads nothing.
-
-    Raises ValueError: a number is infinite or NaN, which no browser reads.
-    """
+    """Return the page as HTML, which loads nothing. Raises ValueError: a number is not finite."""
     vendor = ASSETS / "vendor"
     return framed(
         ASSETS / "page.html",

@@ -15,8 +15,7 @@ from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.header_parts import times_of_calls
 
 INPUT, OUTPUT = "input", "output"
-JOIN: Final = "join"
-"""Kind of nodes for tensors that lie side by side and are read as one without a copy."""
+JOIN: Final = "join"  # tensors side by side that are read as one without a copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,15 +25,12 @@ class Node:
     name: str  # name of the plan's operator, of the kernel or of the tensor
     kind: str  # kind of the operator, or `TRANSFORM`, `OTHER`, `INPUT`, `OUTPUT` or `JOIN`
     kernel: str | None = None
-    # Position in the plan's list; None if it is not there.
-    op: int | None = None
+    op: int | None = None  # position in the plan's list; None if it is not there
     transform: int | None = None
     times: int = 1  # number of times that a run makes the call
-    # Bytes of the weights it reads, and of the other tensors it reads or writes.
-    weights: int = 0
-    others: int = 0
-    # Predicted microseconds of all times; None if the plan has no prediction.
-    predicted_us: float | None = None
+    weights: int = 0  # bytes of the weights it reads
+    others: int = 0  # bytes of the other tensors it reads or writes
+    predicted_us: float | None = None  # of all times; None if the plan has no prediction
     makes: tuple[str, ...] = ()  # tensors of the model that it completes
 
 
@@ -42,16 +38,13 @@ class Node:
 class Edge:
     """A tensor that one node writes and another reads."""
 
-    # Positions of the nodes. Neither is a transform between two others.
-    source: int
+    source: int  # position; neither node is a transform between two others
     destination: int
     through: tuple[int, ...] = ()  # the transforms on the way
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramGraph:
-    """Nodes, calls first and in calling order, and the edges between them."""
-
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
 
@@ -94,8 +87,7 @@ class Links:
 def program_graph(header: ArtifactHeader) -> ProgramGraph:
     """Return the graph of an artifact's program, or of one signature of a set.
 
-    Raises ArithmeticError, LookupError, ValueError: its plan does not fit the program: anybody may
-    have written it.
+    Raises ArithmeticError, LookupError, ValueError: its plan, which anybody wrote, does not fit.
     """
     calls = tuple(_calls(header))
     inputs = tuple(Node(name=spec.name, kind=INPUT) for spec in header.inputs)
@@ -135,7 +127,6 @@ def _calls(header: ArtifactHeader) -> Iterator[Node]:
 
 
 def _follow(header: ArtifactHeader, links: Links) -> None:
-    """Add the links from the writers of each tensor to its readers."""
     calls = len(header.calls)
     contents = Contents()
 

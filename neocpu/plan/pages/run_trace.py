@@ -17,24 +17,18 @@ from neocpu.runtime.described_calls import describe_calls
 from neocpu.runtime.header import ArtifactHeader
 
 MAX_BYTES: Final = 1 << 30
-_CLOSE: Final = 500
-"""Nanoseconds. Tasks of one loop with a shorter gap between them are drawn as one."""
+_CLOSE: Final = 500  # nanoseconds between tasks of one loop that are drawn as one
 
-Span: TypeAlias = tuple[int, int, int]
-"""Position of the call; begin and end, in nanoseconds since the run began."""
+Span: TypeAlias = tuple[int, int, int]  # call, begin and end, in nanoseconds of the run
 Pause: TypeAlias = tuple[int, int]  # begin and end
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadTime:
-    """The tasks and waits of a thread during a run."""
-
     thread: int  # number of the thread; 0 made the run
     tasks: tuple[Span, ...]  # parts of parallel loops
-    # Times at which thread 0 waits for others to end a loop. Others wait whenever they are idle.
-    waits: tuple[Pause, ...]
-    # Nanoseconds. Thread 0 also spends time between kernels.
-    busy: int
+    waits: tuple[Pause, ...]  # of thread 0, for others to end a loop; others wait whenever idle
+    busy: int  # nanoseconds; thread 0 also spends time between kernels
     waiting: int
 
     def to_json(self) -> JsonObject:
@@ -52,8 +46,7 @@ class RunTrace:
     """The run of median length of a timeline."""
 
     runs: int  # number of runs in the timeline
-    # Nanoseconds of this run, of the shortest and of the longest one.
-    length: int
+    length: int  # nanoseconds of this run, and of the extremes
     shortest: int
     longest: int
     kernels: tuple[Span, ...]  # calls, on the thread that made the run
@@ -73,10 +66,8 @@ class RunTrace:
 
 _Event: TypeAlias = tuple[Mapping[str, Any], tuple[int, int]]
 _Kernel: TypeAlias = tuple[int, int, int]  # begin, end, and the call's position
-_Task: TypeAlias = tuple[int, int, int, int]
-"""Begin and end of a part of a loop, its thread, and the loop's number."""
-_Loop: TypeAlias = tuple[int, int]
-"""Position of the call that the loop is a part of, and the loop's number."""
+_Task: TypeAlias = tuple[int, int, int, int]  # begin and end of a loop's part, thread, loop
+_Loop: TypeAlias = tuple[int, int]  # position of the loop's call, and the loop's number
 _Part: TypeAlias = tuple[_Loop, int, int]  # begin and end of a part of a loop
 _Some = TypeVar("_Some", _Kernel, _Task)
 
@@ -84,11 +75,9 @@ _Some = TypeVar("_Some", _Kernel, _Task)
 def read_trace(
     path: Path, artifact: Path, header: ArtifactHeader, every: ArtifactHeader
 ) -> RunTrace:
-    """Read the timeline of an artifact.
+    """Read an artifact's timeline; `every`: header of the file, as it counts all signatures' calls.
 
-    every: header of the whole file: a timeline counts the calls of all signatures.
-    Raises UsageError: the file cannot be read, is no timeline, has no run, or is of another
-    artifact.
+    Raises UsageError: the file cannot be read, or is no timeline of a run of this artifact.
     """
     remedy = f"record one with: neocpu run {artifact} --repeat 20 --trace {path.name}"
     before = takewhile(lambda each: each.inputs != header.inputs, every.each)
@@ -117,13 +106,11 @@ def read_trace(
 
 
 def _span(event: Mapping[str, Any]) -> tuple[int, int]:
-    """Return begin and end in nanoseconds."""
     begin = round(event["ts"] * 1000)
     return begin, begin + round(event["dur"] * 1000)
 
 
 def _difference(events: Iterable[Mapping[str, Any]], header: ArtifactHeader) -> str:
-    """Return how calls of a timeline differ from an artifact's; empty if they do not."""
     calls = tuple(describe_calls(header))
     for event in events:
         if event["cat"] != "kernel":
@@ -161,10 +148,7 @@ def _within(spans: Sequence[_Some], run: tuple[int, int]) -> list[_Some]:
 def _threads(
     kernels: Sequence[_Kernel], tasks: Sequence[_Task], run: tuple[int, int]
 ) -> Iterator[ThreadTime]:
-    """Yield the time of each thread.
-
-    Thread 0 waits while others finish a loop. Otherwise it computes as long as a kernel runs.
-    """
+    """Yield each thread's time. Thread 0 waits while others finish a loop, else kernels compute."""
     starts = [begin for begin, _, _ in kernels]
     parts: dict[int, list[_Part]] = {0: []}
     begins: dict[_Loop, int] = {}

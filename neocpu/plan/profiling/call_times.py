@@ -33,26 +33,21 @@ class Mapping:
     """A range of addresses, as ``/proc/PID/smaps`` describes it."""
 
     file: tuple[int, int]  # device and inode; zeros where the range maps no file
-    # The bytes of the file.
-    start: int
+    start: int  # first byte in the file
     size: int
     resident: int  # the bytes that are in memory
     huge: int  # the bytes that are in huge pages
     wants_huge: bool  # whether the process asked for huge pages
 
     def holds(self, file: tuple[int, int], part: range) -> bool:
-        """Return whether bytes of a part of a file are mapped here."""
         return self.file == file and self.start < part.stop and part.start < self.start + self.size
 
 
 def resident_pages(artifact: str, arena_bytes: int) -> JsonObject:
-    """Return how much of an artifact's weights and arena is in this process's memory.
+    """Return how much of the weights and arena of an artifact that ran is in this process's memory.
 
-    The process must have run the artifact.
-
-    Returns: ``"weights"`` and ``"arena"``, each with its ``"mapped"``, ``"resident"`` and
-        ``"huge"`` bytes; huge ones are in huge pages. A part that looks like other memory is
-        missing.
+    Returns: ``"weights"`` and ``"arena"``, unless they look like other memory, each with its
+        ``"mapped"`` and ``"resident"`` bytes, and the ``"huge"`` ones in huge pages.
     """
     try:
         mappings = parse_smaps(Path("/proc/self/smaps").read_text())
@@ -73,7 +68,6 @@ def resident_pages(artifact: str, arena_bytes: int) -> JsonObject:
 
 
 def parse_smaps(text: str) -> tuple[Mapping, ...]:
-    """Return every range that a ``/proc/PID/smaps`` lists."""
     found = []
     for block in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", text, flags=re.MULTILINE)[1:]:
         head, _, rest = block.partition("\n")
@@ -95,7 +89,6 @@ def parse_smaps(text: str) -> tuple[Mapping, ...]:
 
 
 def _weights_in(artifact: Path) -> tuple[tuple[int, int], range]:
-    """Return a file's device and inode, and the range of its bytes that holds its weights."""
     opened = ArtifactFile(artifact)
     loaded = opened.loadable or opened.variants[0]
     start = loaded.offset + loaded.code_bytes
@@ -113,17 +106,15 @@ def _sums(mappings: list[Mapping]) -> dict[str, int]:
 
 WARMUP: Final = 3
 
-MAX_EVENTS: Final = 1_000_000
-"""Events of all rounds with a trace. Long loops get fewer rounds: their trace takes gigabytes."""
+MAX_EVENTS: Final = 1_000_000  # of all rounds with a trace, which takes gigabytes
 
 
 def measure(path: str, threads: int, rounds: int, number: int = 0) -> JsonObject:
     """Run an artifact on random inputs, first without a trace and then with one.
 
     number: the number of the shapes in a set of shapes; each of its plans has calls of its own.
-    Returns: median seconds of a run without a trace (``"seconds"``), the least of these
-        (``"fastest"``), the median with a trace (``"instrumented"``), the results of `times_of`,
-        and that of `resident_pages` (``"pages"``).
+    Returns: median seconds without a trace (``"seconds"``), the least (``"fastest"``), the median
+        with one (``"instrumented"``), the results of `times_of` and `resident_pages` (``"pages"``).
     """
     with load(path, threads) as module:
         inputs = list(random_inputs(module.signatures[number].inputs, seed=0).values())
@@ -163,10 +154,9 @@ def measure(path: str, threads: int, rounds: int, number: int = 0) -> JsonObject
 def times_of(timeline: Timeline) -> JsonObject:
     """Return the time that each call of a run takes, and the time between the calls.
 
-    Returns: ``"calls"``: for each call, in order, its kernel, its median and its least seconds, the
-        bytes of the weights that it reads, and of the other tensors that it reads or writes.
-        ``"times"``: the number of times that a run makes each call; calls in a loop are made more
-        than once. ``"between"``: median seconds that a run spends on anything else.
+    Returns: ``"calls"``: for each call, in order, its kernel, its median and its least seconds, and
+        the bytes of weights and of other tensors; ``"times"``: how often a run makes each, more
+        than once in loops; ``"between"``: median seconds that a run spends on anything else.
     """
     times = seconds_of_calls(timeline.events, len(timeline.calls))
     runs = [event.seconds for event in timeline.events if event.kind == "run"]
@@ -183,7 +173,6 @@ def times_of(timeline: Timeline) -> JsonObject:
 
 
 def main() -> None:
-    """Print what `measure` returns."""
     path, *numbers = sys.argv[1:]
     print(json.dumps(measure(path, *map(int, numbers))))
 

@@ -31,13 +31,11 @@ from neocpu.schedules.vocabulary.scheme import MatrixScheme
 ROUNDS: Final = 20
 TIMEOUT: Final = 600.0
 
-CONSPICUOUS: Final = 0.03
-"""Share of a run above which an operator that is no convolution or dense layer is named."""
-
+CONSPICUOUS: Final = 0.03  # share of a run above which other operators than these two are named
+# A kernel is marked as wrong if it takes more than `NOTICEABLE` of a run and reaches less than
+# `FAR_BELOW` of its nearest limit.
 FAR_BELOW: Final = 0.1
 NOTICEABLE: Final = 0.02
-"""A kernel is marked if it takes more than `NOTICEABLE` of a run and reaches less than `FAR_BELOW`
-of its nearest limit: something is wrong with it."""
 
 CONVOLUTION: Final = "convolution, "
 POOL: Final = "pool"
@@ -58,14 +56,10 @@ class Operator:
     seconds: float  # median over the rounds
     fastest: float  # seconds of the fastest round
     flops: int  # the operations of multiply-adds, by the direct algorithm
-    # Bytes of the weights it reads, and of all else it reads and writes.
-    weights: int
-    others: int
-    # The instructions that multiply and add, for convolutions in 8-bit integers.
-    sequence: DotSequence | None = None
-    # The number of times a run makes it: more than one in a loop. Seconds and operations are those
-    # of all times. Bytes are those of one time, because the next may find them in a cache.
-    times: int = 1
+    weights: int  # bytes of the weights it reads
+    others: int  # bytes of all else it reads and writes
+    sequence: DotSequence | None = None  # instructions of convolutions in 8-bit integers
+    times: int = 1  # in loops more; seconds and operations are of all times, bytes of one (caches)
     predicted: float = 0.0  # seconds that the compiler predicted; 0 if the plan has no prediction
     lacks: str = ""  # the shortcomings that the compiler found, in words
 
@@ -94,30 +88,23 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileReport:
-    """The parts of a network's time."""
-
     threads: int
-    # The time of a run without timers, and of one whose operators are timed.
-    seconds: float
-    instrumented: float
+    seconds: float  # time of a run without timers
+    instrumented: float  # time of one whose operators are timed
     operators: tuple[Operator, ...]  # the operators in the order of their calls
     limits: Limits  # the limits of the machine
-    # The value of `neocpu.plan.profiling.call_times.resident_pages`.
-    pages: Mapping[str, Any] = field(default_factory=dict)
+    pages: Mapping[str, Any] = field(default_factory=dict)  # see `call_times.resident_pages`
 
     @property
     def total(self) -> float:
-        """Seconds of all operators."""
         return sum(operator.seconds for operator in self.operators)
 
     @cached_property
     def kernels(self) -> tuple[Row, ...]:
-        """Each kernel with all its calls, longest first."""
         return self._rows("kernel")
 
     @cached_property
     def classes(self) -> tuple[Row, ...]:
-        """Each class of operators, longest first."""
         return self._rows("kind")
 
     @property
@@ -142,7 +129,6 @@ class ProfileReport:
         )
 
     def share(self, row: Row) -> float:
-        """Share of the time of all operators."""
         return row.seconds / self.total
 
     def least(self, operator: Operator) -> tuple[Bound, float]:
@@ -219,9 +205,8 @@ def measure_profile(
     on_progress: ProgressCallback = silent,
     number: int = 0,
 ) -> ProfileReport:
-    """Time every operator of an artifact in a process of its own.
+    """Time every operator in a process, on as many threads as ``limits`` of this machine.
 
-    limits: limits of this machine. Their number of threads is used for the run.
     Raises ArtifactError: the artifact does not run.
     """
     on_progress(Progress("profile", detail=plural(limits.threads, "thread")))
@@ -258,7 +243,6 @@ def measure_profile(
 
 
 def _lacks(plan: Plan) -> dict[str, str]:
-    """Return the shortcomings of each kernel and their reasons, in words."""
     return {
         kernel.name: "; ".join(
             f"{lack.kind} ({lack.detail}), about {lack.cost_us:.0f} µs"
@@ -271,7 +255,6 @@ def _lacks(plan: Plan) -> dict[str, str]:
 
 
 def _repeated(operator: Operator, times: int) -> Operator:
-    """Return an operator that a run computes several times."""
     return replace(operator, flops=operator.flops * times, times=times)
 
 

@@ -20,8 +20,7 @@ from neocpu.runtime.header import ArtifactHeader
 
 MAX_BYTES: Final = 1 << 28
 
-_LEFT_OUT: Final = ("sequence",)
-"""Fields of an operator that are not read: only measuring instructions' limits needs them."""
+_LEFT_OUT: Final = ("sequence",)  # not read: only measuring needs them
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,6 @@ def read_profile(path: Path, artifact: str, header: ArtifactHeader) -> SavedProf
 
 
 def _difference(target: str, profile: ProfileReport, header: ArtifactHeader) -> str:
-    """Return how the measured artifact differs from this one; empty if it does not."""
     if target != header.target:
         return f"that is for {plain(target)}, and {header.name} here for {header.target}"
     known, measured = describe_calls(header), profile.operators[:-1]
@@ -109,10 +107,7 @@ def _pages(data: Mapping[str, Any]) -> Mapping[str, Mapping[str, int]]:
 
 
 def _number(value: Any) -> float:
-    """Return a number that is finite and not negative.
-
-    Raises TypeError or ValueError.
-    """
+    """Return a number that is finite and not negative. Raises TypeError or ValueError."""
     number = float(value)
     if not math.isfinite(number) or number < 0:
         raise ValueError(f"not a measurement: {value!r}")

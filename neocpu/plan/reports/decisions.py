@@ -31,8 +31,7 @@ class IntegerLayer:
     name: str  # name of its node in the model
     result: str  # the tensor that it makes
     saved_seconds: float  # seconds that it saves against float32, as far as costs are known
-    # Noise that it adds to the outputs, as a share of their power; 0 if it is not known.
-    noise: float = 0.0
+    noise: float = 0.0  # share of the outputs' power; 0 if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +39,7 @@ class CalibrationReport:
     """The decisions that calibration data led to, as a plan stores them."""
 
     stored: Calibration  # the decisions
-    # Name of the node of each layer in integers, by the tensor that the layer makes.
-    names: Mapping[str, str]
+    names: Mapping[str, str]  # of layers in integers, by the tensor that each makes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +54,12 @@ class Decisions:
     accuracy: Accuracy  # promise that the schemes were chosen for
     admission: Admission  # schemes that were allowed
     search: SearchResult  # account of the solver
-    # Seconds that the plans of lower levels of optimisation would take, as far as searched.
-    levels: Mapping[str, float]
-    # Estimated seconds that bfloat16 would save; 0 if it is allowed, or if it was not estimated.
-    bfloat16_saves: float
-    # Operators that the plan has choices for, and products of matrices.
-    ops: tuple[OperatorReport, ...]
+    levels: Mapping[str, float]  # seconds of plans of lower levels, as far as searched
+    bfloat16_saves: float  # estimate; 0 if it is allowed, or was not estimated
+    ops: tuple[OperatorReport, ...]  # those with choices, and products of matrices
     transforms: tuple[Transform, ...]  # layout transforms between them
     weights: WeightSizes  # bytes of the weights
-    # Decisions that calibration data led to; None if the model is compiled without such data.
-    calibration: CalibrationReport | None
+    calibration: CalibrationReport | None  # None without calibration data
     processing: tuple[str, ...]  # notes on the processing before and after the model
     processing_options: Mapping[str, Any] | None  # JSON form of the `Processing` that asks for it
     identities: tuple[str, ...]  # identities of the model, and of the models that it was made of
@@ -78,7 +72,6 @@ class Decisions:
         return self.search.cost + math.fsum(op.seconds for op in self.ops if op.kind == DENSE)
 
     def known_calls(self) -> dict[str, KnownCalls]:
-        """Return the known costs of kernels, by their names."""
         times: dict[str, list[NetworkTime]] = {}
         kinds: dict[str, str] = {}
         for op in self.ops:
@@ -103,7 +96,6 @@ def _known(kind: str, times: list[NetworkTime]) -> KnownCalls:
 def operator_reports(
     plan: LayoutPlan, rewritten: RewrittenModule, costs: NetworkCosts
 ) -> tuple[OperatorReport, ...]:
-    """Return the decisions of a plan about each operator."""
     rows = zip(plan.network.ops, plan.choices, alternatives_of(plan), strict=True)
     kernels, renamed = rewritten.kernels, rewritten.renamed
     layers: tuple[DenseOp | ProductOp, ...] = (*plan.network.dense, *plan.network.products)

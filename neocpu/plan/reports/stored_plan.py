@@ -52,8 +52,7 @@ def stored_plan(
 ) -> Plan:
     """Return the plan of a model whose outputs are not verified yet.
 
-    kernels: all kernels that a run calls, and an entry for the time between them.
-    seconds: time of each phase of the compilation, in order.
+    kernels: all that a run calls, and an entry for the time between; seconds: by phase, in order.
     """
     total = math.fsum(kernel.seconds for kernel in kernels)
     return Plan(
@@ -91,9 +90,8 @@ def with_verdict(
     unchecked: str | None,
     missed: Sequence[tuple[Admission, Verdict]],
 ) -> Plan:
-    """Return a plan with the result of comparing its outputs.
+    """Return a plan with the result of comparing its outputs; `seconds`: by phase, with that.
 
-    seconds: time of each phase of the compilation, that comparison included.
     missed: plans that did not keep the promise, in the order in which they were tried.
     """
     return replace(
@@ -160,9 +158,8 @@ def _operators(
 def planned_operator(
     op: OperatorReport, *, seconds: float | None, total: float, layer: str | None = None
 ) -> PlannedOperator:
-    """Return an operator in the form that a plan has.
+    """Return an operator as in a plan, with its kernel's ``seconds``, if it has its own kernel.
 
-    seconds: time of its kernel in a run; None if it has no kernel of its own.
     layer: name of the model's node, if calibration data put it into integers.
     """
     proof = op.proof

@@ -24,16 +24,12 @@ COLUMNS = (
 
 
 def divergence_page(report: Row) -> str:
-    """Return the page of a comparison, as HTML.
-
-    report: the JSON document of ``neocpu compare --json``.
-    """
+    """Return the page, as HTML, of a JSON document of ``neocpu compare --json``."""
     title = f"{report['artifact']} compared with {report['other']}"
     return parts.result_page(title, divergence_sections(report))
 
 
 def divergence_sections(report: Row) -> tuple[parts.Section, ...]:
-    """Return the sections of the page: growth of errors, every operator, places of errors."""
     tensors, first = report["tensors"], report["first"]
     rows = tuple(_row(number, tensor) for number, tensor in enumerate(tensors))
     where = [] if first is None or first["where"] is None else list(_where(first))
@@ -127,7 +123,6 @@ def _histogram(report: Row) -> parts.Bars:
 
 
 def _where(first: Row) -> Iterator[parts.Part]:
-    """Yield charts of the places of the error in the first wrong tensor."""
     shape = "x".join(map(str, first["shape"]))
     for number, axis in enumerate(first["where"]["axes"]):
         if len(axis) > 1:

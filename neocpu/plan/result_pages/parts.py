@@ -24,8 +24,6 @@ Cell: TypeAlias = str | int | float | None
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """An important figure, and its meaning."""
-
     value: Cell
     unit: Unit
     text: str
@@ -33,22 +31,16 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Figures side by side."""
-
     tiles: tuple[Tile, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names and their values."""
-
     pairs: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table."""
-
     name: str
     unit: Unit = "text"
     optional: bool = False  # whether narrow screens leave it out
@@ -61,8 +53,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]  # a cell for each column; None is empty
     title: str = ""
-    # The column that rows are sorted by at first; None leaves them as they come.
-    sort: int | None = None
+    sort: int | None = None  # first sorted by this column; None: as they come
     down: bool = True  # whether the largest comes first at first
     notes: tuple[str, ...] = ()
 
@@ -78,15 +69,10 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series of a chart."""
-
     label: str
     values: tuple[float | None, ...]  # a value at each place along the chart
-    # ``line``, ``step`` (a value is kept until the next one), ``dots``, or ``limit`` (a thin line
-    # that values should not pass).
-    look: Literal["line", "step", "dots", "limit"] = "line"
-    # Ends of the spread of each value; empty for a series without spreads.
-    low: tuple[float | None, ...] = ()
+    look: Literal["line", "step", "dots", "limit"] = "line"  # limit: not to pass
+    low: tuple[float | None, ...] = ()  # ends of spreads, if any
     high: tuple[float | None, ...] = ()
 
 
@@ -101,8 +87,7 @@ class Chart:
     along: tuple[float, ...]  # places on the horizontal axis, ascending
     lines: tuple[Line, ...]
     names: tuple[str, ...] = ()  # names of the places; empty where their numbers suffice
-    # Whether an axis is logarithmic; values that are not positive are left out then.
-    log_x: bool = False
+    log_x: bool = False  # leaves out values that are not positive
     log_y: bool = False
     most: float | None = None  # end of the vertical axis; None shows all values
 
@@ -185,15 +170,11 @@ def table_of(
 
 
 ASSETS: Final = Path(__file__).with_name("assets")
-SCRIPTS: Final = ("figures", "tables", "charts", "results")
-"""Our own scripts, each after those that it uses."""
+SCRIPTS: Final = ("figures", "tables", "charts", "results")  # each after those that it uses
 
 
 def result_page(title: str, sections: Sequence[Section]) -> str:
-    """Return a page of sections, which loads nothing.
-
-    title: title of the page, as text and not HTML; so are all texts of the sections.
-    """
+    """Return a page of sections, which loads nothing; all texts are text and not HTML."""
     shared = frame.ASSETS
     style = (shared / "vendor" / "uPlot.min.css", shared / "page.css", ASSETS / "results.css")
     return frame.framed(

@@ -27,10 +27,7 @@ SMALL: Final = 0.01
 
 
 def plan_change_page(found: PlanChange, facts: Sequence[tuple[str, str, str]]) -> str:
-    """Return the page of two artifacts, as HTML.
-
-    facts: facts about the whole plans that differ: a name, the value before and the value after.
-    """
+    """Return the page, as HTML. `facts` that differ are a name, the value before and that after."""
     title = f"{found.before.label} → {found.after.label}"
     return parts.result_page(title, plan_change_sections(found, facts))
 
@@ -38,7 +35,6 @@ def plan_change_page(found: PlanChange, facts: Sequence[tuple[str, str, str]]) -
 def plan_change_sections(
     found: PlanChange, facts: Sequence[tuple[str, str, str]]
 ) -> tuple[parts.Section, ...]:
-    """Return the sections of the page: totals and reasons, every step, and the whole plans."""
     same = [change for change in found.changes if change.reason == "same"]
     steps = parts.Table(columns=COLUMNS, rows=tuple(map(_row, (*changed(found), *same))))
     return (
@@ -98,7 +94,6 @@ def _totals(found: PlanChange) -> list[parts.Part]:
 
 
 def _kinds(found: PlanChange) -> parts.Bars:
-    """Return the time of each parts.algorithm before and after, the longest first."""
     taken: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for number, side in enumerate((found.before, found.after)):
         for step in side.steps:
@@ -118,7 +113,6 @@ def _kinds(found: PlanChange) -> parts.Bars:
 
 
 def _numbers(found: PlanChange) -> Iterator[parts.Tile]:
-    """Yield the numbers that convolutions compute in, if these changed."""
     before, after = (
         ", ".join(f"{count} {name}" for name, count in side.convolutions_in.items()) or "none"
         for side in (found.before, found.after)

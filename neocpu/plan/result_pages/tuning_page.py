@@ -12,11 +12,9 @@ from neocpu.plan.result_pages import parts
 
 Row: TypeAlias = Mapping[str, Any]
 
-STEPS: Final = (0.01, 0.02, 0.05, 0.1, 0.2)
-"""Upper ends of the classes that spreads of repeats are counted in."""
+STEPS: Final = (0.01, 0.02, 0.05, 0.1, 0.2)  # upper ends of classes of spreads
 
-WIDE: Final = 6.0
-"""Ratio of the slowest to the fastest scheme above which a curve needs a logarithmic axis."""
+WIDE: Final = 6.0  # ratio of schemes above which a curve's axis is logarithmic
 
 COLUMNS: Final = (
     parts.Column("layer", "name"),
@@ -34,16 +32,11 @@ COLUMNS: Final = (
 
 
 def tuning_page(title: str, report: Row, scheme_text: Callable[[Any], str]) -> str:
-    """Return the page of a run, as HTML.
-
-    report: the JSON document of ``neocpu tune --json``.
-    scheme_text: function that turns the JSON form of a scheme into text for people.
-    """
+    """Return a page, as HTML, of the JSON document ``report`` of ``neocpu tune --json``."""
     return parts.result_page(title, tuning_sections(report, scheme_text))
 
 
 def tuning_sections(report: Row, scheme_text: Callable[[Any], str]) -> tuple[parts.Section, ...]:
-    """Return the sections of the page: the gain, a curve per layer, all schemes tried."""
     layers = sorted(report["workloads"], key=_gained, reverse=True)
     measured = [layer for layer in layers if layer["trials"]]
     rows = tuple(_row(layer, scheme_text) for layer in measured)

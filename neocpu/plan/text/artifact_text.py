@@ -17,7 +17,6 @@ def signature_text(inputs: Mapping[str, Sequence[int]]) -> str:
 
 
 def packing_fields(prologue: Prologue | None) -> list[tuple[str, str]]:
-    """Return a field on the weights that are packed when a set of shapes is loaded."""
     if prologue is None:
         return []
     took = "" if prologue.seconds is None else f"; that took {duration(prologue.seconds)}"
@@ -26,10 +25,7 @@ def packing_fields(prologue: Prologue | None) -> list[tuple[str, str]]:
 
 
 def precision_text(asked: str, counts: Mapping[str, int], dense: int = 0) -> str:
-    """Return ``auto: 50 int8, 4 fp32 convolutions``; ``fp32`` where nothing else was allowed.
-
-    dense: number of dense layers in integers.
-    """
+    """Return ``auto: 50 int8, 4 fp32 convolutions``; `dense` counts dense layers in integers."""
     if set(counts) <= {"fp32"} and asked in ("auto", "fp32") and not dense:
         return "fp32"
     total = "convolution" if sum(counts.values()) == 1 else "convolutions"

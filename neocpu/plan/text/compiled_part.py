@@ -34,19 +34,15 @@ class CompiledSignature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledPart:
-    """A compiled model, or one part of a fat file."""
-
     name: str  # name of the part; empty for a model that is compiled for one CPU
     size: int  # bytes of the part; 0 if it has no name
     signatures: tuple[CompiledSignature, ...]  # shapes that it is compiled for, and their plans
     obstacle: str | None  # reason why this host cannot run it
     phases: Mapping[str, float]  # seconds of each phase of the compilation
-    # Summary of the measurements for it; None if tuning was not requested.
-    tuning: TuningSummary | None
+    tuning: TuningSummary | None  # None if tuning was not requested
 
     @classmethod
     def of(cls, compiled: CompiledModule, name: str = "", size: int = 0) -> CompiledPart:
-        """Return the report on a compiled model."""
         from neocpu.foundation.instruction_sets import code_obstacle, host_features
 
         header, tuned = compiled.header, compiled.tuned
@@ -76,12 +72,10 @@ class CompiledPart:
 
     @property
     def schemes(self) -> int:
-        """Number of distinct schemes of convolutions."""
         return len({str(op.scheme) for op in self.plan.convolutions if op.scheme is not None})
 
     @property
     def transforms_us(self) -> float:
-        """Microseconds of all layout transforms."""
         return sum(each.cost_us for each in self.plan.transforms)
 
     def to_json(self) -> JsonObject:
@@ -103,7 +97,6 @@ class CompiledPart:
 
 
 def show_variants(variants: Sequence[CompiledPart]) -> None:
-    """Print a table of the parts of a fat file."""
     columns: dict[str, Callable[[CompiledPart], str]] = {
         "variant": lambda one: one.name,
         "target": lambda one: one.plan.target,
@@ -117,7 +110,6 @@ def show_variants(variants: Sequence[CompiledPart]) -> None:
 
 
 def show_shapes(shapes: Sequence[CompiledSignature]) -> None:
-    """Print a table of the shapes that a file is compiled for."""
     columns: dict[str, Callable[[CompiledSignature], str]] = {
         "shape": lambda each: signature_text(each.inputs),
         "predicted": lambda each: duration(each.plan.predicted_us / 1e6),

@@ -16,10 +16,7 @@ _WRONG: Final = 10  # number of wrong tensors that are listed out of many
 
 
 def show_divergence(found: Divergence, *, every: bool) -> None:
-    """Print how errors grow, tensor by tensor, and the places of errors in the first wrong tensor.
-
-    every: whether each tensor has a line; otherwise, out of many, only the telling ones have.
-    """
+    """Print how errors grow and their first places; `every`: all tensors, not only telling ones."""
     broken = sum(not tensor.kept for tensor in found.tensors)
     last = found.tensors[-1]
     first = "none: every operator keeps its bound"
@@ -82,7 +79,6 @@ def _nodes_text(tensor: ComparedTensor) -> str:
 
 
 def _show_where(tensor: ComparedTensor, where: Where) -> None:
-    """Print the parts of a tensor that have its error, and counts of elements by their errors."""
     shape = "x".join(map(str, tensor.shape)) or "scalar"
     echo(f"Where '{tensor.name}' ({shape}) errs")
     fields = [

@@ -15,17 +15,13 @@ _OPTION = "--html"
 def check_page_file(destination: Path | None, others: Iterable[str | Path | None] = ()) -> None:
     """Check that a page can be written, before minutes are spent on its contents.
 
-    others: files that must not be overwritten: see `refuse_overwriting`.
-    Raises UsageError or ArtifactError: the page would overwrite one of them, or cannot be written.
+    Raises UsageError or ArtifactError: it cannot, or would overwrite one of `others`.
     """
     check_destination(destination, _OPTION, others)
 
 
 def write_page_file(terminal: Terminal, destination: Path, text: str) -> None:
-    """Write a page, and say so.
-
-    Raises UsageError or ArtifactError: the page cannot be written.
-    """
+    """Write a page, and say so. Raises UsageError or ArtifactError: the page cannot be written."""
     data = text.encode()
     with replacing(destination, option=_OPTION) as file:
         file.write(data)

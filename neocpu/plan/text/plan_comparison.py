@@ -34,10 +34,8 @@ def explain_change(
     """Print how the second of two artifacts differs from the first, or write a page of it.
 
     profile: whether to run both first, and compare measured times.
-    Raises ArtifactError: one is damaged or foreign, has a plan that cannot be shown, or does not
-    run.
-    Raises UsageError: they are of different models, or the page cannot be written or is one of
-    them.
+    Raises ArtifactError: one is damaged or foreign, or its plan cannot be shown or run.
+    Raises UsageError: they are of different models, or the page cannot be written or is one.
     """
     from neocpu.plan.changes.plan_change import compare_plans
     from neocpu.runtime.artifact import read_header
@@ -59,10 +57,7 @@ def explain_change(
 def _profiles(
     terminal: Terminal, artifacts: Sequence[Path], headers: Sequence[ArtifactHeader]
 ) -> list[Mapping[str, Any]]:
-    """Return the fastest of several times of each operator, of both artifacts.
-
-    The artifacts take turns, so that a disturbance meets both.
-    """
+    """Return the fastest of several times of each operator; disturbances meet both, by turns."""
     from neocpu.bench.limits.roofline import measure_limits
 
     pairs = list(zip(artifacts, headers, strict=True))
@@ -138,7 +133,6 @@ def _row(change: Change) -> tuple[str, ...]:
 
 
 def _rest(found: PlanChange) -> list[tuple[str, ...]]:
-    """Return a row for all unchanged steps, and one for the total."""
     same = [change for change in found.changes if change.reason == "same"]
     us = f"{sum(change.after_us or 0.0 for change in same):.1f}"
     rows = [("the rest", f"{plural(len(same), 'step')} as before", us, us, "+0.0")] if same else []

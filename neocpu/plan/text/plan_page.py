@@ -29,11 +29,10 @@ def write_page(
     measured: Path | None = None,
     trace: Path | None = None,
 ) -> JsonObject:
-    """Write the page of an artifact, and say so; return the profile and the trace as JSON.
+    """Write an artifact's page, and say so; `others`: fields about a set of shapes.
 
-    others: fields about the set of shapes, if the file has one.
-    Raises UsageError: the page cannot be written or is one of the other files; the profile would be
-    of another part of the artifact; or the stored profile or the timeline is of another artifact.
+    Returns the profile and the trace as JSON.
+    Raises UsageError: the page cannot be written, or profile or timeline are another's.
     Raises ArtifactError: the artifact does not run.
     """
     from neocpu.plan.pages.hot_loops import hot_loops
@@ -61,7 +60,6 @@ def write_page(
 
 
 def _shape_options(every: ArtifactHeader, header: ArtifactHeader) -> list[str]:
-    """Return the options that select one of a set of shapes; none for the first one."""
     if header.inputs == every.inputs:
         return []
     shapes = ((spec.name, ",".join(map(str, spec.shape))) for spec in header.inputs)
@@ -86,8 +84,7 @@ def measured_profile(
 ) -> Mapping[str, Any]:
     """Run an artifact, and return the time of each operator as JSON.
 
-    Raises UsageError: this host would run another part of the file than that of the header.
-    Raises ArtifactError: the artifact does not run.
+    Raises UsageError, ArtifactError: this host runs another part than the header's, or none.
     """
     from neocpu.bench.limits.roofline import measure_limits
     from neocpu.plan.profiling.operator_times import measure_profile

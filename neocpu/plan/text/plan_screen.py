@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from neocpu.plan.plan import Plan
     from neocpu.runtime.header import ArtifactHeader
 
-FUSED: Final = "fused"
-"""The share of an operator without a kernel: the kernel that it is fused into has its time."""
+FUSED: Final = "fused"  # share of an operator without a kernel: another's kernel has its time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +113,6 @@ def _rows(plan: Plan) -> list[_Row]:
 
 
 def _transforms(plan: Plan) -> _Row:
-    """Return all transforms as one row, with the source of most of their time."""
     found = [kernel for kernel in plan.kernels if kernel.kind == TRANSFORM]
     sources: dict[str, float] = defaultdict(float)
     for one in plan.transforms:
@@ -198,7 +196,6 @@ def with_launches(header: ArtifactHeader) -> Plan:
 
 
 def show_launches(header: ArtifactHeader) -> None:
-    """Print a line for each launch of several calls, if there are any."""
     if names := _names(header):
         echo()
         echo("launched together:")
@@ -207,7 +204,6 @@ def show_launches(header: ArtifactHeader) -> None:
 
 
 def _names(header: ArtifactHeader) -> list[tuple[str, ...]]:
-    """Return the operators of each launch; kernels where the plan has no operator."""
     from neocpu.runtime.described_calls import describe_calls
 
     calls = tuple(call.name for call in describe_calls(header))
@@ -216,10 +212,7 @@ def _names(header: ArtifactHeader) -> list[tuple[str, ...]]:
 
 @contextmanager
 def showing_plan_of(artifact: Path) -> Iterator[None]:
-    """Turn all errors of showing a plan into errors of its artifact: anybody may have written it.
-
-    Raises ArtifactError: the plan cannot be shown.
-    """
+    """Turn all errors of showing a plan into ArtifactError: anybody may have written it."""
     try:
         yield
     except NeoCPUError:  # some are a ValueError or a TypeError too
@@ -233,7 +226,6 @@ def showing_plan_of(artifact: Path) -> Iterator[None]:
 def show_plan(
     header: ArtifactHeader, others: Sequence[tuple[str, str]], *, sort: bool, transforms: bool
 ) -> None:
-    """Print the decisions, and the time of each part of a run."""
     echo(header.name)
     print_fields(plan_fields(header, others))
     echo()

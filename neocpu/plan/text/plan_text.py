@@ -23,7 +23,6 @@ def scheme_text(scheme: Mapping[str, object] | None) -> str:
 
 
 def plan_fields(header: ArtifactHeader, others: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the decisions about the whole model as names and values."""
     plan = header.plan
     search = plan.search
     dense = sum(op.kind == DENSE and op.numerics is not None for op in plan.ops)
@@ -65,7 +64,6 @@ def plan_fields(header: ArtifactHeader, others: Sequence[tuple[str, str]]) -> li
 
 
 def goal_fields(plan: Plan) -> list[tuple[str, str]]:
-    """Return the number of threads and, if it is not the time of one call, the goal."""
     threads = ("threads", str(plan.threads))
     if plan.streams is None:
         return [threads]
@@ -81,8 +79,7 @@ def call_fields(plan: Plan) -> list[tuple[str, str]]:
 def cost_sources(plan: Plan) -> dict[str, int]:
     """Return the number of convolutions by the source of their cost, the best source first.
 
-    Sources are ``measured``, ``measured and folded``, ``borrowed``, ``measured on znver4 with 2
-    threads``, ``estimated`` and the like.
+    These are ``measured``, ``borrowed``, ``measured on znver4 with 2 threads``, ``estimated`` …
     """
     found = Counter(op.cost_source for op in plan.convolutions)
 
@@ -152,7 +149,6 @@ def rounding_fields(plan: Plan) -> list[tuple[str, str]]:
 
 
 def calibration_fields(plan: Plan) -> list[tuple[str, str]]:
-    """Return the savings and the errors of integers, for a model with calibration data."""
     found = plan.calibration
     if found is None:
         return []
@@ -181,17 +177,14 @@ def calibration_fields(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _without_race(found: Calibration) -> str:
-    """Return why no layer is in integers, if nothing was timed."""
     return f"with them {found.excess}" if found.excess else "float32 is as fast"
 
 
 def processing_fields(plan: Plan) -> list[tuple[str, str]]:
-    """Return the notes on the processing before and after the model."""
     return [("processing", note) for note in plan.processing]
 
 
 def rule_fields(plan: Plan) -> list[tuple[str, str]]:
-    """Return how often rules were applied, and which were disabled."""
     counts = ", ".join(f"{name} {count}" for name, count in plan.rules.applied.items())
     return [
         *([("rules", counts)] if counts else []),
@@ -200,7 +193,6 @@ def rule_fields(plan: Plan) -> list[tuple[str, str]]:
 
 
 def loop_fields(repeats: Iterable[Repeat]) -> list[tuple[str, str]]:
-    """Return the limits of loops that the runtime repeats."""
     limits = [str(repeat.limit) for repeat in repeats if repeat.index is not None]
     counts = f"{', '.join(limits)} times at most; where data decide how often, µs are of one time"
     return [("loops", counts)] if limits else []
@@ -220,10 +212,7 @@ def weights_text(weights: WeightSizes) -> str:
 
 
 def error_text(plan: Plan, *, integers: bool = True) -> str:
-    """Return the largest error against the reference, or why there is none.
-
-    integers: whether to say that the reference is the model in integers.
-    """
+    """Return the largest error, or why there is none; `integers`: name the model in integers."""
     from neocpu.runtime.header_text import kept_bound  # here: it loads numpy
 
     found = plan.verification

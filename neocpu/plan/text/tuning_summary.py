@@ -37,27 +37,21 @@ class TuningSummary:
     """The measurements of a run, and what they changed."""
 
     seconds: float  # time of the run
-    # Number of schemes that were measured, known from records, unusable, and left to estimates.
-    measured: int
-    reused: int
+    measured: int  # number of schemes
+    reused: int  # schemes known from records
     failed: int
-    left: int
+    left: int  # schemes left to estimates
     checked: int  # number of winners that were compared with the reference
-    # Number of layers, of those that records knew, and of those that were compared with the scheme
-    # chosen before.
     layers: int
-    layers_known: int
-    layers_compared: int
-    # Time of the compared layers as chosen before, and now.
-    before_us: float
+    layers_known: int  # from records
+    layers_compared: int  # with the scheme chosen before
+    before_us: float  # time of the compared layers as chosen before
     now_us: float
-    # Share of a network's time that is left to gain; None if it was not estimated.
-    gain_left: float | None
+    gain_left: float | None  # share of a network's time, if it was estimated
     gained_most: tuple[LayerGain, ...]  # layers that gained most
 
     @classmethod
     def of(cls, tuned: TuneReport) -> TuningSummary:
-        """Return the summary of a run."""
         compared = [task for task in tuned.tasks if task.measured and task.before is not None]
         gains = sorted(compared, key=_gained, reverse=True)
         return cls(
@@ -82,7 +76,6 @@ def _now(task: TaskReport) -> float:
 
 
 def _gained(task: TaskReport) -> float:
-    """Return the seconds that a layer gained, over all its runs."""
     return task.task.count * ((task.before or 0.0) - _now(task))
 
 
@@ -96,7 +89,6 @@ def _gain(task: TaskReport) -> LayerGain:
 
 
 def show_summary(tuning: TuningSummary, database: str) -> None:
-    """Print the numbers of measured and known schemes, and the gain of the measurements."""
     left = tuning.gain_left
     gain = "not estimated" if left is None else f"about {left:.1%} of a network's time"
     fields = [("measured", _measured(tuning)), ("left to gain", gain)]
@@ -144,10 +136,7 @@ def weights_hint(plan: Plan) -> str | None:
 
 
 def bfloat16_hint(plan: Plan) -> str | None:
-    """Return the gain that bfloat16 would bring; None if it is small or bfloat16 is refused.
-
-    It is refused if another promise was requested, or if outputs are not checked.
-    """
+    """Return bfloat16's gain; None if small, outputs are not checked, or a promise refuses it."""
     predicted, saves = plan.predicted_us, plan.bfloat16_saves_us
     factor = predicted / (predicted - saves) if saves < predicted else 1.0
     if factor < FASTER or plan.unchecked or plan.accuracy.name != "default":
@@ -159,5 +148,4 @@ def bfloat16_hint(plan: Plan) -> str | None:
 
 
 def _round_size(count: float) -> str:
-    """Return bytes as ``--max-weights`` takes them."""
     return size(round(count)).replace(" ", "").upper()

@@ -76,17 +76,13 @@ class _CopyOp(LayoutOp):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GatherOp(_CopyOp):
-    """A concatenation of slices of channels, or one slice."""
-
-    # The first channel that it takes of each read, and the one after the last.
-    slices: tuple[tuple[int, int], ...]
+    slices: tuple[tuple[int, int], ...]  # first channel of each read, and the end
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
         """Return the slices of channels that only one concatenation of channels reads.
 
-        Slices of whole blocks are left out if other parts of the concatenation can be made in their
-        places: only the slices are copied there.
+        Whole blocks are left out if other parts can be made in place: only slices are copied.
         """
         found: set[Var] = set()
         definitions = function.definitions()
@@ -175,8 +171,6 @@ class GatherOp(_CopyOp):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ConcatOp(_CopyOp):
-    """A concatenation of channels."""
-
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ConcatOp | None:
         fields = concatenated(function, value)

@@ -64,14 +64,11 @@ class ConvOp(LayoutOp):
 
     workload: Conv2dWorkload
     weights: NDArray[np.generic]  # OIHW
-    # The operands of the epilogue's steps, in order: ``(C,)`` vectors and feature maps.
-    operands: tuple[Any, ...]
-    # The operands of the prologue's steps: ``(C,)`` vectors and gates of shape ``(N, C, 1, 1)``.
-    before: tuple[Any, ...] = ()
+    operands: tuple[Any, ...]  # of the epilogue's steps: ``(C,)`` vectors and feature maps
+    before: tuple[Any, ...] = ()  # of the prologue: ``(C,)`` vectors, ``(N, C, 1, 1)`` gates
     finite_weights: bool = True  # whether no weight is infinite or NaN
     forms: tuple[ConvForm, ...] = ()  # ways to compute it that read or store integers or bfloat16
-    # Whether it may be computed in float32, for which `weights` and `operands` are.
-    in_float: bool = True
+    in_float: bool = True  # whether float32, of `weights` and `operands`, is allowed
 
     def computing(self, precision: Precision, target: CpuTarget, small: bool = False) -> ConvOp:
         if precision is Precision.BF16:

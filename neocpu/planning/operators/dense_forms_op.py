@@ -37,10 +37,7 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 def integer_forms(
     workload: DenseWorkload, stored: StoredWeights, data: Grid, steps: Sequence[Step]
 ) -> tuple[ConvForm, ...]:
-    """Return the forms of a layer with many rows that read integers, and write these or float32.
-
-    `workload` has no epilogue; its steps are `steps`.
-    """
+    """Return a layer's forms that read integers; `workload` has no epilogue: these are `steps`."""
     if workload.m <= FEW_ROWS:
         return ()
     pixels = _as_pixels(workload)
@@ -73,8 +70,8 @@ def computed_in(
 ) -> DenseOp:
     """Return a layer in the numbers that ``precision`` allows.
 
-    In bfloat16, a layer with few rows reads 16-bit weights. A layer with many rows reads integers
-    or bfloat16 where that is faster by estimates, or wherever it can if ``small``.
+    In bfloat16, few rows read 16-bit weights, and many read integers or bfloat16 where that is
+    estimated to be faster, or wherever they can if ``small``.
     """
     if precision is Precision.FP32:
         return op
@@ -181,10 +178,7 @@ class FormedDenseOp(DenseOp):
 
 
 def storing_narrow(layers: Sequence[DenseOp]) -> tuple[DenseOp, ...]:
-    """Return the layers, storing narrow numbers where all readers of a result read the same ones.
-
-    All of the readers have to be layers that are computed by forms.
-    """
+    """Return the layers, storing narrow numbers where all readers are forms that read the same."""
     formed = [layer for layer in layers if isinstance(layer, FormedDenseOp)]
     reading: dict[Var, set[Var]] = {}
     for layer in formed:
@@ -206,10 +200,7 @@ def storing_narrow(layers: Sequence[DenseOp]) -> tuple[DenseOp, ...]:
 def _scheme(
     workload: Conv2dWorkload, target: CpuTarget, threads: int
 ) -> DotScheme | MatrixScheme | None:
-    """Return the best scheme that reads and writes matrices; None if there is none.
-
-    A row of the output has whole vectors; elements beyond its columns are cut off.
-    """
+    """Return the best scheme on matrices, if any; rows have whole vectors, cut off at the end."""
     lanes = target.dot_unit(workload.numerics).lanes
     rows = DataLayout(workload.in_channels)
     made = DataLayout(ceil_div(workload.out_channels, lanes) * lanes)

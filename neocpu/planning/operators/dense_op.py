@@ -28,8 +28,7 @@ from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.scheme import DotScheme, MatrixScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-FEW_ROWS: Final = 4
-"""The most rows with which a layer takes only as long as its weights take to read from memory."""
+FEW_ROWS: Final = 4  # with so many rows at most, a layer takes only as long as reading its weights
 
 
 def dense_workload(value: Expr, weights: Array | None) -> DenseWorkload | None:
@@ -50,8 +49,7 @@ def with_stored_weights(
 ) -> tuple[DenseWorkload, Array, Array] | None:
     """Return a layer that reads integer weights, the weights, and the scales of its columns.
 
-    None if the layer has many rows, which share the cost of dequantised weights, or if the weights
-    do not fit int8 with a scale for each column.
+    None for many rows, which share the cost of dequantised weights, or weights beyond int8.
     """
     centred, scale = stored.centred, stored.scale.reshape(-1)
     per_column = scale.size == 1 or (stored.axis == 1 and scale.size == workload.n)
@@ -64,33 +62,25 @@ def with_stored_weights(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredRows:
-    """Rows on a grid."""
-
     var: Var  # rows as integers of type `STORED`, or as real numbers that round to these
     grid: Grid
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DenseOp:
-    """A matrix product with constant weights, and its epilogue."""
-
     name: str
-    # `result`, `data`: ``data`` has shape ``(..., K)``; all but its last axis are rows.
     result: Var
-    data: Var
+    data: Var  # ``(..., K)``; all but its last axis are rows
     absorbed: frozenset[Var]
     workload: DenseWorkload
     weights: NDArray[np.generic]  # ``(K, N)``
-    # The operands of the epilogue's steps, in order: ``(N,)`` vectors, and tensors like the result.
-    operands: tuple[Any, ...]
-
+    operands: tuple[Any, ...]  # of the epilogue's steps: ``(N,)`` vectors, tensors like the result
     forms: tuple[ConvForm, ...] = ()  # see `integer_forms`
     readers: frozenset[Var] = frozenset()  # readers of the result; none if the function returns it
     rows: StoredRows | None = None  # data of `forms`; None if there are no forms
 
     @property
     def result_shape(self) -> tuple[int, ...]:
-        """The shape of the result; all axes but the last are rows."""
         shape = static_shape(self.result)
         assert shape is not None
         return shape
@@ -100,7 +90,6 @@ class DenseOp:
         return Precision.FP32
 
     def scheme(self, target: CpuTarget, threads: int) -> DotScheme | MatrixScheme | None:
-        """Return the scheme of the template that computes it; None for its own schedule."""
         return None
 
     def estimate(self, target: CpuTarget, threads: int) -> float:
@@ -115,7 +104,6 @@ class DenseOp:
         )
 
     def packed_bytes(self, target: CpuTarget, threads: int) -> int:
-        """Return the bytes of the weights as its kernel reads them."""
         shape = dense.packed_shape(self.workload, target, threads)
         return math.prod(shape) * bytes_of(self.workload.numerics.weights)
 
@@ -127,7 +115,6 @@ class DenseOp:
         return replace(self, workload=replace(self.workload, numerics=numerics))
 
     def emit(self, emitter: Emitter) -> Var:
-        """Emit the call of its kernel on packed weights, with data and result as matrices."""
         workload, target, threads = self.workload, emitter.target, emitter.threads
         kernel = emitter.kernel(self.name, workload, lambda: lower_dense(workload, target, threads))
         rows = (workload.m, workload.n)
@@ -138,8 +125,6 @@ class DenseOp:
         origin = Unpacked(weights.T[:, :, None, None], KernelLayout(1, packed.shape[-1]))
         args.append(emitter.weight(packed, origin=origin))
         for operand in self.operands:
-            if isinstance(operand, Var):
-                args.append(emitter.plain(operand, rows))
-            else:
-                args.append(emitter.weight(operand))
+            is_var = isinstance(operand, Var)
+            args.append(emitter.plain(operand, rows) if is_var else emitter.weight(operand))
         return emitter.call_rows(kernel, args, rows, self.result_shape, workload.numerics.output)

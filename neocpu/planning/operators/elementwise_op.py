@@ -21,8 +21,6 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ElementwiseOp(LayoutOp):
-    """An elementwise call."""
-
     stays_in_registers: ClassVar[bool] = True
 
     call: Any

@@ -41,8 +41,7 @@ class GateOp(WorkloadOp):
     lowering: ClassVar = staticmethod(lower_gate)
     workload: GateWorkload
     weights: tuple[Array, Array]  # OIHW weights of both layers
-    # The operands of the steps after each layer, in order: ``(C,)`` vectors.
-    operands: tuple[tuple[Array, ...], tuple[Array, ...]]
+    operands: tuple[tuple[Array, ...], tuple[Array, ...]]  # ``(C,)`` vectors
 
     @property
     def flops(self) -> int:
@@ -129,8 +128,7 @@ class ChannelGateOp(WorkloadOp):
     lowering: ClassVar = staticmethod(lower_channel_window)
     workload: ChannelWindowWorkload
     taps: Array  # ``(taps,)``
-    # The operands of the steps after the convolution, in order: one number each, ``(1,)``.
-    operands: tuple[Array, ...]
+    operands: tuple[Array, ...]  # of the convolution's steps: one number each, ``(1,)``
 
     def constants(self, form: Format, target: CpuTarget) -> Iterator[Array]:
         yield self.taps
@@ -162,7 +160,6 @@ def with_channel_gates(function: Function, ops: Sequence[LayoutOp]) -> list[Layo
 def _channel_gate(
     function: Function, conv: ConvOp, pools: dict[Var, GlobalPoolOp]
 ) -> ChannelGateOp | None:
-    """Return the gate that a convolution along channels is part of; None if there is none."""
     row, last = conv.reads[0].var, sole_reader(function, conv.result)
     pool = _reshaped_from(function, row)
     back = None if last is None else _reshaped_from(function, last)

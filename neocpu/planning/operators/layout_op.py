@@ -42,9 +42,7 @@ class Read:
     var: Var
     shape: Shape4  # its logical NCHW shape
     dtype: str  # its element type in the model
-    # Whether it is read in the operator's output layout (an epilogue operand) rather than in its
-    # input layout.
-    in_output_layout: bool = False
+    in_output_layout: bool = False  # whether it is an epilogue's operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,6 @@ class Function:
         self._numbers: Counter[str] = Counter()
 
     def name(self, kind: str) -> str:
-        """Return a new name for an operator of ``kind``."""
         self._numbers[kind] += 1
         return f"{kind}_{self._numbers[kind] - 1}"
 
@@ -160,22 +157,17 @@ class Emitter(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LayoutOp:
-    """An operator that runs in several layouts."""
-
     stays_in_registers: ClassVar[bool] = False
     """Whether operators of this kind fuse with each other if one is the only reader of another."""
-    takes_halves: ClassVar[bool] = False
-    """Whether kernels of this kind read bfloat16."""
+    takes_halves: ClassVar[bool] = False  # whether kernels of this kind read bfloat16
 
     name: str  # name that is unique in the network, such as ``conv2d_7``
     result: Var  # variable that holds the result, after the epilogue
     shape: Shape4  # result's logical NCHW shape
     dtype: str  # result's element type in the model
     reads: tuple[Read, ...]  # feature maps it reads
-    # Variables that no longer exist once the operator and its epilogue are one.
-    absorbed: frozenset[Var] = frozenset()
-    # Whether it may read bfloat16, and also write it if it only passes values on.
-    in_halves: bool = False
+    absorbed: frozenset[Var] = frozenset()  # which no longer exist
+    in_halves: bool = False  # reads bfloat16; writes it if it passes values on
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
@@ -188,7 +180,6 @@ class LayoutOp:
         return None
 
     def describe(self, choice: Choice) -> str:
-        """Return a description of its computation under ``choice``, for people."""
         return "x".join(map(str, self.shape))
 
     def numerics(self, choice: Choice) -> Numerics | None:
@@ -221,8 +212,7 @@ class LayoutOp:
     def computing(self, precision: Precision, target: CpuTarget, small: bool = False) -> LayoutOp:
         """Return the operator with the ways to compute it that ``precision`` and a CPU allow.
 
-        `small` says whether to leave out float32 if there are narrower ways, even if these are
-        slower.
+        `small` leaves out float32 if there are narrower ways, even slower ones.
         """
         if precision is not Precision.BF16 or self.dtype != "float32" or not self.takes_halves:
             return self
@@ -268,10 +258,8 @@ class LayoutOp:
 class WorkloadOp(LayoutOp):
     """An operator with one kernel for each format."""
 
-    estimator: ClassVar[Callable[..., float] | None] = None
-    """Returns the kernel's analytic seconds; None if its cost follows from its bytes."""
-    lowering: ClassVar[Callable[..., Any]]
-    """Returns the kernel, whose arguments are the feature maps and then the constants."""
+    estimator: ClassVar[Callable[..., float] | None] = None  # see `estimate`
+    lowering: ClassVar[Callable[..., Any]]  # see `lower`
 
     workload: Any  # hashable description of the computation; its string is for people
 
@@ -288,7 +276,6 @@ class WorkloadOp(LayoutOp):
         return type(self).lowering(self.workload, form, target)
 
     def constants(self, form: Format, target: CpuTarget) -> Iterable[Array]:
-        """Return the constants that the kernel reads."""
         return ()
 
     def cost(self, form: Format, costs: MemoryCosts, around: Around = ALONE) -> Cost:

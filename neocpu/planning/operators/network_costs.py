@@ -44,9 +44,7 @@ class NetworkTime:
     moving: float  # additional seconds because data are farther away
     kind: str  # kind whose pace applies to ``computing``
     source: str = ESTIMATED  # source as in `neocpu.planning.choice.Choice`
-    # The bytes of feature maps that it reads and writes. Estimates assume that those that fit are
-    # in the L2 of the thread that needs them, although another thread may have made them.
-    streamed: float = 0.0
+    streamed: float = 0.0  # bytes of feature maps, which estimates assume in the own L2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +69,7 @@ class NetworkCosts:
         return cls(with_cores(target, threads), warm, cold, near, threads)
 
     def convolution(self, workload: Conv2dWorkload, choice: Choice) -> NetworkTime:
-        """Return the time of a convolution by a plan's choice.
-
-        Measured convolutions had their weights in memory.
-        """
+        """Return the time of a choice; measured convolutions had their weights in memory."""
         scheme, source, streamed = choice.scheme, choice.source, _streamed(workload)
         assert scheme is not None
         estimate = partial(registry.estimate, workload, scheme, threads=self.threads)
@@ -110,7 +105,6 @@ class NetworkCosts:
 
 
 def _streamed(workload: Conv2dWorkload) -> float:
-    """Return the bytes of a convolution's image, its result, and its steps' feature maps."""
     numerics = workload.numerics
     read = sum(step.operand == TENSOR for step in workload.epilogue)
     written = math.prod(workload.output_shape) * bytes_of(numerics.output)

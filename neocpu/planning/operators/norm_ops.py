@@ -31,9 +31,8 @@ _NAME: Final = "relax.nn.group_norm"
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _NormOp(WorkloadOp):
-    # `gamma`, `beta`: ``(C,)``.
-    gamma: Array
-    beta: Array
+    gamma: Array  # ``(C,)``
+    beta: Array  # ``(C,)``
 
     def constants(self, form: Format, target: CpuTarget) -> list[Array]:
         return [form.layout.pack_channels(each).reshape(-1) for each in (self.gamma, self.beta)]

@@ -24,26 +24,20 @@ from neocpu.schedules.vocabulary.scheme import Scheme
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorReport:
-    """The decisions for one operator."""
-
-    # `name`, `kind`: names such as ``conv2d_7`` and ``conv2d``.
-    name: str
+    name: str  # such as ``conv2d_7``, of kind ``conv2d``
     kind: str
     workload: str  # description of what it computes
     flops: int  # floating-point operations of the direct algorithm
     scheme: Scheme | None
-    # The bytes of packed weights; None for dense layers, whose weights no plan changes.
-    weight_bytes: int | None
+    weight_bytes: int | None  # None for dense layers, whose weights no plan changes
     in_layout: str
     out_layout: str
     precision: str  # numbers that it computes with: ``fp32``, ``int8`` or ``bf16``
     seconds: float  # in the plan
     cost_source: str
     kernel: str | None  # function that computes it; None before fusion has decided that
-    # The time in a run; None if it is estimated from the loops of the kernel.
-    in_network: NetworkTime | None
-    # The model's names of the tensors that it makes or absorbed, as far as they are known.
-    tensors: frozenset[str]
+    in_network: NetworkTime | None  # None if it is estimated from the kernel's loops
+    tensors: frozenset[str]  # names in the model of those it makes or absorbed
     reads_integers: bool  # whether its weights or its data are integers
     numerics: Numerics | None  # element types that a convolution reads, adds up and stores
     day: str = ""  # day of the measurement that the cost is from; empty for estimates

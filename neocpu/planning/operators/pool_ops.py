@@ -79,10 +79,7 @@ class PoolOp(WorkloadOp):
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """The model's type, and narrower types where those give the same result.
-
-        Maxima of stored integers are stored integers of the same grid; means are not.
-        """
+        """The model's type, and narrower types for maxima, which stay on the grid of integers."""
         if self.workload.kind == "avg":
             return means_of(self.dtype, self.grid, self.in_halves)
         return either(self.dtype, self.grid is not None, self.in_halves)
@@ -129,8 +126,6 @@ _KINDS: Final = {"relax.mean": "avg", "relax.nn.adaptive_avg_pool2d": "avg", "re
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GlobalPoolOp(LayoutOp):
-    """A mean or a sum over all pixels."""
-
     takes_halves: ClassVar[bool] = True
     kind: str = "avg"  # ``avg``, ``sum``, or ``squares`` for the sum of squares
     grid: Grid | None = None  # grid of the data, if it computes a mean
@@ -192,7 +187,6 @@ def _kind(value: Expr) -> str | None:
 
 
 def _squares(function: Function, total: Any) -> Var | None:
-    """Return the squares of a feature map that only ``total`` reads; None if there are none."""
     var = total.args[0]
     value: Any = function.definition(var) if isinstance(var, Var) else None
     if not is_op(value, "relax.multiply", "relax.square"):

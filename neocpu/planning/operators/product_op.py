@@ -65,20 +65,15 @@ def head_mix(function: Function, mixed: Expr) -> HeadMix | None:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ProductOp:
-    """Attention, or a product of two activations."""
-
     name: str
     result: Var  # variable that is read; the kernel stores it in its shape and order
-    # Variables that no longer exist: the scores, and reshaped or transposed factors.
-    absorbed: frozenset[Var]
+    absorbed: frozenset[Var]  # scores, and reshaped or transposed factors
     workload: AttentionWorkload | ProductWorkload
-    # The variables or constants that the kernel reads, in its order, as flat tensors.
-    sources: tuple[Expr, ...]
+    sources: tuple[Expr, ...]  # in the kernel's order, as flat tensors
 
     @property
     def precision(self) -> Precision:
-        in_bfloat16 = _products(self.workload) == BFLOAT16_PRODUCTS
-        return Precision.BF16 if in_bfloat16 else Precision.FP32
+        return Precision.BF16 if _products(self.workload) == BFLOAT16_PRODUCTS else Precision.FP32
 
     def computing(self, precision: Precision, target: CpuTarget) -> ProductOp:
         """Return attention multiplying bfloat16 if allowed and faster by its estimate."""
@@ -119,20 +114,15 @@ class ProductOp:
         for source in self.sources:
             constant = constant_value(source)
             if constant is None:
-                args.append(emitter.plain(source, (_elements(source),)))
+                shape = static_shape(source)
+                assert shape is not None
+                args.append(emitter.plain(source, (math.prod(shape),)))
             else:
                 args.append(emitter.weight(constant.reshape(-1), (source, "flat")))
         shape = static_shape(self.result)
         assert shape is not None
-        size = self.workload.output.size
-        return emitter.call_rows(kernel, args, (size,), shape, "float32")
+        return emitter.call_rows(kernel, args, (self.workload.output.size,), shape, "float32")
 
 
 def _products(workload: AttentionWorkload | ProductWorkload) -> Numerics:
     return workload.products if isinstance(workload, AttentionWorkload) else workload.numerics
-
-
-def _elements(source: Expr) -> int:
-    shape = static_shape(source)
-    assert shape is not None
-    return math.prod(shape)

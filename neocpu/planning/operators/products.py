@@ -105,10 +105,7 @@ def _has_matrices(view: StridedView) -> bool:
 
 
 def _in_rows(view: StridedView) -> bool:
-    """Whether the elements of rows or of columns lie side by side.
-
-    If those of heads did, threads with a head each would write to the same cache lines.
-    """
+    """Whether rows' or columns' elements lie side by side; else heads would share cache lines."""
     last = len(view.axes) - 1
     return 1 in (view.stride(last), view.stride(last - 1))
 
@@ -314,10 +311,7 @@ def _followed(scores: _Scores | None, var: Var) -> _Scores | None:
 
 
 def _over(found: Seen, shape: Sequence[int]) -> Seen | None:
-    """Return matrices over another shape of the batch; None if they would not be regular.
-
-    None also if they would be repeated, as weights that several batches of values share.
-    """
+    """Return matrices over another batch; None if they would be irregular, or be repeated."""
     same = math.prod(found.view.shape) == math.prod(shape)
     view = found.view.reshaped(shape) if same else None
     return None if view is None or not _has_matrices(view) else replace(found, view=view)
@@ -328,9 +322,8 @@ def _written(
 ) -> tuple[Var, StridedView, tuple[Var, ...]]:
     """Follow the transposes and reshapes of a product that the kernel can apply as it writes.
 
-    `read` has the sources of other products, which must exist. Returns the last variable that the
-    kernel can write, the places of the product's elements in it, and the variables from the product
-    to it.
+    `read` has the sources of other products, which must exist. Returns the last variable that it
+    can write, the places of the product's elements in it, and the variables up to it.
     """
     shape = static_shape(var)
     assert shape is not None

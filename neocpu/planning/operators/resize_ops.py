@@ -28,8 +28,6 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ResizeOp(WorkloadOp):
-    """A resizing of height and width."""
-
     takes_halves: ClassVar[bool] = True
     estimator: ClassVar = staticmethod(estimate)
     lowering: ClassVar = staticmethod(lower_resize)
@@ -70,8 +68,6 @@ class ResizeOp(WorkloadOp):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ShuffleOp(WorkloadOp):
-    """A shuffle of pixels."""
-
     estimator: ClassVar = staticmethod(estimate_shuffle)
     lowering: ClassVar = staticmethod(lower_shuffle)
     workload: ShuffleWorkload

@@ -33,8 +33,7 @@ _LARGEST: Final = 255.0
 # Sums are exact below these limits, in int32 and in float32.
 _SUM_LIMIT: Final = 2**31
 _FLOAT_LIMIT: Final = 2**24
-# The absolute and relative distance from an integer of a bias that was one before it was scaled.
-_WHOLE: Final = (1e-4, 1e-6)
+_WHOLE: Final = (1e-4, 1e-6)  # absolute and relative distance of a scaled bias from an integer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,8 +42,7 @@ class ConvForm:
 
     workload: Conv2dWorkload
     weights: Array  # OIHW
-    # The operands of the epilogue's steps, in order: ``(C,)`` vectors and feature maps.
-    operands: tuple[Any, ...]
+    operands: tuple[Any, ...]  # of the epilogue's steps: ``(C,)`` vectors and feature maps
     zero: int = 0  # number that stands for 0 in the data
 
     def on(self, target: CpuTarget) -> ConvForm | None:
@@ -155,10 +153,7 @@ def _following(
     *,
     store: bool,
 ) -> list[Step] | None:
-    """Return the steps ``before`` and ``steps``, with grids written as steps; None if impossible.
-
-    If integers are stored, the feature maps that steps read are stored as integers, too.
-    """
+    """Return both steps without grids; None if impossible. Stored integers need stored operands."""
     found = list(before)
     for index, (op, operand) in enumerate(steps):
         last = index == len(steps) - 1
@@ -289,9 +284,8 @@ def bfloat16_forms(
     The instructions on bfloat16 add up channels, which depthwise convolutions do not. These keep
     their float32 weights: their data are widened, and half as many bytes move.
 
-    There is no form if the convolution has a prologue, or has groups and works on volumes. The
-    templates know which forms a CPU computes. The weights are those of float32: see
-    `registry.given_weights`.
+    Convolutions with a prologue, or with groups on volumes, have none. The templates know which
+    forms a CPU computes. The weights are those of float32: see `registry.given_weights`.
     """
     volumes_in_groups = workload.groups > 1 and workload.frames is not None
     if workload.numerics != FLOAT32 or workload.prologue or volumes_in_groups:

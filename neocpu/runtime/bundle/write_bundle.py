@@ -45,22 +45,16 @@ class BundledFile:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A bundle that was written.
-
-    `model`: the name of the model's file in the folder. `machines`: the machines that it is
-    compiled for: ``x86_64``, ``aarch64``, or both for a fat file. `weight_bytes`: the bytes of
-    weights in the model's file, for all variants.
-    """
+    """A bundle that was written."""
 
     folder: Path
-    model: str
-    machines: tuple[str, ...]
+    model: str  # the name of the model's file in the folder
+    machines: tuple[str, ...]  # ``x86_64``, ``aarch64``, or both for a fat file
     files: tuple[BundledFile, ...]
-    weight_bytes: int
+    weight_bytes: int  # in the model's file, for all variants
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
         return sum(file.size for file in self.files)
 
 
@@ -73,11 +67,9 @@ def write_bundle(
 ) -> Bundle:
     """Write a folder with a model and all it takes to run it. It appears whole or not at all.
 
-    `artifact`: a file that ``neocpu compile`` wrote. Its weights are checked. `folder`: a new or
-    empty folder. `static`: whether the makefile builds one program that contains the model and
-    needs no other file. `replace`: whether a bundle in ``folder`` is replaced. Raises
-    ArtifactError: the artifact is damaged or foreign. Raises UsageError: ``folder`` holds something
-    else, or cannot be written.
+    `folder`: a new or empty one, or a bundle if ``replace``. `static`: whether the makefile builds
+    one program that contains the model. Raises ArtifactError: the artifact is damaged or foreign;
+    UsageError: ``folder`` holds something else, or cannot be written.
     """
     artifact, folder = Path(artifact), Path(folder)
     source = ArtifactFile(artifact)
@@ -115,7 +107,6 @@ def _sources() -> dict[str, bytes]:
 
 
 def _licence() -> bytes:
-    """Return the licence of a bundle's files, as the installed distribution has it."""
     for name in ("neocpu", "neocpu-runtime"):
         with suppress(metadata.PackageNotFoundError):
             text = metadata.distribution(name).read_text(f"licenses/{_LICENCE}")

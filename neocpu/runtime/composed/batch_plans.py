@@ -21,10 +21,7 @@ CALLS: Final = 3
 
 
 def mixing(plans: Sequence[ArtifactHeader]) -> str | None:
-    """Return why not every plan may compute the rows of a batch; None if every one may.
-
-    That is proven when the plans are compiled.
-    """
+    """Return why not every plan may compute the rows of a batch; None if every one may."""
     for each in plans:
         if each.rows_mixed is not None:
             return each.rows_mixed
@@ -37,10 +34,7 @@ def mixing(plans: Sequence[ArtifactHeader]) -> str | None:
 
 
 def recorded_seconds(plans: Mapping[int, ArtifactHeader]) -> dict[int, float]:
-    """Return the seconds of a call of each plan where it was compiled, by its rows.
-
-    The result is empty if there is no plan, or one has no such record.
-    """
+    """Return the recorded seconds of a call of each plan, by its rows; empty if any has none."""
     known = {rows: each.call_seconds for rows, each in plans.items()}
     seconds = {rows: taken for rows, taken in known.items() if taken is not None}
     return seconds if len(seconds) == len(plans) else {}
@@ -92,8 +86,7 @@ def compositions(
     of equal time, it takes one with the fewest runs.
 
     `seconds`: seconds of a run, by the rows of its plan. All are above 0, and there is at least
-    one. `spare`: whether runs may have rows to spare. If not, there must be a plan of one row. The
-    runs for n rows at position n. Every run has at least one row to compute.
+    one. `spare`: whether runs may have rows to spare. If not, there must be a plan of one row.
     """
     assert seconds
     assert spare or 1 in seconds

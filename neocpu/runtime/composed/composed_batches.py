@@ -39,17 +39,11 @@ class Runner(Protocol):
 
 
 MARGIN: Final = 0.97
-"""A run of several rows replaces runs of single rows if it takes at most this share of their time.
-
-Smaller differences are noise, and single rows give the same bits as each row alone.
-"""
+"""A run of several rows must take at most this share of single rows' time: the rest is noise."""
 
 
 class ComposedBatches:
-    """Runs batches of any size by plans that were measured when they were compiled.
-
-    Plans that were not are measured when the first batch without a plan comes.
-    """
+    """Runs batches of any size by plans that were measured when compiled, or else at first use."""
 
     def __init__(self, session: Runner) -> None:
         self._session = session
@@ -59,7 +53,6 @@ class ComposedBatches:
     def does(self, signature: Signature) -> bool:
         """Whether a batch is composed: it has no plan, or other plans took less time.
 
-        A larger plan may be slower: it reads weights once, but its images may exceed the caches.
         The answer does not depend on measurements of this process, so that equal calls give equal
         bits.
         """
@@ -104,7 +97,6 @@ class ComposedBatches:
         return delivered(signature.outputs, results, counts, out)
 
     def _plans(self, signature: Signature) -> _Plans:
-        """Return the plans that a signature's batch is composed of, with their runs."""
         if signature.number is not None:
             return self._replaced[signature.number]
         numbers = self._numbers(signature)

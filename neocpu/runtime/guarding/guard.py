@@ -2,9 +2,8 @@
 
 Every call of a kernel is made twice on copies of its tensors: first they end at inaccessible pages,
 then they begin there. A kernel that steps out dies of SIGSEGV, and `faulthandler` prints its name.
-A tensor that is no multiple of 64 bytes long leaves a few bytes up to the page. They hold a pattern
-that differs between the two calls: a kernel that reads them computes two results, and one that
-writes them is found too. Memory that kernels allocate is guarded in the same way.
+A tensor that is no multiple of 64 bytes long leaves a few bytes up to the page, whose pattern
+differs between the two calls: a kernel that reads them computes two results.
 """
 
 from __future__ import annotations
@@ -46,11 +45,7 @@ class Guard:
         library().neocpu_intercept(model.address, ctypes.byref(self._interception))
 
     def raise_finding(self) -> None:
-        """Raise the error that was found since the last call of this, if any.
-
-        Raises GuardError: a kernel wrote outside its arguments, or its results depend on memory
-        outside them.
-        """
+        """Raise the error that was found since the last call of this, if any."""
         error, self._finding = self._finding, None
         if error is not None:
             raise error from None
@@ -168,10 +163,7 @@ def _spans(tensors: Sequence[Tensor], sizes: Sequence[int], results: int) -> Ite
 
 
 def under_the_name(name: str, function: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a function that calls another one, and has the given name in tracebacks.
-
-    It makes `faulthandler` print the name of a kernel.
-    """
+    """Return a function that calls another one, and has the given name in tracebacks."""
 
     def caller() -> Any:
         return function()

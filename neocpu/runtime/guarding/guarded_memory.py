@@ -24,26 +24,18 @@ FENCE: Final = 1 << 20
 """Inaccessible bytes on either side. An index that is wrong by a whole row must meet them too."""
 
 FILLING: Final[dict[Edge, int]] = {"end": 0xFF, "beginning": 0x3F}
-"""The byte that fills the gap between memory and the fence: NaN or -1; 0.75 or huge indices.
-
-The two differ as much as possible, so that results which depend on them differ.
-"""
+"""The fill of the gap before the fence: NaN or -1; 0.75 or huge indices, so that results differ."""
 
 ALIGNMENT: Final = 64
 """The alignment of a kernel's arguments, in bytes."""
-
-_PROT_NONE: Final = 0
 
 
 class GuardedMemory:
     """Bytes with one edge next to inaccessible pages.
 
-    They start ``skew`` bytes after a multiple of 64, the alignment of a kernel's arguments. A fence
-    at their beginning is exact; one at their end is up to 63 bytes away, or less with a smaller
-    ``alignment``. The gap between them and a fence is filled with a pattern.
-
-    `skew`: the distance of the first byte from a multiple of the alignment, in bytes. The
-    bytes are unmapped once `content` and all its views are gone.
+    They start ``skew`` bytes after a multiple of ``alignment``, so a fence at their end is up to 63
+    bytes away. That gap is filled with a pattern. The bytes are unmapped once `content` and all its
+    views are gone.
     """
 
     __slots__ = ("_pages", "_start", "content", "edge")
@@ -54,7 +46,7 @@ class GuardedMemory:
         self._pages: AnyArray = np.frombuffer(mapping, np.uint8, room, FENCE)
         first = address_of(self._pages)
         for fence in (first - FENCE, first + room):
-            _protect(fence, FENCE, _PROT_NONE)
+            _protect(fence, FENCE, protection=0)  # PROT_NONE, which mmap lacks
         spare = room - size - skew if edge == "end" else 0
         self.edge: Final = edge
         self._start = spare // alignment * alignment + skew
@@ -64,7 +56,6 @@ class GuardedMemory:
 
     @property
     def address(self) -> int:
-        """The address of the first byte."""
         return address_of(self._pages) + self._start
 
     def array(self, shape: tuple[int, ...], dtype: DTypeLike) -> AnyArray:
@@ -81,7 +72,6 @@ class GuardedMemory:
         return "behind the end" if after else "before the beginning" if before else None
 
     def _slacks(self) -> tuple[AnyArray, AnyArray]:
-        """Return the gaps before and after them in their pages."""
         return self._pages[: self._start], self._pages[self._start + self.content.size :]
 
 

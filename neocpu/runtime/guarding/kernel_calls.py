@@ -38,7 +38,6 @@ class Tensor(Structure):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents of its axes."""
         return tuple(self.extents[: self.rank])
 
 

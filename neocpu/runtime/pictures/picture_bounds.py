@@ -30,14 +30,10 @@ _TILE_WIDTH, _TILE_LENGTH, _BITS_PER_SAMPLE = 322, 323, 258
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """The part of a picture that is resized, and its new size.
+    """The part of a picture that is resized, and its new size."""
 
-    `box`: left, top, right and bottom of the part, in pixels. `size`: width and height of the
-    resized part. It is smaller than the picture where the rest is grey.
-    """
-
-    box: tuple[float, float, float, float]
-    size: tuple[int, int]
+    box: tuple[float, float, float, float]  # left, top, right and bottom, in pixels
+    size: tuple[int, int]  # width and height, smaller than the result where the rest is grey
 
 
 def place(given: tuple[int, int], wanted: tuple[int, int], fit: str) -> Placement:
@@ -77,10 +73,7 @@ def resize_bytes(placement: Placement, wanted: tuple[int, int], mode: str) -> in
 
 
 def decoder_bytes(image: Any, scans: int) -> int:
-    """Return the bytes that the decoder of an open image allocates besides the image.
-
-    `image`: its header is read, and nothing is decoded yet. `scans`: the number of scans of a JPEG.
-    """
+    """Return the bytes that the decoder of an open image allocates besides; ``scans`` of a JPEG."""
     pixels: int = image.width * image.height
     if image.format in ("JPEG", "MPO"):
         buffered = scans > 1 or image.info.get("progressive")
@@ -133,7 +126,6 @@ class CountedReads(io.BytesIO):
         self._left: int | None = MAX_READS
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read from the file, like any other."""
         if self._left is not None:
             if self._left == 0:
                 raise ValueError("too many parts, such as comments, precede its pixels")
@@ -141,15 +133,11 @@ class CountedReads(io.BytesIO):
         return super().read(size)
 
     def end_head(self) -> None:
-        """Allow any number of reads from now on."""
         self._left = None
 
 
 def check_tags(file: bytes | memoryview) -> None:
-    """Refuse a TIFF with a tag that has more values than its meaning allows or any picture needs.
-
-    All else, even a damaged file, is left to the decoder.
-    """
+    """Refuse a TIFF with a tag of too many values; leave all else, even damage, to the decoder."""
     order = {b"II": "<", b"MM": ">"}.get(bytes(file[:2]))
     if order is None or len(file) < 16:
         return

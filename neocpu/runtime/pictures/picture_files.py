@@ -52,16 +52,11 @@ def read_sized(
     *,
     formats: tuple[str, ...] = FORMATS,
 ) -> Any:
-    """Return a file's picture in 8 bits a colour and the size wanted.
+    """Return a file's first picture in 8 bits a colour and the size wanted, by Pillow's BILINEAR.
 
-    It is not turned, whatever its EXIF says of the camera, and opacity is dropped. From a file with
-    several pictures, the first is taken. A picture of another size is resized with Pillow's
-    BILINEAR.
-
-    `mode`: Pillow's name of the colours: L or RGB. `formats`: Pillow's names of the formats to try.
-    The content of a file decides, not its name. Raises ValueError: the picture cannot be decoded,
-    would take more than `MAX_BYTES` of memory, or has numbers without a meaning as shades of 8
-    bits. The message gives the reason.
+    It is not turned, whatever its EXIF says of the camera, and opacity is dropped. `mode`: L or
+    RGB. `formats`: Pillow's names of the formats to try. Raises ValueError: the picture cannot be
+    decoded, would take more than `MAX_BYTES`, or has numbers without a meaning as 8-bit shades.
     """
     from PIL import Image
 
@@ -71,8 +66,7 @@ def read_sized(
             raise ValueError(f"it has more than {MAX_SCANS} scans")
         check_tags(file)
         stream = CountedReads(file)
-        # Pillow warns of large pictures, which are refused below by their memory. Warning filters
-        # belong to the whole process: two threads that change them may never restore them.
+        # Pillow warns of large pictures, which are refused below. The lock: filters are global.
         with _OPENING, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             image = Image.open(stream, formats=formats)
@@ -92,11 +86,7 @@ def read_sized(
 
 
 def decode_picture(spec: TensorSpec, file: bytes | memoryview) -> Pixels:
-    """Return a file from anybody as one of the pictures that an input takes: see `read_sized`.
-
-    `spec`: an input that is compiled for pictures, with the model's fit. The picture in the input's
-    size, colours and layout, without the axis of the batch.
-    """
+    """Return a file from anybody as one of the pictures that an input takes: see `read_sized`."""
     assert spec.picture is not None
     return _as_input(spec, read_sized(file, _mode(spec), _size(spec), spec.picture.fit))
 
@@ -104,10 +94,9 @@ def decode_picture(spec: TensorSpec, file: bytes | memoryview) -> Pixels:
 def fit_pixels(spec: TensorSpec, pixels: Pixels) -> Pixels:
     """Return a decoded picture as one of the pictures that an input takes; see `decode_picture`.
 
-    `pixels`: pixels of shape (height, width) in grey, or (height, width, colours) with one, three
-    or four colours: grey; red, green, blue; and opacity, which is ignored. Raises ValueError: the
-    picture has no pixels, or would take more than `MAX_BYTES` of memory. Raises
-    ModuleNotFoundError: it has to be converted, and Pillow is not installed.
+    `pixels`: of shape (height, width) in grey, or (height, width, colours) with one, three or four
+    colours: grey; red, green, blue; and opacity, which is ignored. Raises ValueError: it has no
+    pixels, or would take more than `MAX_BYTES`; ModuleNotFoundError: it needs Pillow.
     """
     picture = spec.picture
     assert picture is not None
@@ -158,11 +147,7 @@ def _check_tiff(image: Any) -> None:
 
 @cache
 def _silence_libtiff() -> None:
-    """Silence libtiff's errors on the terminal, because Pillow raises them too.
-
-    Pillow itself turns libtiff's warnings off. The function is found through Pillow's module, which
-    is linked with libtiff.
-    """
+    """Silence libtiff's errors on the terminal, because Pillow raises them too."""
     from PIL import _imaging
 
     with suppress(AttributeError, OSError):  # a Pillow without libtiff, or with it built in
@@ -172,11 +157,7 @@ def _silence_libtiff() -> None:
 def _check_bytes(
     decoded: int, given: tuple[int, int], wanted: tuple[int, int], fit: str, mode: str
 ) -> None:
-    """Refuse a picture that would take too much memory, before any is allocated.
-
-    `decoded`: bytes that are allocated before the picture is resized. `given` and `wanted`: the
-    picture's size, and the size wanted.
-    """
+    """Refuse a picture that would take too much memory; ``decoded`` bytes before it is resized."""
     resized = 0 if given == wanted else resize_bytes(place(given, wanted, fit), wanted, mode)
     if decoded + resized > MAX_BYTES:
         raise ValueError(
@@ -209,15 +190,11 @@ def _converted(image: Any, steps: tuple[str, ...]) -> Any:
 
 @cache
 def _shades() -> tuple[int, ...]:
-    """Return the nearest of 256 shades for each of 65,536."""
     return tuple((value + 128) // 257 for value in range(1 << 16))
 
 
 def _fitted(image: Any, wanted: tuple[int, int], fit: str) -> Any:
-    """Return a picture of the size wanted: stretched, cropped or on grey.
-
-    `image`: a picture in mode L or RGB. If it has the size already, it is returned as it is.
-    """
+    """Return a picture in mode L or RGB in the size wanted: stretched, cropped or on grey."""
     from PIL import Image
 
     if image.size == wanted:

@@ -82,20 +82,13 @@ WORTH: Final = 1.03
 def run_seconds(
     modules: Sequence[Module], inputs: Sequence[TensorSpec], sizes: Collection[int]
 ) -> dict[int, float]:
-    """Return the seconds of a run by the rows of its plan, while every worker makes one.
-
-    Workers share caches and memory. A run of few rows reads all weights for them, so it is faster
-    alone than next to others.
-    """
+    """Return the seconds of a run by the rows of its plan, while every worker makes one."""
     found = on_each(modules, lambda module: time_plans(module.run, inputs, sizes))
     return {size: BESIDE + fmean(each[size] for each in found) for size in found[0]}
 
 
 def worthwhile(seconds: Mapping[int, float]) -> dict[int, float]:
-    """Leave out runs that do hardly more rows a second than smaller ones.
-
-    Requests wait longer for larger runs, and their rows must be copied into one array.
-    """
+    """Leave out runs that do hardly more rows a second than smaller ones: requests wait longer."""
     kept: dict[int, float] = {}
     best = 0.0
     for rows in sorted(seconds):
@@ -110,11 +103,7 @@ T = TypeVar("T")
 
 
 def on_each(modules: Sequence[Module], work: Callable[[Module], T]) -> list[T]:
-    """Return the result of the work with each module.
-
-    Any exception, Ctrl-C included, closes the modules: calls under way are waited for, and no more
-    begin.
-    """
+    """Return the result of the work with each module; any exception, Ctrl-C too, closes them."""
     with ThreadPoolExecutor(len(modules)) as workers:
         try:
             return [*workers.map(work, modules)]

@@ -1,9 +1,7 @@
 """Gather requests into batches that are computed jointly, and divide the results among them.
 
-A request has one or more rows of the model's first axis. Rows wait in a queue. Each run takes as
-many as its plan has, first come first served; it may take some rows of a request and leave the
-others to the next run. Its rows are selected when it begins, so that more can come during the
-previous run.
+A request has one or more rows of the model's first axis. Each run takes as many as its plan has,
+first come first served, when it begins; it may leave some rows of a request to the next run.
 """
 
 from __future__ import annotations
@@ -64,22 +62,18 @@ def check_delay(seconds: float, name: str) -> float:
 
 
 class _Request:
-    """A request, with rows that wait, are computed, or are done.
-
-    `taken` and `pending`: number of rows that runs have taken, and of rows that are not computed
-    yet. `outputs`: the answer so far, for a request that several runs compute.
-    """
+    """A request, with rows that wait, are computed, or are done."""
 
     __slots__ = ("answer", "came", "inputs", "number", "outputs", "pending", "rows", "taken")
 
     def __init__(self, number: int, inputs: Tensors) -> None:
         self.number = number
         self.inputs = inputs
-        self.rows = self.pending = len(next(iter(inputs.values())))
-        self.taken = 0
+        self.rows = self.pending = len(next(iter(inputs.values())))  # pending: not computed yet
+        self.taken = 0  # rows that runs have taken
         self.came = time.perf_counter()
         self.answer: Future[dict[str, AnyArray]] = Future()
-        self.outputs: dict[str, AnyArray] = {}
+        self.outputs: dict[str, AnyArray] = {}  # so far, if several runs compute it
 
     def begin(self) -> bool:
         """Mark its computation as begun; return False if nobody waits for the answer."""
@@ -90,16 +84,12 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Rows of a request that a run computes.
-
-    `start` and `count`: the first row in the request, and the number of rows. `place`: the first
-    row in the batch.
-    """
+    """Rows of a request that a run computes."""
 
     request: _Request
-    start: int
+    start: int  # the first row in the request
     count: int
-    place: int
+    place: int  # the first row in the batch
 
     @property
     def rows(self) -> slice:
@@ -113,9 +103,9 @@ class _Part:
 class Batcher:
     """The rows that wait for one model, and its runs on all workers. Any thread may use it.
 
-    `modules`: one module for each worker. It takes batches with the rows of any plan, and the rows
-    of a batch are independent. `workers`: workers, perhaps shared with other models, whose calls
-    take turns with this one's runs. `seconds`: seconds of a run, by the rows of its plan.
+    `modules`: one for each worker, which takes batches with the rows of any plan, independent of
+    each other. `workers` may be shared with other models, whose calls take turns with these runs.
+    `seconds`: those of a run, by the rows of its plan.
     """
 
     def __init__(
@@ -147,12 +137,10 @@ class Batcher:
         self._batches: list[dict[str, AnyArray]] = [{} for _ in workers]
 
     def submit(self, inputs: Tensors, later: Later) -> Future[dict[str, AnyArray]]:
-        """Queue a request.
+        """Queue a request; return the future outputs by name, or the error that its run raises.
 
-        `inputs`: inputs with the same first extent. They must not change until the answer is there.
-        `later`: a function that calls another one after a delay. The outputs by name, with as many
-        rows, or the error that its run raises. It may be cancelled until a run takes some of the
-        rows.
+        The inputs have the same first extent, and must not change until the answer is there. The
+        future may be cancelled until a run takes some of the rows.
         """
         with self._lock:
             if self._closing:  # its run would be queued on workers that may close
@@ -160,8 +148,7 @@ class Batcher:
             request = _Request(self._count, inputs)
             self._count += 1
             self._waiting.append(request)
-            # By number: an answer that refers to its request would keep the rows until the garbage
-            # collector finds the cycle, and memory still in the caches would not be reused.
+            # By number: an answer that refers to its request would be a cycle and keep the rows.
             request.answer.add_done_callback(partial(self._forget, request.number))
             if self._delay <= 0:
                 self._due = request.number
@@ -218,7 +205,6 @@ class Batcher:
         self._next_worker = worker
 
     def _run(self, worker: int) -> None:
-        """Compute the waiting rows that suit one run. A worker calls this."""
         began = time.perf_counter()
         with self._lock:
             self._next = None
@@ -318,7 +304,6 @@ class Batcher:
                 self._answer(request, request.outputs)
 
     def _answer(self, request: _Request, outcome: dict[str, AnyArray] | BaseException) -> None:
-        """Set the outcome of a request, unless another run of it has failed."""
         with self._lock:
             if request.answer.done():
                 return

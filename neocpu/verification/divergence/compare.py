@@ -1,9 +1,8 @@
 """Comparing an artifact with its model, or with another artifact, tensor by tensor.
 
-The artifact is run three times. The first run is a normal one. In the second run, each compared
-tensor is replaced by its expected value as soon as it is made, so that each operator reads exact
-inputs and its error is its own. In the third run, these values are rounded differently, which shows
-how sensitive each operator is to rounding alone.
+The artifact is run three times. In the second run, each compared tensor is replaced by its expected
+value once it is made, so that each operator reads exact inputs and its error is its own. In the
+third, these values are rounded differently, which shows how sensitive operators are to rounding.
 """
 
 from __future__ import annotations
@@ -83,10 +82,10 @@ def compare_with_model(
 ) -> Divergence:
     """Compare an artifact's tensors with those of the model that it was compiled from.
 
-    ``model`` is a path, or the name of a built-in network. Shapes select a plan of a set, and have
-    the values that ``compile`` was given for inputs. ``force`` compares although the artifact was
-    compiled from another model, which otherwise is a `UsageError`. Nothing being able to run the
-    model is an `AccuracyError`. ``on_progress`` is called before a reference that takes long.
+    ``model`` is a path, or a built-in network's name. Shapes select a plan of a set, and have the
+    values that ``compile`` was given for inputs. Another model is a `UsageError` unless ``force``;
+    nothing being able to run it is an `AccuracyError`. ``on_progress`` is called before a slow
+    reference.
     """
     with WatchedModel(artifact, threads, shapes.by_name) as watched:
         loaded = load_like(model, watched.path, watched.header, shapes)
@@ -112,10 +111,7 @@ def compare_artifacts(
     threads: int | None = None,
     force: bool = False,
 ) -> Divergence:
-    """Compare an artifact's tensors with those of another one of the same model.
-
-    Shapes select a plan of each set; ``force`` compares although they are of different models.
-    """
+    """Compare tensors of two artifacts of one model, or any if ``force``; shapes select plans."""
     chosen = shapes.by_name
     with (
         WatchedModel(other, threads, chosen) as right,
@@ -326,9 +322,8 @@ def _nudged(arrays: Arrays, rng: np.random.Generator) -> dict[str, Array]:
 def rows_in_order(actual: Arrays, expected: Arrays, groups: Sequence[Sequence[str]]) -> Arrays:
     """Return outputs of selected rows, in the expected order of these rows.
 
-    Scores may be so close that rounding exchanges two rows, or that only one side selects a row.
-    Such rows count as right, as `neocpu.verification.reference.row_matching.pair_rows` allows.
-    Outputs of a group describe the same selection; those whose rows do not match keep their order.
+    Rows that rounding exchanges, or that only one side selects, count as right, as `pair_rows` of
+    ``row_matching`` allows. Outputs of a group whose rows do not match keep their order.
     """
     ordered = dict(actual)
     for group in filter(None, groups):

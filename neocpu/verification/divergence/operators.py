@@ -16,8 +16,7 @@ from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.accuracy import BFLOAT16
 from neocpu.verification.divergence.watched_model import WatchedModel
 
-_WEIGHTED: Final = (CONVOLUTION, DENSE)
-"""Kinds of operators whose weights may be rounded."""
+_WEIGHTED: Final = (CONVOLUTION, DENSE)  # kinds of operators whose weights may be rounded
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,18 +28,12 @@ from neocpu.verification.reference.comparison import REFERENCE
 from neocpu.verification.reference.oracles import Truth, find_truth, predicted_seconds
 from neocpu.verification.reference.runner import image_count
 
-_STARTS: Final = (b"\x7fELF", MAGIC)
-"""First bytes of an artifact's file."""
-
-LONG: Final = 1.0
-"""Seconds from which a computation is announced."""
-
-MOST_NODES: Final = 12
-"""Number of nodes between two tensors that are named."""
+_STARTS: Final = (b"\x7fELF", MAGIC)  # first bytes of an artifact's file
+LONG: Final = 1.0  # seconds from which a computation is announced
+MOST_NODES: Final = 12  # number of nodes between two tensors that are named
 
 
 def is_artifact(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins like an artifact, as no model does."""
     if not os.path.isfile(path):  # a pipe is no artifact, and reading would consume it
         return False
     try:
@@ -129,10 +123,7 @@ def _other(path: str, header: ArtifactHeader, what: str, theirs: str = "") -> st
 
 
 def tensor_names(loaded: LoadedModel) -> frozenset[str]:
-    """Return the names of all tensors that a model computes from its inputs' data.
-
-    Constants, sizes that follow from shapes and tensors within control flow do not count.
-    """
+    """Return the names of tensors computed from inputs' data, but not within control flow."""
     given, left = (
         {name for node in each.graph.node for name in node.output if name}
         for each in (loaded.original, loaded.simplified)
@@ -160,10 +151,7 @@ def expected_tensors(
 
 
 class NodesBetween:
-    """The nodes of a graph that lie between the ``seen`` tensors.
-
-    The makers of the ``computed`` ones, the result of `tensor_names`, are named.
-    """
+    """The nodes between ``seen`` tensors; the makers of ``computed`` ones are named."""
 
     def __init__(
         self, graph: onnx.GraphProto, seen: Collection[str], computed: Collection[str]

@@ -20,19 +20,17 @@ from neocpu.plan.model_values import ModelValue
 from neocpu.schedules.vocabulary import accuracy
 from neocpu.verification.reference.tolerance import UNDERFLOW
 
-MOST_NAMED: Final = 4
-"""Number of operators before a wrong one that its line names."""
+MOST_NAMED: Final = 4  # number of operators before a wrong one that its line names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedTensor:
     """A tensor that both sides have, and the plan's operator that makes it, or else the kernel.
 
-    The model's ``nodes`` lie between it and the compared tensors before it: the computation of the
-    operator and of others that are fused with it. ``error`` is norm-wise in a normal run, and grows
-    from operator to operator; ``own_error`` is that of this operator alone, if all compared tensors
-    before it are exact. ``where`` is None if that is within its bound, or if numbers of rows
-    differ. Operators ``before`` it, whose results it depends on, are not compared themselves.
+    The ``nodes`` lie between it and the compared tensors before it. ``error`` is norm-wise in a
+    normal run, and grows from operator to operator; ``own_error`` is that of this operator alone on
+    exact tensors. ``where`` is None if that is within its bound, or if numbers of rows differ.
+    Operators ``before`` it, whose results it depends on, are not compared themselves.
     """
 
     name: str
@@ -112,7 +110,6 @@ class Divergence:
         return tuple((power, counts[power]) for power in range(_LEAST, _MOST + 1))
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "artifact": self.artifact,
             "other": self.other,
@@ -156,18 +153,14 @@ Rounding within the operator, of differences or exponentials, weighs as much as 
 DECISIONS: Final = 1e-3
 """Share of whole numbers that may differ: places of a maximum, or results of a comparison."""
 
-SHOWN: Final = 16
-"""Number of parts of an axis whose shares of an error are shown separately."""
+SHOWN: Final = 16  # number of parts of an axis whose shares of an error are shown separately
 
 DECADES: Final = range(-8, 3)
 """Powers of ten by which errors of elements are counted, relative to the root mean square."""
 
 
 def norm_error(actual: Array, expected: Array) -> float:
-    """Return ``‖actual - expected‖ / ‖expected‖``, or the share of whole numbers that differ.
-
-    The error is infinite where only one side is finite, or if numbers of rows differ.
-    """
+    """Return ``‖actual - expected‖ / ‖expected‖``, or the share of integers that differ."""
     if actual.shape != expected.shape:
         return math.inf
     if expected.dtype.kind in "biu" and actual.dtype.kind in "biu":
@@ -192,8 +185,8 @@ def _norm(array: Array) -> float:
 def _difference(actual: Array, expected: Array) -> tuple[Array, Array]:
     """Return the errors of elements, and the expected values with zero for those not finite.
 
-    The error is zero where both are the same infinity or NaN, and infinite where only one side is
-    finite or both are different infinities.
+    The error is 0 for the same infinity or NaN, and infinite where one side is finite or they
+    differ.
     """
     a, e = actual.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -206,8 +199,7 @@ def _difference(actual: Array, expected: Array) -> tuple[Array, Array]:
 def bound_of(value: ModelValue, expected: Array, rounding: float) -> float:
     """Return the bound of a tensor's norm-wise error on exact inputs.
 
-    ``rounding`` is the error of rounding weights and data as its operator does and the model does
-    not.
+    ``rounding`` is the error of rounding weights and data where only its operator does so.
     """
     if DTYPES[value.dtype].kind == "bool" or (DTYPES[value.dtype].is_integer and not value.scale):
         return DECISIONS
@@ -235,16 +227,14 @@ class Part:
 class Where:
     """The places of an error in a tensor: stretches of each axis, and every index of short ones.
 
-    ``elements`` has powers of ten and numbers of elements whose errors are at most that power of
-    the tensor's root mean square, and more than the previous one. The last power also has all
-    larger errors.
+    ``elements`` has powers of ten, and numbers of elements whose errors are at most that multiple
+    of the root mean square, and more than the previous; the last one has all larger errors.
     """
 
     axes: tuple[tuple[Part, ...], ...]
     elements: tuple[tuple[int, int], ...]
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form."""
         return {
             "axes": value_to_json(self.axes),
             "elements": [{"up_to": 10.0**power, "count": count} for power, count in self.elements],

@@ -42,10 +42,7 @@ arena first."""
 
 @dataclass(frozen=True, slots=True)
 class SeenRun:
-    """Outputs of a run, and tensors as they were made, in the model's shapes and layouts, by name.
-
-    Integers that stand for real numbers are real numbers here.
-    """
+    """Outputs of a run, and tensors as they were made, by name; stored integers as real numbers."""
 
     tensors: Mapping[str, Array]
     outputs: Mapping[str, Array]
@@ -54,14 +51,12 @@ class SeenRun:
 class WatchedModel(Closing):
     """A debugger of an artifact.
 
-    It makes the calls of a run in the library's place. After each call, it reads the tensors of the
-    model that are complete from the arena, and can put other values there for the calls that
-    follow. Shapes of some inputs select a plan of a set of shapes; without any, it is the first.
-    The header is of that plan alone. An artifact that does not say where the model's tensors are is
-    an `ArtifactError`.
-
-    The recorded ``values`` are in order, and none is within a loop. ``alternatives`` to each call
-    are the call itself and those of the other branch: a run makes one of them.
+    It makes the calls of a run in the library's place. After each, it reads complete tensors of the
+    model from the arena, and can put other values there. Shapes of some inputs select a plan of a
+    set, by default the first; the header is of that plan alone. An artifact that does not say where
+    tensors are is an `ArtifactError`. Recorded ``values`` are in order, and none is within a loop.
+    ``alternatives`` to each call are the call itself and those of the other branch: a run makes
+    one.
     """
 
     def __init__(
@@ -111,8 +106,8 @@ class WatchedModel(Closing):
     def run(self, inputs: Mapping[str, Array], given: Mapping[str, Array] = NOTHING) -> SeenRun:
         """Run the artifact once.
 
-        Tensors are replaced by ``given`` ones once they are recorded, so that later calls read
-        them. A replacement with fewer rows replaces the first ones.
+        Recorded tensors are replaced by ``given`` ones, so that later calls read them; one with
+        fewer rows replaces the first ones.
         """
         signature = self._session.signatures.all[self._number]
         _, arrays = check_named(SignatureSet([signature]), inputs)
@@ -149,10 +144,7 @@ class WatchedModel(Closing):
         return 0
 
     def _record_until(self, end: int, call: int, arguments: Any) -> None:
-        """Record the tensors that are due after ``end`` calls, made or left out.
-
-        The position goes back when a loop begins again.
-        """
+        """Record tensors due after ``end`` calls, made or left out; the position follows loops."""
         for number in range(self._next, end):
             if due := self._due.get(number):
                 self._record(due, self._arena(call, arguments))

@@ -30,8 +30,7 @@ Write: TypeAlias = Callable[[Path, Arrays], None]
 MODEL, INPUTS = "{model}", "{inputs}"
 """Placeholders in a command for the paths of a model and of an archive of its inputs."""
 
-SLOWER: Final = 0.95
-"""Ratio of ONNX Runtime's latency to ours above which a difference is noise."""
+SLOWER: Final = 0.95  # ratio of ONNX Runtime's latency to ours above which a difference is noise
 SHARED_WORDS: Final = 0.75
 """Least share of a failure's words that another failure of the same kind has too."""
 _NO_COMMAND: Final = (126, 127)
@@ -49,7 +48,6 @@ class Check:
     line: str
 
     def shown(self, model: Path, inputs: Path) -> str:
-        """Return the command for a model and its inputs."""
         return _filled(self.line, model, inputs)
 
 
@@ -175,10 +173,7 @@ def _race(case: Case, seconds: float) -> str | None:
 
 
 def _refusal(printed: bytes) -> str | None:
-    """Return the reason in a JSON document why ``neocpu bench`` did not measure; None without one.
-
-    If outputs differ, the command fails, but has measured.
-    """
+    """Return why ``neocpu bench`` did not measure, by its document; None if outputs differ."""
     document = json.loads(printed or b"{}")
     reasons = [failure["reason"] for failure in document.get("failures", ())]
     reasons += [document["error"]["message"]] if "error" in document else []

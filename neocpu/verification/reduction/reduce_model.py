@@ -13,12 +13,10 @@ from neocpu.foundation.units import plural
 from neocpu.verification.reduction.checks import Check, same_kind
 from neocpu.verification.reduction.whole_graph import Case, WholeGraph
 
-FIRST_SECONDS = 1800.0
-"""Time limit of the check of the whole model."""
+FIRST_SECONDS = 1800.0  # time limit of the check of the whole model
 PART_FACTOR = 3.0
 """Time limit of the check of a part, as a multiple of the whole model's time; it may hang."""
-SLACK = 20.0
-"""Seconds that are added to that limit."""
+SLACK = 20.0  # seconds that are added to that limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +51,8 @@ def reduce_model(
 ) -> Reduction:
     """Return a small part of a model, of that name, that fails in the same way as the whole.
 
-    After ``budget`` seconds, the smallest part so far is returned; a running check is finished
-    first. ``on_smaller`` is called with every part that fails, smaller ones after larger ones. A
-    model that passes, or cannot be cut, is a `UsageError`.
+    After ``budget`` seconds and a running check, it is the smallest part so far. ``on_smaller`` is
+    called with every part that fails. A model that passes, or cannot be cut, is a `UsageError`.
     """
     start = clock()
     nodes = len(whole.model.graph.node)
@@ -114,10 +111,10 @@ Fails: TypeAlias = Callable[[Part], bool]
 def shrink(whole: Sequence[int], fails: Fails) -> Iterator[Part]:
     """Yield smaller and smaller parts of a sequence that fails; each of them fails.
 
-    The search takes halves as long as one fails, because each costs half as much as the previous
-    one. Then it cuts both ends by bisection, and then pieces in between, which get smaller. No
-    single element can be left out of the last part, but perhaps several at once. An error that
-    ``fails`` raises ends the search.
+    The search takes halves as long as one fails, as each costs half as much as the previous one,
+    then cuts both ends by bisection, and then smaller and smaller pieces between. No single element
+    can be left out of the last part, but perhaps several. An error that ``fails`` raises ends the
+    search.
     """
     kept = tuple(whole)
     while (half := _failing_half(kept, fails)) is not None:

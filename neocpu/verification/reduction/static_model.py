@@ -24,10 +24,7 @@ def static_model(
     *,
     weights: bool = True,
 ) -> onnx.ModelProto:
-    """Read a model or build a network, and fix its inputs' shapes, without simplifying it.
-
-    Without ``weights`` it gets random ones instead of its own.
-    """
+    """Read a model or build a network, with static inputs; random weights unless ``weights``."""
     given = InputShapes.parse(shapes)
     builtin = isinstance(model, str) and models.is_name(model)
     found = models.build(str(model)) if builtin else read_model(model)
@@ -50,12 +47,11 @@ _WHOLE: Final = ("int2", "int4", "int8", "uint2", "uint4", "uint8")
 
 
 def randomise_weights(model: onnx.ModelProto, seed: int = 0) -> None:
-    """Replace weights by random ones of the same shapes, in place.
+    """Replace weights by random ones of the same shapes, in initializers and attributes, in place.
 
-    Initializers and attributes of nodes are replaced. Floats are drawn from a normal distribution
-    with the mean and deviation of the old values, and integers of up to 8 bits evenly. Both stay
-    within the range of the old values, so that variances stay positive. Tensors of few elements and
-    wider integers stay, because they may be parameters of operators.
+    Floats are from a normal distribution with the old values' mean and deviation, integers of up to
+    8 bits even; all within the old range, so that variances stay positive. Tensors of few elements
+    and wider integers stay, as they may be parameters of operators.
     """
     rng = np.random.default_rng(seed)
     for tensor in _tensors(model):

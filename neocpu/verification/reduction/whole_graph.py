@@ -37,7 +37,6 @@ class Case:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """The operators of its nodes, in order."""
         return tuple(node.op_type for node in self.model.graph.node)
 
 
@@ -67,9 +66,8 @@ class WholeGraph:
         """Return some of the nodes as a model: tensors that they read from others are its inputs.
 
         A tensor that decides a shape is a constant instead, with its value in the run. Outputs are
-        the tensors that none of the nodes reads, and the outputs of the whole model. ``kept`` has
-        positions of nodes, ascending. The result is None if these make no model: it has no output,
-        is not valid, or the type of an input is unknown.
+        those of the whole model, and tensors that no node reads. ``kept`` are ascending positions.
+        The result is None for a part without outputs, an invalid one, or an input of unknown type.
         """
         graph = self.model.graph
         nodes = [_tidy(graph.node[position]) for position in kept]

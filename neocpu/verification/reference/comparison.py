@@ -17,25 +17,20 @@ from neocpu.verification.reference.tolerance import UNDERFLOW, may_overflow, tol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The errors of actual outputs against the expected ones.
+    """The errors of actual outputs against the expected ones, of the rows that both have.
 
-    ``max_abs_error`` is the largest ``|actual - expected|`` of all outputs, and infinite where NaN,
-    infinities or shapes differ. ``max_rel_error`` is the largest ``max|actual - expected| /
-    max|expected|`` of an output, and ``norm_error`` the largest ``‖actual - expected‖ /
-    ‖expected‖`` in the 2-norm. The worst output has that, or misses the tolerance; ``why`` is a
-    reason that numbers do not express, such as ``has shape 2x3, not 2x4``. They are ``ok`` if every
-    element is within the tolerance, except in ``unmatched_rows``, which only one side has. Errors
-    are those of the rows that both have, ``moved_rows`` in another place.
+    Errors are infinite where NaN, infinities or shapes differ. The worst output has the norm-wise
+    error, or misses the tolerance.
     """
 
-    max_abs_error: float
-    max_rel_error: float
-    norm_error: float
+    max_abs_error: float  # the largest ``|actual - expected|`` of all outputs
+    max_rel_error: float  # the largest ``max|actual - expected| / max|expected|`` of an output
+    norm_error: float  # the largest ``‖actual - expected‖ / ‖expected‖`` in the 2-norm
     worst_output: str
-    ok: bool
-    moved_rows: int = 0
-    unmatched_rows: int = 0
-    why: str = ""
+    ok: bool  # whether every element but those of unmatched rows is within the tolerance
+    moved_rows: int = 0  # those in another place
+    unmatched_rows: int = 0  # those that only one side has
+    why: str = ""  # a reason that numbers do not express, such as ``has shape 2x3, not 2x4``
 
 
 def compare(
@@ -47,21 +42,18 @@ def compare(
 ) -> Comparison:
     """Compare outputs by name.
 
-    Elements must be within `tolerance.tolerances`; NaN must meet NaN, and an infinity the same
-    infinity. Integers and booleans must be equal. Differences below `tolerance.UNDERFLOW` do not
-    count. Nor does one unit in the last place of float16 or bfloat16, because the rounding of
-    float32 may decide between two such neighbours.
-
+    Elements must be within `tolerance.tolerances`; NaN must meet NaN, and an infinity the same one.
+    Integers and booleans must be equal. Differences below `tolerance.UNDERFLOW` do not count, nor
+    does one unit in the last place of float16 or bfloat16, as the rounding of float32 may decide
+    it.
     Outputs of rows that a NonMaxSuppression selected, in ``row_groups`` of one selection, are first
-    compared in the same way. That fails if rounding decides between two scores, or between a score
-    or an overlap and a threshold. The rows are then matched as sets, and at most
-    `row_matching.UNMATCHED_ROWS` may lack a partner.
-
+    compared in the same way. If that fails, as rounding may decide between scores or at a
+    threshold, rows are matched as sets, and at most `row_matching.UNMATCHED_ROWS` may lack a
+    partner.
     ``rounded`` has the same outputs, computed in float32. Elements may err more where these runs
-    err. They may have the value that one of the runs has there. They may be infinite or NaN where a
-    run is infinite or a part of the sum may be, and anything where a run is NaN. Selected rows are
-    compared without these runs. If a run selects other rows, any rows are accepted, and the error
-    is infinite.
+    err, have the value that one of the runs has there, be infinite or NaN where a run is infinite
+    or a part of the sum may be, and anything where a run is NaN. Selected rows are compared without
+    these runs; if a run selects other rows, any are accepted, and the error is infinite.
     """
     selected = {name for group in row_groups for name in group}
     results = {
@@ -117,10 +109,7 @@ _MISMATCH = _Errors(math.inf, math.inf, math.inf, ok=False)
 def _match(
     actual: Mapping[str, Array], expected: Mapping[str, Array]
 ) -> tuple[dict[str, _Errors], int, int] | None:
-    """Return errors of rows matched as sets, and the numbers of moved and of unmatched rows.
-
-    None if too many rows have no partner.
-    """
+    """Return errors of rows as sets, and numbers of moved and unmatched ones; None for too many."""
     pairs = pair_rows(actual, expected, {name: tolerances(e) for name, e in expected.items()})
     if pairs is None:
         return None
@@ -192,8 +181,7 @@ def _distance(actual: Array, expected: Array, counted: Array, *, ok: bool) -> _E
     return _Errors(largest, largest / scale, norm, ok)
 
 
-REFERENCE: Final = "numpy in float64"
-"""Source of the truth wherever it can run a model."""
+REFERENCE: Final = "numpy in float64"  # source of the truth wherever it can run a model
 
 FLOAT32_FACTOR: Final = 4.0
 """Largest error of an artifact, as a multiple of that of numpy in float32, if no plan keeps the
@@ -204,8 +192,7 @@ says that this makes a factor of one to five in a single long sum. Over a networ
 about the same.
 """
 
-ROUNDING: Final = 1e-2
-"""Norm-wise error above which the cause is not rounding, but a wrong kernel."""
+ROUNDING: Final = 1e-2  # norm-wise error above which the cause is not rounding, but a wrong kernel
 
 
 @dataclass(frozen=True, slots=True)

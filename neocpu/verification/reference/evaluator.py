@@ -22,8 +22,7 @@ from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.onnx_graph.weightless_model import strip_weights
 from neocpu.verification.reference.tolerance import finite, scales
 
-_WHOLE: Final = 2.0**20
-"""Magnitude above which nearly all numbers of float32 are whole."""
+_WHOLE: Final = 2.0**20  # magnitude above which nearly all numbers of float32 are whole
 
 _SUMS: Final = frozenset(
     """
@@ -50,9 +49,8 @@ _LEAST_NORMAL: Final = (1 << 24) - 1
 class Noise:
     """Random changes of float32 results, which stand for a different rounding.
 
-    The largest change, ``ulps``, is in units in the last place of a number just below a power of
-    two. The number is the result, or for sums of products the scale of the results around it if
-    that is larger.
+    The largest change is ``ulps`` units in the last place of a number just below a power of two:
+    the result, or for sums of products the scale of the results around it if that is larger.
     """
 
     def __init__(self, seed: int, ulps: float) -> None:
@@ -83,9 +81,9 @@ def evaluate(
 ) -> dict[str, Array]:
     """Return a model's outputs in graph order; ``operators`` replace the evaluator's own.
 
-    It replaces onnx's own loop, which keeps all intermediate results and a second copy of all
-    weights. ``double`` computes in float64 whatever the model computes in float32. Otherwise
-    denormal results are zeros, as in compiled code, and noise changes the results of nodes.
+    Unlike onnx's own loop, it keeps no intermediate results and no second copy of weights.
+    ``double`` computes float32 in float64; without it, denormal results are zeros, as in compiled
+    code, and noise changes the results of nodes.
     """
     light = strip_weights(model)
     flat = light.model

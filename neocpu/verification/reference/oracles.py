@@ -1,7 +1,4 @@
-"""The expected outputs of a model, from the best source (oracle) that can run it.
-
-Numpy in float64 comes first, then numpy in float32, then ONNX Runtime where it is installed.
-"""
+"""The expected outputs of a model: by numpy in float64, then in float32, then ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -32,15 +29,11 @@ SINGLE: Final = "numpy in float32"
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """The source of the outputs that a module is compared with, such as ``ONNX Runtime 1.22.0``.
-
-    The reason says why it is not a better one; it is empty for the best. ``single`` takes a `Noise`
-    or None. It runs the model in float32, rounded differently than the truth, or returns None if it
-    cannot round so.
-    """
+    """The source of the outputs that a module is compared with, such as ``ONNX Runtime 1.22.0``."""
 
     name: str
-    reason: str
+    reason: str  # why it is not a better one; empty for the best
+    # Runs the model in float32, rounded differently than the truth; None if it cannot round so.
     single: Callable[[Noise | None], Outputs | None]
 
 
@@ -61,10 +54,7 @@ def find_truth(
     inputs: Mapping[str, Array],
     instead: str = "pass --no-verify to compile it unchecked",
 ) -> Truth:
-    """Run a model with the best oracle that can.
-
-    An `AccuracyError` says that none can, and gives ``instead`` as advice.
-    """
+    """Run a model with the best oracle that can, or raise an `AccuracyError` with ``instead``."""
     reasons: list[str] = []
     candidates = [*_in_numpy(model, inputs), *_in_onnxruntime(model, inputs)]
     for name, truth, single in candidates:
@@ -141,8 +131,7 @@ def _has_custom_operators(model: onnx.ModelProto) -> bool:
     return bool(custom_operators_of(model))
 
 
-SECONDS: Final = 1.8e-10
-"""Seconds of a multiply-add in float64 (on two threads of a Zen 5)."""
+SECONDS: Final = 1.8e-10  # seconds of a multiply-add in float64 (on two threads of a Zen 5)
 
 
 def predicted_seconds(

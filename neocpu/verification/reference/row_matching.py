@@ -1,9 +1,8 @@
 """Match the rows of outputs that a NonMaxSuppression selected, in any order.
 
-Two correct implementations round differently. If two scores are closer than rounding, their rows
-may change places. If a score or an overlap is that close to its threshold, a row may appear or
-disappear, and with it the rows that it suppresses. So each row is matched with one that is equal
-within the tolerance.
+Correct implementations round differently. Rows with scores that close may change places; one whose
+score or overlap is that close to its threshold may appear or disappear, and with it the rows that
+it suppresses. So each row is matched with one that is equal within the tolerance.
 """
 
 from __future__ import annotations
@@ -21,14 +20,9 @@ from neocpu.verification.reference.tolerance import within
 
 Array: TypeAlias = npt.NDArray[Any]
 
-#: Largest share of the rows that may lack a partner on the other side.
-UNMATCHED_ROWS = 0.01
-
-#: Number of elements from which a row is more than a score and its index.
-WIDE_ROW = 3
-
-#: Number of rows that one is compared with at a time: its partner is usually among the first.
-PIECE = 512
+UNMATCHED_ROWS = 0.01  # the largest share of rows that may lack a partner on the other side
+WIDE_ROW = 3  # elements from which a row is more than a score and its index
+PIECE = 512  # rows that one is compared with at a time: its partner is usually among the first
 
 
 def match_rows(
@@ -39,10 +33,9 @@ def match_rows(
 ) -> tuple[Array, Array]:
     """Return the rows of ``actual``, and those of ``expected`` that they are paired with.
 
-    The outputs describe the same detections, by row. Rows in the same place are compared first. The
-    search for partners is expensive, and ends once a larger share of the rows than ``unmatched``
-    lacks one. ``tolerance`` has the largest differences from the elements of ``expected``; integers
-    must be equal.
+    The outputs describe the same detections, by row. The search for partners is expensive, and ends
+    once a larger share of the rows than ``unmatched`` lacks one. ``tolerance`` has the largest
+    differences from the elements of ``expected``; integers must be equal.
     """
     right = partial(_right, actual, expected, tolerance)
     exact = [name for name, array in expected.items() if array.dtype.kind != "f"]

@@ -30,10 +30,9 @@ def run_reference(
 ) -> dict[str, Array]:
     """Run a model of opset 7 or later with numpy; return its outputs by name, in graph order.
 
-    Inputs have the model's types and shapes; some may have N images where the model takes one. It
-    is then run for each of them, and outputs are concatenated. ``double`` computes in float64
-    whatever the model computes in float32, as a truth that rounding is measured against; ``noise``
-    stands for a different rounding.
+    Some inputs may have N images where the model takes one: it is then run for each, and outputs
+    are concatenated. ``double`` computes float32 in float64, as a truth that rounding is measured
+    against; ``noise`` stands for a different rounding.
     """
     operators: list[type[OpRun]] = [*OPERATORS, *custom_operators_of(model)]
     run = partial(evaluate, model, operators=operators, double=double, noise=noise)

@@ -1,9 +1,8 @@
 """The bound on the error of an element of a right answer, which docs/accuracy.md derives.
 
-An element is a sum of products. Its rounding error is proportional to the sum of their magnitudes.
-The element itself does not show that sum, as one near zero is a difference of large numbers, but
-its neighbours do. So each error is measured against a scale: the root mean square of the tensor or
-of a slice through the element, whichever is smallest.
+An element's rounding error is proportional to the sum of its products' magnitudes, which an element
+near zero does not show, but its neighbours do. So each error is measured against a scale: the root
+mean square of the tensor or of a slice through the element, whichever is smallest.
 """
 
 from __future__ import annotations
@@ -69,10 +68,7 @@ def _errors_around(run: Array, expected: Array) -> Array:
 
 
 def may_overflow(expected: Array) -> Array:
-    """Return the elements whose sums may overflow float32 in some order of their products.
-
-    ``expected`` has the values of the sums without overflow.
-    """
+    """Return the elements whose sums ``expected`` may overflow float32 in some order."""
     values = finite(expected.astype(np.float64))
     reach = np.abs(values) + PARTIAL * scales(values)
     return np.asarray(reach > np.finfo(np.float32).max)
@@ -89,9 +85,9 @@ def within(actual: Array, expected: Array, tolerance: Array) -> Array:
 def scales(values: Array, choose: np.ufunc = np.minimum) -> Array:
     """Return the root mean square around each element, in a shape that broadcasts.
 
-    It is that of the whole tensor or of a slice of at least `FEWEST` elements, whichever ``choose``
-    takes. A slice has all elements that share one index. Slices separate channels of pixels from
-    channels of scores, and an outlier affects only the elements that share all its slices.
+    It is that of the whole tensor or of a slice of at least `FEWEST` elements that share an index,
+    whichever ``choose`` takes. Slices separate channels of pixels from channels of scores, and an
+    outlier affects only the elements that share all its slices.
     """
     largest = float(np.abs(values).max(initial=0.0))
     if largest == 0:

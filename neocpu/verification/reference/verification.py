@@ -41,8 +41,7 @@ Its error may come from a decision that depends on rounding, such as the sign of
 If every fifth rounding decides differently, at least one of 13 does in 95 of 100 cases.
 """
 
-LEAST_RUNS: Final = 4
-"""Least number of those runs, however long they take."""
+LEAST_RUNS: Final = 4  # least number of those runs, however long they take
 
 ROUGH: Final = 8.0
 """Error of a sum of a few hundred products, added one by one, in units in the last place."""
@@ -65,9 +64,8 @@ class _Run:
 class Verifier:
     """A judge of runs of one model on the same inputs.
 
-    It keeps the outputs of the reference, so that judging another artifact costs nothing. Outputs
-    of a row group describe the same selection. The shapes of the model's tensors, as far as known,
-    predict the time of the reference.
+    It keeps the reference's outputs, so that judging another artifact costs nothing. Outputs of a
+    row group describe the same selection. Known shapes of tensors predict the reference's time.
     """
 
     def __init__(
@@ -94,14 +92,12 @@ class Verifier:
     def judge(self, actual: Arrays, patience: float = math.inf) -> Verdict:
         """Compare the outputs of a module with the truth.
 
-        Each element must be within the tolerances of `compare`, which finds wrong answers, and each
-        output norm-wise within the promised bound. Elements may err more where float32 itself errs.
-        If the range of float32 makes the difference and not its rounding (an intermediate value
-        overflows), the reference in float32 is the truth.
-
+        Each element must be within the tolerances of `compare`, and each output norm-wise within
+        the promised bound. Elements may err more where float32 itself errs. If its range makes the
+        difference (an intermediate value overflows), the reference in float32 is the truth.
         The truth may take ``patience`` seconds. If it takes longer, outputs are first compared with
-        a quicker oracle. It may accept outputs within the bound, but refuse none. Nothing being
-        able to run the model is an `AccuracyError`.
+        a quicker oracle, which may accept outputs but refuse none. Nothing being able to run the
+        model is an `AccuracyError`.
         """
         self._patience = patience
         quick = self._quick_truth()
@@ -121,7 +117,6 @@ class Verifier:
         return verdict if verdict.is_accepted else self._judged_with(actual, self._all_runs)
 
     def reason(self, verdict: Verdict) -> str:
-        """Return why an artifact is refused."""
         found = verdict.found
         end = "nothing was written: please report what 'neocpu reduce' leaves of this model"
         if found.why:
@@ -164,10 +159,7 @@ class Verifier:
         return replace(verdict, kept=verdict.kept or (self._rounds and verdict.is_accepted))
 
     def _quick_truth(self) -> Truth | None:
-        """Return the outputs of a quicker oracle, if the truth is not known and takes too long.
-
-        The rounding of float32 is too large for bounds that are stricter than the default.
-        """
+        """Return a quicker oracle's outputs for default bounds, if the truth takes too long."""
         if "_truth" in vars(self) or self._accuracy.bound < DEFAULT.bound:
             return None
         if self._quick is None:
@@ -182,8 +174,8 @@ class Verifier:
     def _float32_runs(self) -> list[_Run]:
         """Runs of the model in float32: as numpy rounds, and with the least noise.
 
-        If coarser numbers are promised, the noise is as coarse. Empty if the oracle of the truth
-        has no runs in float32.
+        The noise is as coarse as promised numbers. Empty if the truth's oracle has no runs in
+        float32.
         """
         half = 0.5 * self._accuracy.coarseness
         noisy = (self._run(Noise(seed, half)) for seed in range(1, FLOAT32_RUNS))

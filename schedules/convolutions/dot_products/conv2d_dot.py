@@ -50,16 +50,14 @@ MAX_VECTORS, MAX_ROWS, MAX_COLUMNS = 4, 4, 28
 MAX_OVERHANG = 0.1
 # The most taps of a window that are unrolled: more overflow the instruction cache.
 MAX_UNROLLED_TAPS = 9
-# The number of register tiles tried for a pair of blocks, best estimate first, and for the first
-# pair.
+# The register tiles tried for a pair of blocks, best estimate first, and for the first pair.
 TILES_PER_BLOCK, MORE_TILES = 2, 6
 # The cycles of counting an iteration of the innermost loop and advancing pointers.
 LOOP_CYCLES = 1.0
 # The share of their multiplications' peak that products of widened weights reach, compared with
 # other sequences: 0.86 to 0.87 of pairs on a Zen 1.
 WIDENED_SHARE = 0.87
-# The cycles of copying a block of a pixel's channels into a padded strip, and of storing a vector
-# of sums.
+# The cycles of copying a block of a pixel's channels to a strip, and of storing a vector of sums.
 COPY_CYCLES, STORE_CYCLES = 2.0, 2.0
 
 
@@ -159,9 +157,8 @@ def fold(
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: DotScheme) -> Arguments:
-    """The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / group, reg_oc * group)``.
-
-    Their last axis has a group of input channels, four or two, for each output channel.
+    """The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / group, reg_oc * group)``, with a
+    group of input channels for each output channel on the last axis.
     """
     ins = ceil_div(workload.kernel_shape[1], scheme.ic_bn)
     outs = output_blocks(workload, scheme)

@@ -1,9 +1,8 @@
 """The instructions of a step of products: one for each vector of sums, or a sequence on x86.
 
-A CPU without an instruction for four products has VPMADDUBSW, which multiplies unsigned bytes by
-signed ones and adds neighbouring products in 16 bits, and VPMADDWD, which does the same for 16-bit
-integers in 32 bits, where nothing overflows. VPMADDUBSW saturates, so it is used for weights that
-are known to be small enough. Other weights are widened, with even and odd channels separate::
+Without an instruction for four products, VPMADDUBSW multiplies unsigned bytes by signed ones and
+adds neighbours in 16 bits, and VPMADDWD does so with 16-bit integers in 32 bits. The former
+saturates, so weights that may be too large for it are widened, even and odd channels separately::
 
     small:   sum += maddwd(ones, maddubsw(data, weights))
     several: sum += maddwd(ones, maddubsw(data, weights) + maddubsw(more data, more weights) …)
@@ -14,16 +13,15 @@ data. Data are reduced by 128 for it, and sums begin with the products that this
 
     sum = 128 * (all weights); sum += sdot(data - 128, weights) …
 
-Two products of bfloat16 take one instruction, or two multiply-adds after conversion to float32::
-
-    sum += first data * first weights + second data * second weights
-
-Two products of 16-bit integers are added modulo 2^32 (`tir/llvm_text`).
+Two products of bfloat16 take one instruction, or two multiply-adds after conversion to float32. Two
+products of 16-bit integers are added modulo 2^32 (`tir/llvm_text`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from typing import Any, TypeAlias
 
 from tvm import tirx
@@ -34,25 +32,21 @@ from neocpu.schedules.tir.bfloat16 import BITS, add_dot, halves
 from neocpu.schedules.tir.llvm_text import Wrapping
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 
-Operand: TypeAlias = tuple[Any, ...]
-"""The operand of a step for one pixel or one vector of weights, in registers."""
-
+Operand: TypeAlias = tuple[Any, ...]  # of a step, in registers: a pixel's, or a vector of weights
 # Intrinsics by the bytes of a vector.
 _MADDUBSW = {32: "llvm.x86.avx2.pmadd.ub.sw", 64: "llvm.x86.avx512.pmaddubs.w.512"}
 _MADDWD = {32: "llvm.x86.avx2.pmadd.wd", 64: "llvm.x86.avx512.pmaddw.d.512"}
 
 
 def load_data(words: Sequence[Any], dtype: str, unit: DotUnit) -> Operand:
-    """Bind a pixel's channels, given as an int32 word for each group of the step.
-
-    ``dtype`` is the type of a channel: int8 if `DotUnit.offset` was subtracted from it.
+    """Bind a pixel's channels of type ``dtype``, given as an int32 word for each group of the step;
+    int8 ones had `DotUnit.offset` subtracted.
     """
     spread = [T.broadcast(word, unit.lanes) for word in words]
     if dtype == BFLOAT16:
         return _pairs(spread, unit)
     if unit.offset and dtype == "uint8":
-        # This flips the highest bit of each byte; LLVM does it for the whole vector that has these
-        # lanes.
+        # This flips each byte's highest bit; LLVM does it for the whole vector with these lanes.
         signs = _splat(-0x7F7F7F80, "int32", unit.lanes)
         spread, dtype = [tirx.bitwise_xor(each, signs) for each in spread], "int8"
     if not _widens(unit):
@@ -78,11 +72,7 @@ def load_weights(vectors: Sequence[Any], unit: DotUnit) -> Operand:
 
 
 def missing_products(sums: Any, weights: Operand, unit: DotUnit) -> Any:
-    """Return the vector ``sums`` plus the products that `DotUnit.offset` takes away.
-
-    The instruction itself computes them. Its data do not reach 128, so -128 times the weights is
-    subtracted.
-    """
+    """Return ``sums`` less the weights times -`DotUnit.offset`, because int8 does not reach 128."""
     (taps,) = weights
     data = _splat(-unit.offset, "int8", _bytes(unit))
     zero = _splat(0, sums.ty.dtype.with_lanes(1), unit.lanes)
@@ -97,14 +87,12 @@ def add_products(sums: Any, data: Operand, weights: Operand, unit: DotUnit) -> A
         return sums
     if not unit.adds:
         (pixels,), (taps,) = data, weights
-        kind = str(sums.ty.dtype)
-        products = tirx.call_llvm_pure_intrin(kind, unit.intrinsic, pixels, taps)
+        products = tirx.call_llvm_pure_intrin(str(sums.ty.dtype), unit.intrinsic, pixels, taps)
         return (Wrapping(sums) + Wrapping(products)).value
     if unit.intrinsic:
         (pixels,), (taps,) = data, weights
-        # x86 takes the second factor from memory, one word for all lanes, and NEON a lane of it.
-        # That factor is the data, unless they must come first. A separate load of a word costs a
-        # fifth more.
+        # x86 takes the second factor from memory, a word for all lanes, and NEON a lane of it: the
+        # data, unless they must come first. A separate load of a word costs a fifth more.
         first, second = (taps, pixels) if unit.is_symmetric else (pixels, taps)
         if str(sums.ty.dtype).startswith("float32"):
             return add_dot(sums, first, second)
@@ -114,14 +102,9 @@ def add_products(sums: Any, data: Operand, weights: Operand, unit: DotUnit) -> A
             sums = sums + _maddwd(pixels, taps, unit)
         return sums
     kind, name = f"int16x{2 * unit.lanes}", _MADDUBSW[_bytes(unit)]
-    products = [
-        tirx.call_llvm_pure_intrin(kind, name, pixels, taps)
-        for pixels, taps in zip(data, weights, strict=True)
-    ]
-    total = products[0]
-    for product in products[1:]:
-        total = total + product
-    return sums + _maddwd(total, _splat(1, "int16", 2 * unit.lanes), unit)
+    pairs = zip(data, weights, strict=True)
+    products = [tirx.call_llvm_pure_intrin(kind, name, *pair) for pair in pairs]
+    return sums + _maddwd(reduce(add, products), _splat(1, "int16", 2 * unit.lanes), unit)
 
 
 def _pairs(words: Sequence[Any], unit: DotUnit) -> Operand:
@@ -135,8 +118,7 @@ def _widens(unit: DotUnit) -> bool:
 
 
 def _maddwd(first: Any, second: Any, unit: DotUnit) -> Any:
-    name = _MADDWD[_bytes(unit)]
-    return tirx.call_llvm_pure_intrin(f"int32x{unit.lanes}", name, first, second)
+    return tirx.call_llvm_pure_intrin(f"int32x{unit.lanes}", _MADDWD[_bytes(unit)], first, second)
 
 
 def _splat(value: int, dtype: str, lanes: int) -> Any:

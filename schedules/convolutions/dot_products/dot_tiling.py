@@ -19,8 +19,7 @@ UNROLLED_GROUPS = 4
 AVX512_BYTES = 64
 # The most dot products of loops that LLVM may unroll completely.
 MAX_UNROLLED_PRODUCTS = 256
-# The number of strips of rows per thread: enough to be about equal, and few enough that the
-# weights, which each strip reads, mostly come from L1.
+# Strips of rows: enough to be about equal; so few that the weights, which each reads, come from L1.
 STRIPS_PER_THREAD = 4
 # The most weights, in L2 caches, with which a thread takes rows and not channels.
 ROWS_FIRST_L2_SHARE = 1.25
@@ -42,8 +41,7 @@ class DotTiling:
         threads: int = 1,
     ) -> None:
         self.workload, self.scheme, self.unit = workload, scheme, unit
-        self.l2, self.threads = l2, threads
-        w = workload
+        self.l2, self.threads, w = l2, threads, workload
         self.copies, self.is_flat = self._reading()
         self.rows = 1 if self.is_flat else w.out_height
         self.columns = w.out_height * w.out_width if self.is_flat else w.out_width
@@ -78,8 +76,7 @@ class DotTiling:
 
     def _divide_channels(self) -> None:
         w, s = self.workload, self.scheme
-        # Blocks of input channels that are added up, within a group; groups of products in each, at
-        # one tap.
+        # Blocks of a group's input channels, added up; groups of products in each, at a tap.
         self.chunks = ceil_div(w.kernel_shape[1], s.ic_bn)
         self.chunk_groups = s.ic_bn // self.unit.group
         # The bytes of weights of one register tile.
@@ -87,10 +84,7 @@ class DotTiling:
         self.block_bytes = self.chunks * s.ic_bn * each
 
     def _strips(self) -> int:
-        """Return the strips that share an image's tiles.
-
-        There is only one strip if the weights are too large to be read more than once.
-        """
+        """Return the strips of an image's tiles: one, if weights are too large to be read twice."""
         if self.oc_blocks * self.block_bytes > ROWS_FIRST_L2_SHARE * self.l2:
             return 1
         return min(self.tiles, STRIPS_PER_THREAD * self.threads)

@@ -25,18 +25,14 @@ from neocpu.schedules.tir.builder import part_start, span
 from neocpu.schedules.tir.llvm_text import opaque_number, opaque_numbers
 from neocpu.schedules.vocabulary.frame_reads import place_of
 
-# A function that returns the data of a group of products: by chunk, row and column of the input,
-# and the group's number.
+# Returns the data of a group of products: by chunk, row and column of the input, and its number.
 Source: TypeAlias = Callable[[Any, Any, Any, Any], Any]
 Start: TypeAlias = Callable[[int], Any]  # the initial sums of a vector of channels
 Tile: TypeAlias = tuple[Any, Any, Any, Any]  # image, block of channels, row and column
 
 
 class StripNest(KernelNest, ABC):
-    """An emitter of tasks, strips of rows, the border and stores, inside the builder's frame.
-
-    Subclasses compute register tiles.
-    """
+    """An emitter of tasks, strips, the border and stores; subclasses compute register tiles."""
 
     def __init__(self, tiling: DotTiling, data: Any, weights: Any, rest: Sequence[Any]) -> None:
         super().__init__(tiling.workload, tiling.scheme, tiling.unit, data, weights, rest)
@@ -193,8 +189,7 @@ class StripNest(KernelNest, ABC):
         if self._scheme.unroll_ker or (kernel_h, kernel_w) == (1, 1):
             yield list(product(range(kernel_h), range(kernel_w)))
             return
-        # On NEON a load of one word needs its address in a register, which the loads of a row can
-        # share.
+        # On NEON a word's load needs its address in a register, which the loads of a row can share.
         shared = unit.by_lane and self._tiling.data_lanes == 1 and self._tiling.is_short
         row = T.unroll if shared else self._serial
         with self._serial(kernel_h) as kh, row(kernel_w) as kw:

@@ -33,8 +33,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# For depthwise and grouped kernels: a Zen 3 takes 2 % longer with blocks of 16 than of 8; estimates
-# cover wider ones.
+# Of both kernels: a Zen 3 takes 2 % longer with blocks of 16 than 8; estimates cover wider ones.
 FOLD_PENALTY = 1.03
 
 # The most taps of a window that are unrolled: more overflow the instruction cache.
@@ -50,15 +49,13 @@ TASKS_PER_THREAD = 4
 # The cycles of beginning a register tile, of continuing with the next row of taps in a loop, of
 # storing a sum and of each step of its epilogue. Measured on a Zen 3.
 TILE_CYCLES, LOOP_CYCLES, STORE_CYCLES, STEP_CYCLES = 6.0, 0.5, 0.3, 0.3
-# The vectors that a core loads per cycle, and the slowdown if those of neighbouring pixels are more
-# than a cache line apart.
+# A core's loads per cycle, and the slowdown if neighbouring pixels' are over a cache line apart.
 LOADS_PER_CYCLE, WIDE_FACTOR = 2, 1.25
 # The slowdown of an unrolled window whose sums, weights and pixel fill the registers: LLVM loads
 # the next row's weights ahead, and spills. On a Zen 5, 128 channels of 56x56 px take 45 us in tiles
 # of 28 columns, and 35 in a loop.
 FULL_FACTOR = 1.2
-# The instructions that convert a vector of bytes to float32, and those that spread words of bytes
-# and store them.
+# The instructions that widen a vector of bytes, and those that spread and store words of bytes.
 WIDEN_CYCLES = 1.5
 
 _Kind = TypeVar("_Kind", bound=GroupScheme)
@@ -71,10 +68,7 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DepthwiseScheme, ...]:
-    """Return blocks of one, two and four vectors, each with the tile widths that waste least.
-
-    If there are fewer channels than lanes, there is one block of a narrower vector.
-    """
+    """Return blocks of one, two and four vectors, or a narrower one, with the best tile widths."""
     return schemes_of(DepthwiseScheme, workload, target)
 
 
@@ -107,19 +101,15 @@ def _narrowest(workload: Conv2dWorkload, target: CpuTarget) -> int:
 
 
 def _stored_channels(workload: Conv2dWorkload, block: int) -> int | None:
-    """Return the channels including padding; None if the last block ends within a group.
-
-    A vector of outputs reads all inputs of its group, and there are none after the last block.
+    """Return the channels including padding; None if the last block ends within a group, all of
+    whose inputs a vector of outputs reads.
     """
     stored = ceil_div(workload.image_channels, block) * block
     return None if stored % (workload.image_channels // workload.groups) else stored
 
 
 def _tile_limit(workload: Conv2dWorkload, target: CpuTarget) -> int:
-    """Return the columns whose sums fit the registers beside a row of the window and a pixel.
-
-    The weights of wide windows stay in memory, where multiply-adds read them.
-    """
+    """Return the columns whose sums fit registers beside a pixel and, if narrow, a window's row."""
     registers, taps = target.vector_registers, workload.kernel[1]
     unit = target.dot_unit(workload.numerics)
     if unit.by_lane:
@@ -142,10 +132,7 @@ def fold(
     out_layout: DataLayout,
     target: CpuTarget,
 ) -> GroupScheme | None:
-    """Return the scheme with the same tiles for other layouts; None if there is none.
-
-    A tile is computed one vector of channels at a time, whatever the block.
-    """
+    """Return the scheme with the same tiles for other layouts; None if there is none."""
     lanes = _narrowest(workload, target)
     ic_bn, oc_bn = in_layout.block, out_layout.block
     if ic_bn % lanes or oc_bn % lanes:
@@ -213,10 +200,8 @@ def lower(
 def estimate(
     workload: Conv2dWorkload, scheme: GroupScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: multiply-adds or loads of each tile's rows, and the image.
-
-    A vector of a narrow block costs as much as a whole one, and a tap outside the image costs
-    nothing.
+    """Return analytic seconds: multiply-adds or loads of each tile's rows, and the image. A narrow
+    block's vector costs a whole one, and a tap outside the image nothing.
     """
     unit = target.dot_unit(workload.numerics)
     # Instructions for bytes work on whole vectors; those for float32 may be narrower.

@@ -39,10 +39,7 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def _adds_products(workload: Conv2dWorkload, unit: DotUnit) -> bool:
-    """Return whether an x86 instruction adds up the products of whole words of a group.
-
-    Pixels around the image are left out, as for float32, so their value has to be 0.
-    """
+    """Return whether x86 adds up products of whole words of a group; left-out pixels must be 0."""
     return (
         unit.group == 4
         and bool(unit.intrinsic)

@@ -75,11 +75,7 @@ class Emitter:
         )
 
     def emit(self, bands: int, *, rows_first: bool) -> None:
-        """Emit a task for each of so many bands of rows and chunk of channels.
-
-        With ``rows_first`` all chunks of a band precede the next band, otherwise all bands of a
-        chunk the next chunk.
-        """
+        """Emit a task for each band and chunk, all chunks of a band first if ``rows_first``."""
         loads = nullcontext() if self._bias is None else neon.loads_again()
         with loads, self._results.frame():
             self._tasks(bands, rows_first)
@@ -113,10 +109,7 @@ class Emitter:
         return self._scheme.oc_bn // self._lanes
 
     def _row(self, channels: tuple[Any, Any], y: Any) -> None:
-        """Emit a row of output without taps above and below the image.
-
-        ``channels`` are an image and its chunk.
-        """
+        """Emit a row of an image and chunk, ``channels``, without taps above and below it."""
         w = self._workload
         taps, stride, dilation = w.kernel[0], w.stride[0], w.dilation[0]
         top = T.Bind(y * stride - w.padding[0])
@@ -175,9 +168,8 @@ class Emitter:
         return found
 
     def _tile(self, place: tuple[Any, ...], x: Any, width: int, like: int, taps: _Taps) -> None:
-        """Emit ``width`` output pixels from column ``x``, for one vector of the chunk or all.
-
-        ``like`` is a tile with the same columns inside the image as this one.
+        """Emit ``width`` output pixels from column ``x``, for one vector of the chunk or all;
+        ``like`` is a tile with the same columns inside the image.
         """
         (image, chunk), y, top = place
         if self._lane is not None:
@@ -234,11 +226,8 @@ class Emitter:
         return add_products(sums, (pixel,), (weights,), self._unit)
 
     def _row_number(self, row: Any) -> Any:
-        """Return ``row``, which lies in the image, in the best form for an address.
-
-        From a sum, LLVM moves the padding out as a negative offset of all loads. AArch64's loads
-        have no room for it, so each would need an instruction for its address. A mask prevents
-        this.
+        """Return ``row``, which lies in the image, masked: from a sum, LLVM moves the padding out
+        as a negative offset of all loads, for which AArch64's have no room.
         """
         if not self._by_lane:
             return row
@@ -255,17 +244,13 @@ class Emitter:
             return
         out_bn = self._scheme.out_layout.block
         chunk, lane = T.Bind(channel // out_bn), T.Bind(channel % out_bn)
-        # The bias is loaded for each sum: a copy would take half the time of a multiply-add, and a
-        # load takes none.
+        # The bias is loaded for each sum: a copy takes half a multiply-add's time, and a load none.
         for j in columns:
             bias = neon.load_again(self._bias(image, chunk, 0, 0, lane))
             T.buffer_store(acc, bias, [j, span(0, self._lanes)])
 
     def _steps(self, image: Any, chunk: Any, lane: Any, row: Any) -> Iterator[_Step]:
-        """Yield the contribution of each input channel of a group to a vector of output channels.
-
-        For volumes, these are the channels of every existing depth slice under the window.
-        """
+        """Yield each input channel's contribution, in volumes of each slice, to output vectors."""
         frames = self._workload.frames
         if frames is None:
             yield from self._steps_of(image, 0, chunk, lane, row)

@@ -41,10 +41,8 @@ class WidenedRows:
         return self._rows[tirx.bitwise_and(row, self._mask), column, vector]
 
     def widen(self, place: tuple[Any, Any, Any], first: Any, y: Any) -> None:
-        """Widen the rows that output row ``y`` reads and the row before it did not.
-
-        ``place`` is the image, the chunk, and the vector's first lane; ``first`` is the first
-        output row.
+        """Widen the rows that output row ``y`` reads and the row before it did not; ``place`` is
+        the image, chunk and first lane, ``first`` the first output row.
         """
         w, (image, chunk, lane) = self._workload, place
         top = T.Bind(y * w.stride[0] - w.padding[0])

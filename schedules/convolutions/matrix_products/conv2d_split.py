@@ -57,8 +57,7 @@ LEAST_CHANNELS = 24
 SPLIT_CYCLES = 10.0
 # Products of tiles for each product of values, and loads of each operand.
 PRODUCTS, LOADS = 3, 2
-# The most rows of a window that are unrolled: more overflow the instruction cache. Columns always
-# are.
+# The most rows of a window that are unrolled, as columns are: more overflow the instruction cache.
 MAX_UNROLLED_ROWS = 3
 WIDEST_WINDOW = 16
 

@@ -11,21 +11,16 @@ from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import MatrixScheme
 
-UNROLLED_STEPS: Final = 6
-"""The most lines of channels without a branch between them, for tiles, if they divide all lines."""
-LINE: Final = 32
-"""The number of input channels in a row of a bfloat16 tile."""
-BLOCKS: Final = (LINE // 2, LINE, 2 * LINE)
-"""The blocks of input channels that the kernel can read, if they make up whole lines."""
-JOINED_BLOCK: Final = 4
-"""The block of input channels of a picture; a line holds eight columns of the window."""
-PARTS: Final = 2
-"""The parts of a value: the value rounded to bfloat16, and the rounded remainder."""
+UNROLLED_STEPS: Final = 6  # at most, of lines, without a branch between them, if they divide all
+LINE: Final = 32  # input channels in a row of a bfloat16 tile
+BLOCKS: Final = (LINE // 2, LINE, 2 * LINE)  # that the kernel can read, if they make up whole lines
+JOINED_BLOCK: Final = 4  # input channels of a picture; a line holds eight columns of the window
+PARTS: Final = 2  # of a value: the value rounded to bfloat16, and the rounded remainder
 PART_BYTES: Final = 2
 
 
 class MatrixTiling(DotTiling):
-    """A `DotTiling` whose register tiles consist of whole blocks of the unit."""
+    """A `DotTiling` whose register tiles, of `data_bytes`, consist of whole blocks of the unit."""
 
     def _check(self) -> None:
         s, unit, made = self.scheme, self.unit, self.unit.instruction
@@ -40,19 +35,14 @@ class MatrixTiling(DotTiling):
     def _divide_channels(self) -> None:
         super()._divide_channels()
         w, s, made = self.workload, self.scheme, self.unit.instruction
-        # Blocks of a register tile along its pixels, as few as possible, and the pixels of each; a
-        # block of two has both or none.
         self.block_rows = ceil_div(s.reg_n, made.rows)
         self.rows_of_block = ceil_div(s.reg_n, self.block_rows)
         self.block_columns = s.reg_oc // made.columns
         self._divide_lines()
-        # Blocks of input channels, and lines of a block, without a branch between them.
         most = UNROLLED_STEPS // (self.steps * self.window_columns)
         self.unrolled_chunks = _divisor(self.chunks, most)
         self.unrolled_steps = _divisor(self.steps, UNROLLED_STEPS)
-        # The bytes of data of one register tile.
-        beside = (self.window_columns - 1) * w.dilation[1]
-        columns = (s.reg_n - 1) * self.column_step + beside + 1
+        columns = (s.reg_n - 1) * self.column_step + (self.window_columns - 1) * w.dilation[1] + 1
         self.data_bytes = self.chunks * self.chunk_bytes * w.kernel[0] * columns
 
     def _divide_lines(self) -> None:
@@ -60,10 +50,9 @@ class MatrixTiling(DotTiling):
         # Input channels whose products an instruction adds to a sum; instructions along a block.
         self.depth = min(s.ic_bn, self.unit.instruction.depth or self.unit.group)
         self.steps = s.ic_bn // self.depth
-        # Columns of the window that have separate products, and pixels of a strip from one output
-        # column to the next.
+        # The window's columns of separate products; pixels of a strip per output column.
         self.window_columns, self.column_step = w.kernel[1], w.stride[1]
-        # The bytes of an element, of a block of a pixel's channels, and between adjacent pixels'.
+        # Bytes of an element, of a block of a pixel's channels, and between adjacent pixels'.
         self.element = bytes_of(w.numerics.data)
         self.chunk_bytes = s.ic_bn * self.element
         self.row_stride = self.column_step * self.chunk_bytes
@@ -75,10 +64,8 @@ class MatrixTiling(DotTiling):
 
 
 class SplitTiling(MatrixTiling):
-    """A `MatrixTiling` with lines of channels, whose strips always copy their pixels.
-
-    The pixels of a 1x1 convolution form one row, whatever its stride. A picture's few channels
-    leave room in a line for the columns of the window, which are copied side by side.
+    """A `MatrixTiling` with lines of channels, whose strips always copy their pixels, as one row in
+    a 1x1 convolution. A picture's few channels leave room for the window's columns in a line.
     """
 
     def _check(self) -> None:
@@ -86,10 +73,9 @@ class SplitTiling(MatrixTiling):
         w, scheme = self.workload, self.scheme
         block, channels = scheme.ic_bn, w.kernel_shape[1]
         if self.joins_columns:
-            assert channels <= block, scheme
+            assert channels <= block <= w.width, scheme
             assert w.kernel[1] * block <= LINE, scheme
             assert w.dilation[1] == 1, scheme
-            assert w.width >= block, scheme
         else:
             assert block in BLOCKS, scheme
             # There is memory beyond the last channels, but no blocks.
@@ -99,9 +85,8 @@ class SplitTiling(MatrixTiling):
     @property
     def copied_pixels(self) -> int:
         """The most pixels that a task splits."""
-        if self.is_flat:
-            return min(self.strip_tiles * self.scheme.reg_n, self.columns)
-        return self.strip_rows * self.line_columns
+        in_row = min(self.strip_tiles * self.scheme.reg_n, self.columns)
+        return in_row if self.is_flat else self.strip_rows * self.line_columns
 
     def _reading(self) -> tuple[bool, bool]:
         w = self.workload
@@ -110,8 +95,7 @@ class SplitTiling(MatrixTiling):
 
     def _divide_lines(self) -> None:
         w, s = self.workload, self.scheme
-        # Whether a line holds the columns of a row of the window.
-        joins = self.joins_columns = s.ic_bn == JOINED_BLOCK
+        joins = self.joins_columns = s.ic_bn == JOINED_BLOCK  # a row of the window is in one line
         self.line_columns = w.out_width if joins else self.strip_columns
         self.chunks = 1 if joins else ceil_div(w.kernel_shape[1], LINE)
         self.steps, self.depth, self.element = 1, LINE, PART_BYTES
@@ -131,9 +115,8 @@ class SplitTiling(MatrixTiling):
 
     def _groups(self) -> int:
         """Return the groups of output channels; each splits the strip again."""
-        if self.workload.batch * self.strips >= self.threads:
-            return 1
-        return min(self.oc_blocks, self.threads)
+        enough = self.workload.batch * self.strips >= self.threads
+        return 1 if enough else min(self.oc_blocks, self.threads)
 
 
 def fits(down: int, across: int, unit: DotUnit, parts: int = 1) -> bool:

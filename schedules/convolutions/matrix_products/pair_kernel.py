@@ -21,10 +21,8 @@ from neocpu.schedules.tir.bfloat16 import add_dot
 from neocpu.schedules.tir.builder import flat, span, strides_of
 from neocpu.schedules.vocabulary.layout import ceil_div
 
-# The pixels of an instruction, and its sums for each.
-PAIR = 2
-# The most groups of channels without a branch between them, if they divide all.
-UNROLLED_GROUPS = 4
+PAIR = 2  # pixels of an instruction, and its sums for each
+UNROLLED_GROUPS = 4  # at most, of channels, without a branch between them, if they divide all
 
 
 class PairNest(StripNest):
@@ -33,8 +31,7 @@ class PairNest(StripNest):
     _tiling: MatrixTiling
 
     @property
-    def _stride(self) -> int:
-        """Return the distance of columns in a strip that makes an instruction's pixels adjacent."""
+    def _stride(self) -> int:  # columns in a strip so far apart are an instruction's pixels
         return self._workload.stride[1]
 
     def _strip(self) -> Any:
@@ -98,8 +95,7 @@ class PairNest(StripNest):
         words = [tirx.reinterpret("int64", _vector(each, size)) for each in (first, second)]
         is_first = tirx.LT(T.ramp(0, 1, PAIR), T.broadcast(tirx.const(1, "int32"), PAIR))
         both = tirx.Select(is_first, *(T.broadcast(word, PAIR) for word in words))
-        kind = f"{self._copied_type}x{PAIR * size}"
-        return self._operand(tirx.reinterpret(kind, both))
+        return self._operand(tirx.reinterpret(f"{self._copied_type}x{PAIR * size}", both))
 
     def _operand(self, vector: Any) -> Any:
         """Bind a vector in the type that the instruction takes: pairs of bfloat16 as words."""

@@ -7,11 +7,10 @@ With two rows and two columns of blocks, the loop nest is::
         load weights 0, pixels 0;  sums[0] += pixels 0 * weights 0
         load pixels 1;             sums[2] += pixels 1 * weights 0
         load weights 1;            sums[1] += pixels 0 * weights 1;  sums[3] += pixels 1 * weights 1
-    scratch = sums                                  # 64 bytes of each pixel, a line of the caches
-    output[…] = epilogue(scratch)
+    output[…] = epilogue(sums)        # by way of memory, where a pixel takes lines of the caches
 
-Each task configures the tiles and releases them: switching out a thread with live tiles takes
-longer, and short rows are only fast until then.
+Each task configures and releases the tiles: a thread that has any is switched out more slowly, and
+short rows are only fast until then.
 """
 
 from __future__ import annotations
@@ -42,8 +41,6 @@ define void @{_AWAKE}() alwaysinline nounwind {{
   ret void
 }}
 """
-
-
 # Smaller buffers than a kibibyte go to the stack in TVM, which is not aligned to cache lines.
 LEAST_LINES: Final = 16
 # The bytes of a configuration; eight of its entries are those of tiles.
@@ -118,7 +115,6 @@ class TileNest(StripNest):
                 self._product(i * t.block_columns + j, sums + i, taps)
 
     def _load(self, tile: int, first: Any, stride: int) -> None:
-        """Load a tile whose rows are ``stride`` bytes apart."""
         _emit("tileloadd64", _number(tile), tirx.address_of(first), _bytes(stride))
 
     def _product(self, sums: int, data: int, weights: int) -> None:

@@ -26,9 +26,8 @@ MAX_OVERHANG: Final = 0.25
 
 
 def pixels_of_row(workload: Conv2dWorkload, *, any_stride: bool = False) -> int:
-    """Return the pixels of a row of the output, or of an image that forms one row.
-
-    1x1 convolutions do so at stride 1, with ``any_stride`` at any.
+    """Return the pixels of a row of the output, or of an image that forms one row, as 1x1
+    convolutions do at stride 1, with ``any_stride`` at any.
     """
     w = workload
     steps = any_stride or w.stride == (1, 1)
@@ -94,20 +93,14 @@ STORE_CYCLES: Final = 2.0
 
 
 def strip_cycles(t: MatrixTiling, target: CpuTarget, *, products: int = 1, loads: int = 1) -> float:
-    """Return the cycles of a task's register tiles.
-
-    ``products`` counts products of tiles for each product of values, and ``loads`` those of each
-    operand.
-    """
+    """Return a task's cycles, of so many ``products`` and ``loads`` of tiles for one of values."""
     begun = BLOCK_CYCLES + STORE_TILE * t.block_rows * t.block_columns
     return register_tiles_cycles(t, t.steps * _step(t, target, products, loads), begun)
 
 
 def register_tiles_cycles(t: MatrixTiling, tap: float, begun: float) -> float:
-    """Return the cycles of a task's register tiles on any matrix unit.
-
-    ``tap`` has the cycles of a block of input channels at one tap, and ``begun`` those of beginning
-    and ending a register tile, without its epilogue.
+    """Return the cycles of a task's register tiles: ``tap`` for a block of input channels at a tap,
+    and ``begun`` for beginning and ending each without its epilogue.
     """
     tile = t.chunks * t.workload.kernel[0] * t.window_columns * tap + begun
     tile += t.vectors * t.scheme.reg_n * (STORE_CYCLES + steps_cycles(t.workload.epilogue))

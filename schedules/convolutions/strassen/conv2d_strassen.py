@@ -43,8 +43,7 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 FOLD_PENALTY: Final = 1.03
 # The largest norm-wise error as a multiple of direct summation's.
 ERROR_FACTOR: Final = 4.0
-# The fewest vectors of input channels in a half: with fewer, beginning and storing tiles costs the
-# gain.
+# Vectors of input channels in a half: with fewer, beginning and storing tiles costs the gain.
 LEAST_HALF: Final = 2
 # The largest exponent of the powers of two that make channels alike.
 MOST_BITS: Final = 60
@@ -57,8 +56,7 @@ SCHEMES, MOST_PIXELS = 8, 14
 NOMINAL_THREADS: Final = 2
 # The share of L2 for the pixels of a strip and their sums, beside weights.
 STRIP_L2: Final = 0.8
-# The cycles of storing a vector of sums, of keeping one in L1, of adding up a vector of pixels, and
-# of packing one.
+# The cycles of storing a vector of sums, of keeping one in L1, and of adding and packing pixels'.
 STORE_CYCLES, KEEP_CYCLES, ADD_CYCLES, PACK_CYCLES = 1.0, 4.0, 4.0, 1.5
 
 
@@ -133,11 +131,9 @@ def _strip(workload: Conv2dWorkload, scheme: StrassenScheme, target: CpuTarget) 
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: StrassenScheme) -> Arguments:
-    """The weights are ``(blocks, rows, reg_oc)``.
-
-    For two register tiles of output channels they hold the rows of all products, in the order of
-    multiplication; then for each tile those of the remaining channels; then the factors of pixels
-    and of sums.
+    """The weights are ``(blocks, rows, reg_oc)``: for two register tiles of output channels, the
+    rows of all products in the order of multiplication, for each tile those of the remaining
+    channels, and the factors of pixels and of sums.
     """
     tiling = StrassenTiling(workload, scheme, lanes=1)
     shape = (tiling.tiles.oc_blocks, tiling.last_row + 1, scheme.reg_oc)
@@ -151,10 +147,8 @@ def weight_layout(workload: Conv2dWorkload, scheme: StrassenScheme) -> StrassenL
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: StrassenScheme
 ) -> NDArray[np.generic]:
-    """Pack ``(O, I, 1, 1)`` weights in the layout of `argument_shapes`, with sums in float64.
-
-    The bits equal those of `weight_kernels`: weights too small to be normal become zero, and
-    factors, which are powers of two, change no other bits.
+    """Pack ``(O, I, 1, 1)`` weights in the layout of `argument_shapes`, with sums in float64, to
+    the bits of `weight_kernels`: weights too small to be normal become zero.
     """
     (blocks, _, reg_oc), dtype = argument_shapes(workload, scheme)[1]
     outs, half = len(weights), scheme.ic_half
@@ -178,10 +172,7 @@ def pack_weights(
 def _power_of_two(
     large: NDArray[np.float64], small: NDArray[np.float64], axis: int | tuple[int, ...]
 ) -> NDArray[np.float64]:
-    """Return the power of two that makes ``small`` about as large as ``large``.
-
-    It is one if either is zero, and always a number by which float32 can multiply.
-    """
+    """Return a power of two that makes ``small`` about as large as ``large``; 1 if either is 0."""
     norms = [np.sqrt((part**2).sum(axis=axis)) for part in (large, small)]
     known = (norms[0] > 0) & (norms[1] > 0)
     exponent = np.log2(np.where(known, norms[0], 1.0)) - np.log2(np.where(known, norms[1], 1.0))

@@ -45,10 +45,8 @@ _C = _S1
 
 @dataclass(frozen=True, slots=True)
 class _Pixels:
-    """The buffers of a task's strip: ``(blocks, operands, half, reg_n, lanes)``.
-
-    ``ends`` has packed pixels of the channels after both halves, ``(blocks, 2, chunks, reg_n,
-    lanes)``.
+    """The buffers of a task's strip, ``(blocks, operands, half, reg_n, lanes)``; ``ends`` has
+    packed pixels after both halves, ``(blocks, 2, chunks, reg_n, lanes)``.
     """
 
     panel: Any
@@ -181,9 +179,8 @@ class Emitter(TileEmitter):
     def _multiply_rest(
         self, acc: Any, pixels: _Pixels, place: tuple[Any, int, Any], oc: Any, outputs: int
     ) -> None:
-        """Add the products of the input channels after both halves, as direct summation does.
-
-        ``place`` has a block's number in its strip, a tile of it, and its first pixel.
+        """Add the products of the input channels after both halves directly; ``place`` has a
+        block's number in its strip, a tile of it, and its first pixel.
         """
         t, lanes = self._tiling, self._lanes
         at, tile, start = place
@@ -196,10 +193,7 @@ class Emitter(TileEmitter):
             self._multiply(acc, oc, first + done, min(lanes, t.rest - done), pixel)
 
     def _prefetch(self, oc: Any, visit: Any) -> None:
-        """Prefetch the weights of the next block of output channels, spread over the whole strip.
-
-        A visit covers one vector of input channels of one product.
-        """
+        """Prefetch the next block's weights over the strip, a vector of input channels a visit."""
         elements, turns = self._lanes * self._scheme.reg_oc, self._tiling.tiles.strip_blocks
         place = fraction(visit, elements, turns, self._target)
         self._fetch_weights(oc + 1, place, elements, turns)

@@ -53,16 +53,13 @@ MAX_SHARED_L2_OF_INTEGERS = 1.0
 # Candidates whose estimates are slower than the best by this factor are not worth measuring.
 WORTH = 1.2
 
-# The number of threads for which candidates are chosen: with more threads, transfers of weights
-# matter more.
+# The threads that candidates are chosen for; with more, transfers of weights matter more.
 NOMINAL_THREADS = 2
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Return whether the template computes ``workload``: dense, with vectors of channels.
-
-    It computes float32; bfloat16 if the CPU multiplies 16-bit integers; and bytes if they are
-    proven exact.
+    """Return whether the template computes ``workload``: dense, with vectors of channels, of
+    float32, of bfloat16 if the CPU multiplies 16-bit integers, or of bytes proven exact.
     """
     given, workload = workload, turned(workload)
     domain, unit = domain_of(workload), _unit(workload, target)
@@ -89,10 +86,8 @@ def _unit_of(workload: Conv2dWorkload, target: CpuTarget) -> DotUnit:
 
 
 def error_factor(scheme: WinogradScheme, workload: Conv2dWorkload) -> float:
-    """Return the largest norm-wise error as a multiple of direct float32 summation's.
-
-    With many channels the two errors come closer, because direct summation has more terms by the
-    number of taps.
+    """Return the largest norm-wise error as a multiple of direct float32 summation's, which comes
+    closer with many channels, because it has more terms.
     """
     workload = turned(workload)
     domain = domain_of(workload)

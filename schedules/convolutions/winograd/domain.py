@@ -23,11 +23,9 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """The element types of transformed data, weights and sums, and the transforms.
-
-    Data have the type ``pixels`` while they are transformed, and sums have ``results`` while they
-    are transformed back. Integers stand for themselves (`exact_filter`) or for floats
-    (`scaled_integers`).
+    """The element types of transformed data, weights and sums, and the transforms, in which data
+    have the type ``pixels``, and sums ``results``. Integers stand for themselves (`exact_filter`)
+    or for floats (`scaled_integers`).
     """
 
     numerics: Numerics

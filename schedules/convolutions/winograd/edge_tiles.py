@@ -23,10 +23,9 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """Tiles of one size that cover a rectangle of every image, from output pixel ``top, left`` on.
-
-    ``first`` is the number of its first tile, and ``span`` that of points in a whole tile's row.
-    Rows and columns count tiles.
+    """Tiles of one size, counted by rows and columns, in a rectangle of every image from output
+    pixel ``top, left`` on; ``first`` is the first's number, ``span`` a whole tile's points in a
+    row.
     """
 
     filters: tuple[ExactFilter, ExactFilter]
@@ -43,10 +42,7 @@ class Region:
         return self.images * self.rows * self.columns
 
     def corner(self, tile: Any, *, of_input: bool = False) -> tuple[Any, Any, Any]:
-        """Return the image and the first output pixel of a tile, numbered over all regions.
-
-        Except for padding, it is also the first input pixel.
-        """
+        """Return a tile's image and first output pixel, which but for padding is an input's."""
         down, across = self.filters
         number = tile - self.first
         row, column = tirx.floordiv(number, self.columns), tirx.floormod(number, self.columns)
@@ -67,10 +63,8 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointClass:
-    """Points that occur in the same tiles: all pairs of some rows and columns of a tile.
-
-    ``first`` is the number of the first tile that has these points, ``tiles`` the number of such
-    tiles, and ``span`` the number of points in a whole tile's row.
+    """Points that occur in the same tiles, ``tiles`` of them from ``first`` on: all pairs of some
+    rows and columns. ``span`` counts the points in a whole tile's row.
     """
 
     rows: tuple[int, ...]
@@ -130,10 +124,7 @@ def edge_tiles(
 
 
 def register_tiles(tiles: int, reg_n: int) -> tuple[int, int]:
-    """Return the number of register tiles of at most ``reg_n`` tiles, and the tiles of each.
-
-    The last register tile may also hold tiles of the one before it.
-    """
+    """Return the number of register tiles, and the at most ``reg_n`` tiles of each; some twice."""
     count = ceil_div(tiles, reg_n)
     return count, ceil_div(tiles, count)
 

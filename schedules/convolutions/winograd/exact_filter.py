@@ -156,10 +156,7 @@ def without_factor(sums: Any) -> Any:
 
 
 def transformed_weights(weights: NDArray[Any]) -> NDArray[np.int16]:
-    """Return transformed OIHW weights of int8, of shape ``(points, O, I)``.
-
-    Every sum is a whole number below 2^24, which float32 adds up exactly.
-    """
+    """Return transformed OIHW int8 weights, ``(points, O, I)``; sums below 2^24 are exact."""
     outs, ins, *_ = weights.shape
     matrix = np.kron(*(each.kernel_matrix() for each in FILTERS)).astype(np.float32)
     taps = weights.reshape(outs * ins, -1).astype(np.float32)
@@ -168,19 +165,15 @@ def transformed_weights(weights: NDArray[Any]) -> NDArray[np.int16]:
 
 
 def packed_weights(weights: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.int16]:
-    """Transform and pack OIHW weights of int8, as ``(points, O / reg_oc, I / 2, 2 reg_oc)``.
-
-    Pairs of input channels lie side by side. Padding up to ``shape`` is zero.
+    """Transform and pack OIHW int8 weights as ``(points, O / reg_oc, I / 2, 2 reg_oc)``, with pairs
+    of input channels side by side and zeros up to ``shape``.
     """
     _, blocks, pairs, width = shape
     return in_pairs(transformed_weights(_padded(weights, blocks * width // 2, 2 * pairs)), blocks)
 
 
 def packed_taps(weights: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.int8]:
-    """Pack OIHW weights of int8 untransformed, as ``(O / reg_oc, I / 2, taps, 2 reg_oc)``.
-
-    Pairs and padding are like those of `packed_weights`.
-    """
+    """Pack untransformed OIHW int8 weights as ``(O / reg_oc, I / 2, taps, 2 reg_oc)``."""
     blocks, pairs, taps, width = shape
     padded = _padded(weights, blocks * width // 2, 2 * pairs)
     made = in_pairs(padded.reshape(*padded.shape[:2], taps).transpose(2, 0, 1), blocks)
@@ -195,10 +188,7 @@ def _padded(weights: NDArray[Any], outs: int, ins: int) -> NDArray[Any]:
 
 
 def in_pairs(made: NDArray[Number], blocks: int) -> NDArray[Number]:
-    """Return ``(points, O, I)`` weights as ``(points, blocks, I / 2, 2 O / blocks)``.
-
-    Pairs of input channels lie side by side.
-    """
+    """Return ``(points, O, I)`` as ``(points, blocks, I / 2, 2 O / blocks)``, pairs together."""
     points, outs, ins = made.shape
     split = made.reshape(points, blocks, outs // blocks, ins // 2, 2).transpose(0, 1, 3, 2, 4)
     return np.ascontiguousarray(split).reshape(points, blocks, ins // 2, -1)

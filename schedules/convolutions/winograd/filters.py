@@ -185,10 +185,8 @@ def filters(tile: int, kernel: tuple[int, int], stride: tuple[int, int]) -> tupl
 def weight_matrix(
     tile: int, kernel: tuple[int, int], stride: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """Return the matrix from all taps to a tile's points, of shape ``(points, taps)``.
-
-    Its elements have so few bits that products with float32 numbers are exact in float64: rounding
-    them before they are added makes no difference.
+    """Return the matrix from all taps to a tile's points, ``(points, taps)``, whose elements have
+    so few bits that products with float32 are exact in float64.
     """
     down, across = filters(tile, kernel, stride)
     parts, exponents = np.frexp(np.kron(down.kernel_matrix(), across.kernel_matrix()))
@@ -242,10 +240,7 @@ def tiles_of(kernel: tuple[int, int], stride: tuple[int, int]) -> tuple[int, ...
 
 
 def error_factor(tile: int, kernel: tuple[int, int], stride: tuple[int, int]) -> float:
-    """Return the largest norm-wise error as a multiple of direct float32 summation's.
-
-    It is infinite for an unknown tile.
-    """
+    """Return the largest norm-wise error as a multiple of direct float32's; inf if unknown."""
     known = (ERROR_FACTORS.get(pair, {}) for pair in _filtered(kernel, stride))
     return math.prod(factors.get(tile, math.inf) for factors in known)
 
@@ -313,9 +308,8 @@ def _combine(coefficients: Sequence[float], values: Vectors, keep: Keep) -> Any:
 def _plus(total: Any, value: Any, factor: float) -> Any:
     """Return ``total + value * factor``, in one instruction where the processor has it.
 
-    LLVM fuses a product into the only sum that contains it. If a product is added in one sum and
-    subtracted in another, LLVM would compute it once and fuse it with neither, without the explicit
-    ``fmuladd``.
+    Without the explicit ``fmuladd``, LLVM would compute a product that is added in one sum and
+    subtracted in another only once, and fuse it with neither.
     """
     scaled = value if abs(factor) == 1.0 else value * constant(abs(factor), value)
     if total is None:

@@ -81,10 +81,7 @@ def filters(tile: int, kernel: tuple[int, int]) -> tuple[ScaledFilter, ScaledFil
 
 
 def steps(tile: int, kernel: tuple[int, int], channels: int) -> float:
-    """Return the product of a tile's extent and its scale, which bounds the size of its integers.
-
-    It is the numerator of the scale: ``steps / extent``.
-    """
+    """Return the product of a tile's extent and its scale, which bounds its integers' size."""
     return _largest(channels) / _reach(tile, kernel)
 
 
@@ -95,10 +92,8 @@ def _largest(channels: int) -> float:
 
 @lru_cache(maxsize=64)
 def _reach(tile: int, kernel: tuple[int, int]) -> float:
-    """Return the largest transformed value, in units of half the tile's extent.
-
-    A point adds up pixels with weights of both signs. The sum is largest with pixels at one end of
-    the extent where weights are positive, and at the other end where they are negative.
+    """Return the largest transformed value, in units of half the tile's extent: that of pixels at
+    one end of it where weights are positive, and at the other where they are negative.
     """
     down, across = filters(tile, kernel)
     weights = np.kron(down.input_matrix(), across.input_matrix())
@@ -109,11 +104,9 @@ def _reach(tile: int, kernel: tuple[int, int]) -> float:
 def packed_weights(
     weights: NDArray[np.generic], shape: tuple[int, ...], tile: int, kernel: tuple[int, int]
 ) -> NDArray[np.int16]:
-    """Transform, scale and pack OIHW weights of float32, ``(points, O / reg_oc, I / 2 + 1, 2
-    reg_oc)``.
-
-    Pairs of input channels lie side by side. The last row has the bits of float32 scales of each
-    output channel's integers.
+    """Pack transformed and scaled OIHW weights of float32, ``(points, O / reg_oc, I / 2 + 1, 2
+    reg_oc)``, with pairs of input channels side by side and each output channel's float32 scale in
+    the last row.
     """
     points, blocks, rows, width = shape
     outs, ins, *_ = weights.shape
@@ -237,9 +230,8 @@ def rounded(values: Any, scale: Any) -> Any:
 
 
 def extent(high: Any, low: Any) -> Any:
-    """Return half of the extent of a tile's pixels and 0; NaN if that is not finite.
-
-    ``high`` and ``low`` have the largest bits, as vectors of int16 and of uint16.
+    """Return half of the extent of a tile's pixels and 0, of their largest bits as int16, ``high``,
+    and uint16, ``low``; NaN if that is not finite.
     """
     width = int(high.ty.dtype.lanes)
     return tirx.call_extern("float32", f"{_NAME}_extent_{width}", high, low)

@@ -17,8 +17,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 ADDITION_CYCLES, POINT_CYCLES = 0.95, 0.8
 # The cycles per byte that another thread transformed, or that left L2 in between.
 SHARE_CYCLES = 0.1
-# The least cycles of a step: if there are only just enough sums to hide an addition, a single wait
-# delays them all.
+# The least cycles of a step: with just enough sums to hide an addition, one wait delays all.
 STEP_CYCLES = 4.6
 # For integers, the cycles of each vector of weights, which wide register tiles read again for few
 # tiles. At 14 and 28 pixels, tiles of two by 7 to 10 were 1.05 to 1.2 times as fast as four by 4 or

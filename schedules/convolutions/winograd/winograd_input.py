@@ -18,10 +18,9 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 
 
 class InputTransform:
-    """An emitter of the code that reads and transforms the data.
-
-    The ``border`` stands for zero around the image, if it is not zero. With ``rows_are_frames``
-    images of the workload are volumes, whose rows are images in the buffers.
+    """An emitter of the code that reads and transforms the data, with ``border`` for zeros around
+    the image. With ``rows_are_frames``, images of the workload are volumes, whose rows are images
+    in the buffers.
     """
 
     def __init__(self, tiling: Tiling, data: Any, border: Any, *, rows_are_frames: bool) -> None:
@@ -143,9 +142,8 @@ class InputTransform:
     def _pixels(
         self, tiles: Tiling | Region, tile: Any, chunk: Any
     ) -> tuple[Any, tuple[Any, Any], tuple[Any, ...], Any]:
-        """Return the reader of a tile's stored pixels, and the position of the first.
-
-        Also return the conditions that its image exists, and the lanes of the vector of channels.
+        """Return the reader of a tile's stored pixels, the first's position, the conditions that
+        its image exists, and the lanes of the vector of channels.
         """
         t = self.tiling
         image, first_row, first_column = tiles.corner(tile, of_input=True)
@@ -177,9 +175,8 @@ class InputTransform:
     def _input_tile(
         self, tiles: Tiling | Region, pixels: tuple[Any, ...], store: Callable[..., None]
     ) -> None:
-        """Transform the tile whose ``pixels`` are given; the first pixel may lie in the padding.
-
-        All of its image may do so too, unless the conditions that it exists hold.
+        """Transform the tile whose ``pixels`` are given; the first, or all unless the conditions
+        that its image exists hold, may lie in the padding.
         """
         down, across = tiles.filters
         stored, (y, x), exists, _ = pixels
@@ -274,8 +271,7 @@ def writer(vectors: Any) -> Callable[..., None]:
 
 def _overlap(count: int, dilation: int, length: int, start: Any, padding: int) -> tuple[Any, Any]:
     """Return how many of ``count`` pixels from ``start`` on are in the image, and are before it."""
-    # TVM cannot generate every division of a number that may be negative, like ``start`` in the
-    # padding.
+    # TVM cannot generate every division of a number that may be negative, as ``start`` may.
     lines = ceil_div(padding, dilation)
     begun = start if dilation == 1 else tirx.floordiv(start + lines * dilation, dilation) - lines
     before = T.Bind(T.max(-begun, 0))

@@ -279,10 +279,8 @@ class Emitter:
         return (g * self.tiling.strip_tiles + tile) * (self.scheme.reg_oc // self.lanes) + v
 
     def _prefetch(self, coming: tuple[tuple[Any, Any], Any, int], step: Any) -> None:
-        """Prefetch the next weights while these are in use: a vector or two a step.
-
-        If so few tiles share the weights that a step would have to prefetch more, the processor's
-        own prefetching of the single stream is better.
+        """Prefetch the next weights while these are in use, a vector or two a step. For more, where
+        few tiles share them, the processor's own prefetching of the single stream is better.
         """
         place, block, count = coming
         steps = self.tiling.chunks * self.tiling.chunk_steps
@@ -317,10 +315,8 @@ class Emitter:
         sums: Any,
         extents: tuple[Any, Any] | None,
     ) -> None:
-        """Transform and store the sums of some tiles, which begin with tile ``at``.
-
-        ``these`` are the first tile and the number of tiles; ``extents`` has the results of
-        `InputTransform.measure`, and the place of the first.
+        """Transform and store the sums of some tiles, from ``at`` on: ``these`` has the first and
+        the number, ``extents`` those of `InputTransform.measure`, and the first's place.
         """
         vectors, (start, count) = self.scheme.reg_oc // self.lanes, these
         oc_first, oc_count = self._group(group)

@@ -18,11 +18,9 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# The most bytes of sums that a task may keep. Beyond L2 they are written once and read once, in
-# order, which costs less than reading the transformed input again.
+# The most bytes of sums of a task: beyond L2 they cost less than reading its input again.
 MAX_GROUP_BYTES = 1 << 20
-# The most bytes of weights that a task transforms and keeps at a time if it can add up sums in
-# parts: they must stay in L2 with the data they are multiplied with.
+# The most weights that a task transforms at a time, for L2, if it can add up sums in parts.
 MAX_MADE_BYTES = 3 << 16
 
 
@@ -82,8 +80,7 @@ class Tiling:
         self.width = gcd(scheme.ic_bn, lanes * domain.group)
         self.chunks = ceil_div(w.in_channels, self.width)
         self.chunk_steps = self.width // domain.group
-        # Whether tasks transform the weights, and the bytes that result from an input vector and a
-        # register tile's outputs.
+        # Whether tasks transform weights, and the bytes of an input vector's and a register tile's.
         self.on_the_fly = scheme.on_the_fly and scheme.oc_split and domain.is_exact
         made = self.points * self.width * scheme.reg_oc * bytes_of(domain.numerics.weights)
         # Vectors of input channels whose products are added up in one part. Register tiles of whole
@@ -129,10 +126,7 @@ class Tiling:
         return min(ceil_div(strips, threads) * threads, self.blocks)
 
     def corner(self, tile: Any, *, of_input: bool = False) -> tuple[Any, Any, Any]:
-        """Return the image and the first output pixel of a tile, or its first input pixel.
-
-        The input pixel does not take padding into account.
-        """
+        """Return a tile's image and first output pixel, or input pixel regardless of padding."""
         image, row, column = self.place(tile)
         down, across = (f.step if of_input else f.tile for f in self.filters)
         return image, self.first(0, row, down), self.first(1, column, across)

@@ -35,10 +35,7 @@ WIDE = 16
 
 
 def counted(index: Any, extent: int) -> Any:
-    """Return a loaded index, counted from the end of ``extent`` elements if it is negative.
-
-    A vector of indices becomes a vector.
-    """
+    """Return a loaded index, or vector of them, counted from the end of ``extent`` if negative."""
     dtype = index.ty.dtype
     bound = T.Bind(index)
     # The sum may overflow only where it is not selected.
@@ -156,10 +153,7 @@ def lower_gather_elements(
 
 @contextmanager
 def _vectors(extents: Sequence[int], elements: int) -> Iterator[tuple[Any, ...]]:
-    """Emit the body for vectors of the last axis: the index of the first element, and the length.
-
-    The last vector of a row overlaps the one before it.
-    """
+    """Emit the body for vectors of the last axis, by first index and length; the last overlaps."""
     *lead, last = extents
     width = WIDE if last >= WIDE else 1
     with loop_nest((*lead, ceil_div(last, width)), elements) as (*at, vector):

@@ -44,10 +44,8 @@ REDUCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementsWorkload:
-    """The shapes and the axis of a ScatterElements.
-
-    - `data`, `indices`: shapes of one rank. Updates have the shape of ``indices``, which is no
-      larger than ``data`` along all axes except ``axis``.
+    """The shapes and the axis of a ScatterElements: updates have the shape of ``indices``, which is
+    no larger than ``data`` along all axes except ``axis``.
     """
 
     data: tuple[int, ...]
@@ -130,10 +128,7 @@ def lower_scatter_elements(workload: ElementsWorkload) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsWorkload:
-    """A ScatterND of ``rows`` updates of ``inner`` elements.
-
-    - `extents`: data are ``(*extents, inner)``, indices are ``(rows, len(extents))``.
-    """
+    """A ScatterND: ``(rows, inner)`` updates of ``(*extents, inner)`` by indices of its axes."""
 
     extents: tuple[int, ...]
     rows: int

@@ -1,7 +1,5 @@
-"""Columns of the windows of an image (im2col), and their sum back to an image (Col2Im).
-
-The second is ONNX's Col2Im. The first serves convolutions by weights that are data, as products of
-columns.
+"""Columns of the windows of an image (im2col), for convolutions by weights that are data, and their
+sum back to an image, ONNX's Col2Im.
 """
 
 from __future__ import annotations

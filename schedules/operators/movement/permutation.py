@@ -1,7 +1,5 @@
-"""Transposes of tensors of any rank, in square tiles in registers.
-
-A tile is read along the last axis of the input and written along the last axis of the output, so
-that both sides are accessed in whole vectors.
+"""Transposes of tensors of any rank, in square tiles in registers, read along the input's last axis
+and written along the output's: both in whole vectors.
 """
 
 from __future__ import annotations
@@ -34,10 +32,7 @@ MAX_EDGE, LEAST_EDGE = 16, 4
 
 
 def permutation_of(block: Any) -> tuple[int, ...] | None:
-    """Return the axes that a block reads, in the order in which it writes them.
-
-    The result is None for a block that does more than move the elements of one tensor.
-    """
+    """Return a block's axes in the order of its writes; None if it does more than move a tensor."""
     store = block.body
     if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, TensorLoad):
         return None

@@ -22,8 +22,7 @@ from neocpu.schedules.tir.builder import (
     task_loop,
 )
 
-#: The most products in one expression. Longer sums are stored and added to, so that code stays
-#: short.
+#: The most products in one expression; longer sums are stored and added to: code stays short.
 MAX_TERMS: Final = 8
 
 #: The number of columns that are summed at a time. A model is imported once for several CPUs, and

@@ -83,16 +83,12 @@ class _Best:
         self.index = T.alloc_buffer((width,), "int32", layout=None)
 
     def begin(self, value: Any, index: Any) -> None:
-        """Set the first elements."""
         at = [span(0, self._width)]
         T.buffer_store(self.value, self._number(value), at)
         T.buffer_store(self.index, index, at)
 
     def take(self, value: Any, index: Any) -> None:
-        """Take elements where they are better; an index must exceed those of its lane before.
-
-        Taking an element twice changes nothing.
-        """
+        """Take elements where they are better, in order of their indices; one may come twice."""
         value, at = T.Bind(self._number(value)), span(0, self._width)
         own = self.value[at]
         if self._largest:

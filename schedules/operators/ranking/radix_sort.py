@@ -49,10 +49,7 @@ def words(dtype: str) -> int:
 
 
 def sortable(score: Any, *, falling: bool) -> Any:
-    """Return an unsigned integer of 32 or 64 bits that rises, or falls, with the score.
-
-    A vector of scores becomes a vector.
-    """
+    """Return unsigned integers of the scores' 32 or 64 bits that rise, or fall, with them."""
     dtype, vector, lanes = str(score.ty.dtype).partition("x")
     bits = 64 if bytes_of(dtype) == 8 else 32
     unsigned, ones = f"uint{bits}{vector}{lanes}", (1 << bits) - 1

@@ -18,12 +18,9 @@ from neocpu.schedules.operators.ranking.radix_sort import (
 )
 from neocpu.schedules.tir.builder import build_kernel, flat, splat, task_loop
 
-FEW: Final = 128
-"""The most elements that are kept in order by insertion, which moves the others."""
-MANY: Final = 8
-"""The ratio of elements to selected ones from which on scanning beats sorting."""
-WIDE: Final = 16
-"""The number of elements that are compared together: mostly none of them is among the best."""
+FEW: Final = 128  # at most, elements are kept in order by insertion, which moves the others
+MANY: Final = 8  # times the selected elements: from there on scanning beats sorting
+WIDE: Final = 16  # elements are compared together: mostly none of them is among the best
 
 
 def lower_top_k(
@@ -37,29 +34,21 @@ def lower_top_k(
     """Return the scheduled ``PrimFunc(data, [count,] values, indices)`` along the middle axis.
 
     ``data`` is of ``dtype``, ``(outer, extent, inner)``; ``values`` and ``indices`` (int64) are
-    ``(outer, k, inner)``. Equal elements come in the order of their indices. ``count`` is ``(1,)``
-    int64: only so many elements along the axis count then, and what there is less than ``k`` of is
-    zeros::
+    ``(outer, k, inner)``. Equal elements come in the order of their indices. Only the first
+    ``count``, ``(1,)`` int64, along the axis count, and results that are missing then are zeros::
 
         parallel outer · inner
           for each element: (sortable value, index)
           radix sort, 8 bits of the value at a time, of 64 bits in two parts
           for k: value and index
 
-    Of a few elements among many, no more than these are kept, in order, while all are looked at::
-
-          for vectors of elements, if any is better than the last that is kept:
-            for each of them, if it is: put it between those that are kept
+    Of a few elements among many, no more than these are kept, in order: where any of a vector is
+    better than the last of them, each that is better is put between them.
     """
     outer, extent, inner = shape
     assert 0 < k <= extent, (shape, k)
-    result = (outer, k, inner)
-    parameters = (
-        ("data", shape, dtype),
-        *([("count", (1,), "int64")] if counted else []),
-        ("values", result, dtype),
-        ("indices", result, "int64"),
-    )
+    counts = [("count", (1,), "int64")] if counted else []
+    results = (("values", (outer, k, inner), dtype), ("indices", (outer, k, inner), "int64"))
 
     def body(data: Any, *others: Any) -> None:
         *count, values, indices = others
@@ -76,7 +65,7 @@ def lower_top_k(
                 return elements[T.ramp(first + i * inner, inner, WIDE)]
 
             if words(dtype) == 1 and k <= FEW and extent >= MANY * k:
-                entries, start = _select((score, scores), k, number, largest), 0
+                entries, start = _select(score, scores, k, number, largest), 0
             else:
                 entries, start = _sort(score, extent, number, largest, dtype)
             with T.serial(best) as i:
@@ -89,14 +78,13 @@ def lower_top_k(
                     T.buffer_store(values, tirx.const(0, dtype), rest)
                     T.buffer_store(indices, tirx.const(0, "int64"), rest)
 
-    return build_kernel(parameters, body)
+    return build_kernel((("data", shape, dtype), *counts, *results), body)
 
 
 def _select(
-    score: tuple[Callable[[Any], Any], Callable[[Any], Any]], k: int, number: Any, largest: bool
+    single: Callable[[Any], Any], several: Callable[[Any], Any], k: int, number: Any, largest: bool
 ) -> Any:
     """Return the best ``k`` entries in order, from scores read one by one or in vectors."""
-    single, several = score
     best = T.alloc_buffer((k,), "uint64", layout=None)
     with T.serial(k) as i:
         T.buffer_store(best, tirx.const(2**64 - 1, "uint64"), [i])
@@ -112,17 +100,15 @@ def _select(
     begun = T.Bind(T.min(number, k))
     with T.serial(begun) as i:
         take(i)
-    # From here on, as many elements are kept as are wanted: an element no better than the last is
-    # skipped.
+    # Now as many elements are kept as are wanted: one that is no better than the last is skipped.
     rest = T.Bind(number - begun)
     with T.serial(rest // WIDE) as vector:
         first = T.Bind(begun + vector * WIDE)
         last = T.cast(T.shift_right(best[k - 1], tirx.const(32, "uint64")), "uint32")
         better = sortable(several(first), falling=largest) < splat(last, WIDE)
         one, zero = (splat(tirx.const(value, "int32"), WIDE) for value in (1, 0))
-        found = tirx.call_llvm_pure_intrin(
-            "int32", "llvm.vector.reduce.or", tirx.Select(better, one, zero)
-        )
+        bits = tirx.Select(better, one, zero)
+        found = tirx.call_llvm_pure_intrin("int32", "llvm.vector.reduce.or", bits)
         with T.If(found != 0), T.Then(), T.serial(WIDE) as i:
             take(first + i)
     with T.serial(rest % WIDE) as i:

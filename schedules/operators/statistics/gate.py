@@ -1,7 +1,5 @@
-"""Gates of channels in one kernel each, from the means of channels.
-
-Squeeze and excitation has two layers after the means, efficient channel attention windows over
-them.
+"""Gates of channels in one kernel each, from the means of channels: two layers in squeeze and
+excitation, windows in efficient channel attention.
 """
 
 from __future__ import annotations
@@ -94,9 +92,8 @@ def lanes_of(workload: GateWorkload, form: Format) -> int:
 
 
 def pack_layer(weights: NDArray[np.generic], lanes: int, target: CpuTarget) -> NDArray[np.generic]:
-    """Pack ``(rows, depth)`` weights of a layer that writes ``lanes``, with zeros in padded ones.
-
-    The result is ``(ceil(lanes / width), depth, width)``: each task streams one piece of memory.
+    """Pack ``(rows, depth)`` weights as ``(ceil(lanes / width), depth, width)``, one piece of
+    memory a task, with zeros in padded lanes.
     """
     rows, depth = weights.shape
     width = _width(lanes, str(weights.dtype), target)
@@ -171,10 +168,7 @@ def lower_gate(workload: GateWorkload, form: Format, target: CpuTarget) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A layer of one pixel: ``steps(source @ weights)``.
-
-    - `length`, `existing`: the lanes that it writes, and those that are not padding.
-    """
+    """A layer of a pixel, ``steps(source @ weights)``, to `length` lanes, `existing` real ones."""
 
     images: int
     depth: int

@@ -1,7 +1,6 @@
 """Layer and group normalisation with the variance of centred data, and division by norms.
 
-TOPI's definitions compute the variance in one pass, E[x^2] - E[x]^2. For data far from zero that is
-the difference of two large numbers, and may even be negative.
+TOPI takes E[x^2] - E[x]^2 for the variance, which cancels far from zero and may even be negative.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ from neocpu.schedules.tir.vector_math import LOG2_E, power_of_two
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The divisor of rows: ``max(sqrt(factor * sum(x * x) + epsilon), least) + added``.
-
-    - `factor`: a positive factor.
-    - `epsilon`, `least`, `added`: numbers that are not negative.
+    """The divisor of rows: ``max(sqrt(factor * sum(x * x) + epsilon), least) + added``, with a
+    positive `factor` and other numbers that are not negative.
     """
 
     factor: float = 1.0

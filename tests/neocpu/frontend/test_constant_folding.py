@@ -41,11 +41,7 @@ HOLED[0, 1] = -np.inf
             {"k": random(1, 4, 3, 3), "s": random(4), "b": random(4, seed=1)},
             21,
         ),
-        (
-            "ConvTranspose(k, w)",
-            {"k": random(1, 2, 4, 4), "w": random(2, 3, 3, 3, seed=1)},
-            18,
-        ),
+        ("ConvTranspose(k, w)", {"k": random(1, 2, 4, 4), "w": random(2, 3, 3, 3, seed=1)}, 18),
     ],
     ids=lambda value: value.partition("(")[0] if isinstance(value, str) else "",
 )

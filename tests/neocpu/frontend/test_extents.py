@@ -164,11 +164,7 @@ def test_long_vectors_are_inferred_in_a_moment():
     ("shape", "error", "words"),
     [
         ((1, 2, 3, 1 << 40), UnsupportedError, "which has 6597069766656 elements"),
-        (
-            (1, 2, 3, 5),
-            ModelError,
-            "'x' of shape 1x2x3x5 is also an output, which it declares",
-        ),
+        ((1, 2, 3, 5), ModelError, "'x' of shape 1x2x3x5 is also an output, which it declares"),
     ],
 )
 def test_an_input_that_is_an_output_of_another_shape(shape, error, words):

@@ -209,11 +209,7 @@ CLAMPS = {
     "relu of relu": (lambda x: [R.nn.relu(x), R.nn.relu], ["nn.relu"], None),
     "clip(0, inf)": (lambda x: [R.clip(x, 0.0, math.inf)], ["nn.relu"], None),
     "maximum(x, 0)": (lambda x: [R.maximum(x, scalar(0.0))], ["nn.relu"], None),
-    "relu of clip": (
-        lambda x: [R.clip(x, -0.5, 0.5), R.nn.relu],
-        ["clip"],
-        (0.0, 0.5),
-    ),
+    "relu of clip": (lambda x: [R.clip(x, -0.5, 0.5), R.nn.relu], ["clip"], (0.0, 0.5)),
     "clip of relu": (lambda x: [R.nn.relu(x), lambda y: R.clip(y, -1, 0.7)], ["clip"], (0.0, 0.7)),
     "minimum of maximum": (
         lambda x: [R.maximum(x, scalar(-0.3)), lambda y: R.minimum(y, scalar(0.4))],

@@ -92,10 +92,7 @@ def stored_value(shape, form=None, **rest):
         (stored_value((2, 37, 5, 3), Format(DataLayout(1), "float32")), (2, 37, 5, 3)),
         (
             stored_value(
-                (1, 5, 1, 1),
-                Format(DataLayout(4), "uint8"),
-                grid=Grid(0.5, 7),
-                error_factor=25.0,
+                (1, 5, 1, 1), Format(DataLayout(4), "uint8"), grid=Grid(0.5, 7), error_factor=25.0
             ),
             (1, 2, 1, 1, 4),
         ),

@@ -1,16 +1,7 @@
 """The operators that the layout search extracts from a network."""
 
 import pytest
-from networks import (
-    IMAGE,
-    build,
-    cost_model,
-    float32,
-    named,
-    projection,
-    residual,
-    two_outputs,
-)
+from networks import IMAGE, build, cost_model, float32, named, projection, residual, two_outputs
 from tvm import relax
 
 from neocpu.planning.extract import extract

@@ -59,11 +59,7 @@ def random_network(rng, size):
         variables.append(Named(f"v{index}"))
         ops.append(
             LayoutOp(
-                name=f"op_{index}",
-                result=variables[-1],
-                shape=SHAPE,
-                dtype="float32",
-                reads=reads,
+                name=f"op_{index}", result=variables[-1], shape=SHAPE, dtype="float32", reads=reads
             )
         )
     kept = {op.result: op.shape for op in ops if rng.random() < 0.2}

@@ -47,14 +47,8 @@ VALUES = {
         lambda x: np.where(x < 0, 0.1 * x, x),
     ),
     "sigmoid": (lambda net, x: net.sigmoid(x, "a"), _sigmoid),
-    "hard_sigmoid": (
-        lambda net, x: net.hard_sigmoid(x, "a"),
-        lambda x: np.clip(x + 3, 0, 6) / 6,
-    ),
-    "hard_swish": (
-        lambda net, x: net.hard_swish(x, "a"),
-        lambda x: x * np.clip(x + 3, 0, 6) / 6,
-    ),
+    "hard_sigmoid": (lambda net, x: net.hard_sigmoid(x, "a"), lambda x: np.clip(x + 3, 0, 6) / 6),
+    "hard_swish": (lambda net, x: net.hard_swish(x, "a"), lambda x: x * np.clip(x + 3, 0, 6) / 6),
     "silu": (lambda net, x: net.silu(x, "a"), lambda x: x * _sigmoid(x)),
     "softmax": (lambda net, x: net.softmax(x, "a", axis=1), _softmax),
     "add": (lambda net, x: net.add(x, net.relu(x, "a"), "b"), lambda x: x + np.maximum(x, 0)),

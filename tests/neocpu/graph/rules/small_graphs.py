@@ -59,10 +59,7 @@ GONE = {
         two(("Reshape", ["rows"], {}), ("Reshape", ["shape"], {})),
         "merge-reshapes",
     ),
-    "Flatten and Reshape": (
-        two(("Flatten", [], {}), ("Reshape", ["shape"], {})),
-        "merge-reshapes",
-    ),
+    "Flatten and Reshape": (two(("Flatten", [], {}), ("Reshape", ["shape"], {})), "merge-reshapes"),
     "Transposes": (
         two(("Transpose", [], {"perm": [0, 2, 3, 1]}), ("Transpose", [], {"perm": [0, 3, 1, 2]})),
         "merge-transposes",
@@ -79,10 +76,7 @@ GONE = {
         two(("Pad", ["around"], {}), ("Slice", ["inside", "within"], {})),
         "slice-of-pad",
     ),
-    "Pad and less Pad": (
-        two(("Pad", ["around"], {}), ("Pad", ["less"], {})),
-        "slice-of-pad",
-    ),
+    "Pad and less Pad": (two(("Pad", ["around"], {}), ("Pad", ["less"], {})), "slice-of-pad"),
     "Concat and Slice": (
         [
             node("Concat", ["x", "a"], ["m"], axis=1),

@@ -82,14 +82,8 @@ NOT_BEFORE = {
         lambda bb, x: bb.emit(transposed()(bb, scaled(bb, x, 6, 1, 1))),
         IMAGE,
     ),
-    "along the width": (
-        lambda bb, x: bb.emit(conv()(bb, scaled(bb, x, 7, shift=False))),
-        IMAGE,
-    ),
-    "along the rows": (
-        lambda bb, x: bb.emit(dense(bb, scaled(bb, x, 2, 1, shift=False))),
-        ROWS,
-    ),
+    "along the width": (lambda bb, x: bb.emit(conv()(bb, scaled(bb, x, 7, shift=False))), IMAGE),
+    "along the rows": (lambda bb, x: bb.emit(dense(bb, scaled(bb, x, 2, 1, shift=False))), ROWS),
     "other readers": (read_twice, IMAGE),
     "a sum that may be exact": (only_shifted, IMAGE),
     "a product that overflows": (
@@ -128,8 +122,7 @@ def folded(node, weights, x, extra=()):
 
 
 @pytest.mark.parametrize(
-    ("shape", "groups", "stride"),
-    [((1, 3, 4, 5), 1, 2), ((2, 2, 3, 3), 2, 2), ((1, 3, 7), 1, 3)],
+    ("shape", "groups", "stride"), [((1, 3, 4, 5), 1, 2), ((2, 2, 3, 3), 2, 2), ((1, 3, 7), 1, 3)]
 )
 def test_batch_norm_after_a_transposed_convolution(shape, groups, stride):
     rank = len(shape) - 2

@@ -70,10 +70,7 @@ def test_normalises_where_channels_are(first, second, width, axis):
 
 @pytest.mark.parametrize(
     "body",
-    [
-        between((0, 2, 3, 1), (0, 2, 1, 3), 6),
-        between((0, 2, 3, 1), (0, 3, 1, 2), 6, shared=True),
-    ],
+    [between((0, 2, 3, 1), (0, 2, 1, 3), 6), between((0, 2, 3, 1), (0, 3, 1, 2), 6, shared=True)],
     ids=["other transposes", "another reader"],
 )
 def test_normalisations_between_other_transposes_stay(body):

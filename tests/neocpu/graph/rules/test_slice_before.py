@@ -2,14 +2,7 @@
 
 import numpy as np
 import pytest
-from relax_modules import (
-    applied,
-    assert_unchanged,
-    calls,
-    const,
-    module,
-    names,
-)
+from relax_modules import applied, assert_unchanged, calls, const, module, names
 from tvm import relax
 
 from neocpu.graph.reordering.slice_before import slice_before
@@ -111,10 +104,7 @@ STAYING = {
         after(lambda x: R.nn.layer_norm(x, vectors(5, 6), vectors(5, 6), [1, 2]), first),
         TOKENS,
     ),
-    "backwards": (
-        after(R.exp, lambda x: R.strided_slice(x, [1], [4], [-6], [-1])),
-        TOKENS,
-    ),
+    "backwards": (after(R.exp, lambda x: R.strided_slice(x, [1], [4], [-6], [-1])), TOKENS),
     "split axis": (after(lambda x: R.reshape(x, (2, 30)), first), TOKENS),
     "rows of a 3x3 convolution": (
         after(

@@ -65,10 +65,7 @@ INDEPENDENT = {
     ),
     "elementwise": Case(
         "a = Relu (x) b = Mul (a, w) y = Where (m, b, x)",
-        constants={
-            "w": weights(1, 4, 1),
-            "m": np.array([True, False] * 3),
-        },
+        constants={"w": weights(1, 4, 1), "m": np.array([True, False] * 3)},
     ),
     "every row's constant": Case(
         "s = Shape (x) e = Expand (w, s) y = Add (x, e)", constants={"w": weights(1, 1, 6)}
@@ -170,10 +167,7 @@ MIXED = {
     "batch normalisation in training": Case(
         "y, a, b = BatchNormalization <training_mode = 1> (x, g, h, m, v)",
         *(IMAGE, "float[n,a,b,c]"),
-        constants={
-            **{name: weights(6) for name in "ghm"},
-            "v": np.abs(weights(6)),
-        },
+        constants={**{name: weights(6) for name in "ghm"}, "v": np.abs(weights(6))},
     ),
     "softmax over the batch": Case("y = Softmax <axis = 0> (x)"),
     "running sums": Case("y = CumSum (x, zero)", constants={"zero": np.array(0)}),

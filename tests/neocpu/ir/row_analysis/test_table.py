@@ -38,10 +38,7 @@ def ints(*numbers: int) -> np.ndarray:
 
 LAYER = {"hidden_size": 6}
 SAMPLES = {
-    "Add": [
-        Sample(inputs=[(2, 3, 4), (3, 4)], ways=3),
-        Sample(inputs=[(2, 1, 4), (3, 1)], ways=3),
-    ],
+    "Add": [Sample(inputs=[(2, 3, 4), (3, 4)], ways=3), Sample(inputs=[(2, 1, 4), (3, 1)], ways=3)],
     "Relu": [Sample(inputs=[(2, 3)], ways=2)],
     "Where": [Sample(inputs=[np.array([[True], [False]]), (2, 3), (3,)], ways=2)],
     "Expand": [Sample(inputs=[(3, 1), ints(2, 3, 4)], ways=3)],

@@ -335,9 +335,7 @@ def test_pictures(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
         assert len(err.splitlines()) == 1
 
 
-def test_only_significant_tensors_of_many_are_listed(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_only_significant_tensors_of_many_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
     def tensor(number: int, error: float, own: float) -> ComparedTensor:
         return compared_tensor(f"t{number}", error=error, own_error=own, bound=1e-5)
 
