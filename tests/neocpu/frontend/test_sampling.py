@@ -2,6 +2,7 @@
 
 import itertools
 
+import needs
 import numpy as np
 import pytest
 from differential import (
@@ -24,6 +25,7 @@ def grid_of(*shape, seed=1):
     return (1.4 * random(*shape, seed=seed)).astype(np.float32)
 
 
+@needs.one_in(4)
 @pytest.mark.parametrize("align", [0, 1])
 @pytest.mark.parametrize(("mode", "padding"), list(itertools.product(MODES, PADDINGS)))
 @pytest.mark.parametrize(
@@ -41,6 +43,7 @@ def test_images(data, points, mode, padding, align):
     assert_matches_onnxruntime(make_model([node], feeds, opset=20), feeds)
 
 
+@needs.one_in(3)
 @pytest.mark.parametrize(
     ("mode", "padding"), list(itertools.product(("nearest", "linear"), PADDINGS))
 )
