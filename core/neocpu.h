@@ -186,8 +186,9 @@ NEOCPU_API void neocpu_pool_free(neocpu_pool *pool);
 /* Name, target, inputs and outputs, both in graph order; null of a null pointer. */
 NEOCPU_API const neocpu_description *neocpu_describe(const neocpu_model *model);
 
-/* All that the file says of itself, its plan included: an object of JSON in UTF-8; null of a null
- * pointer. It is valid until the model is freed. */
+/* All that the file says of itself, its plan included; what its runs told is the member "outcome"
+ * (docs/artifact.md). An object of JSON in UTF-8; null of a null pointer. It is valid until the model
+ * is freed. */
 NEOCPU_API const char *neocpu_metadata(const neocpu_model *model);
 
 /* Wait until the weights are checked, unless they are trusted; return what was found. */

@@ -31,8 +31,15 @@ PIPE_PATIENCE: Final = 5.0
 _NO_ANONYMOUS_FILES: Final = (errno.EISDIR, errno.EOPNOTSUPP, errno.ENOENT, errno.EINVAL)
 """The errors of file systems and kernels that lack ``O_TMPFILE``."""
 _WRONG_PLACE: Final = (
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR),
-    *(errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.ENOENT),
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENXIO,
+    errno.EINVAL,
+    errno.ENOENT,
 )
 
 

@@ -10,7 +10,8 @@
 8. verify: compare with a float64 reference (`neocpu.verification.reference`)
 
 Steps 1 and 2 are `Pipeline.read`, 3 and 4 `Pipeline.plan`, 5 and 6 `Pipeline.generate`, 6 and 7
-`Pipeline.finish`. `neocpu.compilation` runs them for each CPU and shape, and verifies the artifact.
+`Pipeline.finish`. `neocpu.compilation` runs them for each CPU and shape, verifies the artifact, and
+plans again with more exact kernels if outputs err too much.
 """
 
 from __future__ import annotations

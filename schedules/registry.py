@@ -281,7 +281,7 @@ _MODULES = {
     each.name.rpartition(".")[2]: each.name
     for each in pkgutil.walk_packages(convolutions.__path__, f"{convolutions.__name__}.")
 }
-for _name in [name for name in SCHEMES if name in _MODULES]:
+for _name in [name for name in SCHEMES if name.startswith("conv2d_")]:
     register(import_module(_MODULES[_name]).TEMPLATE)
 for _module in (layout_transform, join_template):
     register(_module.TEMPLATE)

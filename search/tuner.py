@@ -83,7 +83,7 @@ class TaskReport:
     best: Record | None  # fastest measured scheme; None if none worked
     # The best estimate, in seconds, of the schemes not measured.
     estimate: tuple[Scheme, float] | None
-    # `measured`, of these `failed`, `reused`, `left`: schemes run now, known before, not run.
+    # Schemes: `measured` now, `failed` among these, `reused` from records, `left` unmeasured.
     measured: int
     reused: int
     failed: int

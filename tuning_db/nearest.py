@@ -78,7 +78,7 @@ PIXELS: Final = 1
 
 
 def shape_of(workload: Workload) -> Hashable:
-    """Return a value that similar workloads share, and maybe others; None without such ones."""
+    """Return a value that similar workloads share, and perhaps others; None if there are none."""
     if not isinstance(workload, Conv2dWorkload):
         return None
     return replace(workload, padding=(0, 0, 0, 0), epilogue=_costly_steps(workload))

@@ -47,7 +47,8 @@ static neocpu_status check_sections(const nc_file *file, const nc_section *secti
 }
 
 /* Return the header's text with the outcome, if there is any, as its last member; free() it. A zero
- * lies behind it. */
+ * lies behind it. All of it is read as one document: an outcome may add members, which the header's
+ * author could have written too, but none that the header has. */
 static char *join_metadata(const char *header, size_t size, const char *outcome, size_t more,
                            size_t *length) {
   static const char key[] = ",\"outcome\":";
@@ -55,9 +56,10 @@ static char *join_metadata(const char *header, size_t size, const char *outcome,
   if (text == NULL) return NULL;
   memcpy(text, header, size);
   while (size > 0 && text[size - 1] == '\n') --size;
-  if (more > 0 && size > 0 && text[size - 1] == '}') {
-    memcpy(text + size - 1, key, sizeof key - 1);
-    size += sizeof key - 2;
+  if (more > 0) { /* what ends otherwise is no object, with the outcome neither */
+    if (size > 0 && text[size - 1] == '}') --size;
+    memcpy(text + size, key, sizeof key - 1);
+    size += sizeof key - 1;
     memcpy(text + size, outcome, more);
     size += more;
     text[size++] = '}';

@@ -32,7 +32,8 @@ class Machine:
 
     cpu: str  # LLVM's name
     cores: int  # in all sockets, with one thread each
-    flops: float  # float32 operations per second of a core in multiply-adds, with all cores busy
+    # Float32 operations per second of a core, two for each multiply-add, with all cores busy.
+    flops: float
     l2: int  # bytes of a core's
     l3: int  # bytes of each
     l3_cores: int  # cores that share an L3

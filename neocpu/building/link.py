@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import numpy as np
 
@@ -109,27 +109,36 @@ def write_outcome(path: Path, header: ArtifactHeader) -> None:
 
     An earlier outcome is replaced. A crash damages the file, which is to be a temporary one.
     """
-    with open(path, "r+b") as file:
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            elf = read_elf(memoryview(data))
-            own, weights, digest = map(elf.find, (HEADER_SECTION, WEIGHTS_SECTION, DIGEST_SECTION))
-            assert own is not None
-            assert weights is not None
-            assert digest is not None
-            tables_offset = own.offset + own.size
-            written = ArtifactHeader.from_json(json.loads(data[own.offset : tables_offset]))
-            outcome = header.outcome_since(written)
-            text = json.dumps(outcome, separators=(",", ":"), allow_nan=False).encode()
-            start, rest = _ends(data, [], tables_offset, text)
-            body = hashlib.sha256(start)
-            body.update(data[len(start) : weights.offset])
-            body.update(data[own.offset : tables_offset])
-            body.update(rest)
-            weights_digest = data[digest.offset + _DIGEST : digest.offset + digest.size]
-        file.write(start)
-        file.seek(tables_offset)
-        file.write(rest + body.digest() + weights_digest)
-        file.truncate()
+    try:
+        with open(path, "r+b") as file:
+            _add_outcome(file, header)
+    except OSError as error:
+        raise ArtifactError(
+            f"cannot write {path}: {error.strerror}; free space there or set TMPDIR"
+        ) from error
+
+
+def _add_outcome(file: BinaryIO, header: ArtifactHeader) -> None:
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        elf = read_elf(memoryview(data))
+        own, weights, digest = map(elf.find, (HEADER_SECTION, WEIGHTS_SECTION, DIGEST_SECTION))
+        assert own is not None
+        assert weights is not None
+        assert digest is not None
+        tables_offset = own.offset + own.size
+        written = ArtifactHeader.from_json(json.loads(data[own.offset : tables_offset]))
+        outcome = header.outcome_since(written)
+        text = json.dumps(outcome, separators=(",", ":"), allow_nan=False).encode()
+        start, rest = _ends(data, [], tables_offset, text)
+        body = hashlib.sha256(start)
+        body.update(data[len(start) : weights.offset])
+        body.update(data[own.offset : tables_offset])
+        body.update(rest)
+        weights_digest = data[digest.offset + _DIGEST : digest.offset + digest.size]
+    file.write(start)
+    file.seek(tables_offset)
+    file.write(rest + body.digest() + weights_digest)
+    file.truncate()
 
 
 def _ends(

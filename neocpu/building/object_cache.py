@@ -59,7 +59,7 @@ _GENERATING: Final = (
 )
 """Packages and modules whose sources decide a kernel's code and the facts stored with it."""
 
-_FORM: Final = "3"
+_FORM: Final = "4"
 """The version of the entries' format."""
 
 

@@ -126,9 +126,7 @@ def _begin_each(
     store = open_store(
         options.databases, only=options.only_databases, writing=options.budget.seconds != 0
     )
-    here = host_features()
-    obstacles = [code_obstacle(m.target.machine, m.target.demands, here) for m in members]
-    unchecked = obstacles if options.verify else ["--no-verify" for _ in members]
+    unchecked = [_unchecked(each.target) if options.verify else "--no-verify" for each in members]
     models: list[Simplified] = []
     for number, member in enumerate(members):
         cpu, own = member.target, options.computing(member.precision)
@@ -204,6 +202,11 @@ def _pipeline(
         disabled_rules=options.disabled_rules,
         streams=options.streams,
     )
+
+
+def _unchecked(cpu: CpuTarget) -> str | None:
+    """Return why this host cannot run and check code for a CPU; None if it can."""
+    return code_obstacle(cpu.machine, cpu.demands, host_features())
 
 
 def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> Decisions:

@@ -282,7 +282,8 @@ def measurer_for(
 ) -> AbstractContextManager[Measurer]:
     """Return a context manager that measures on this machine or on ``fleet``.
 
-    Raises TargetError: this machine cannot run code for ``target``; UsageError: no ``fleet``.
+    Raises TargetError: this machine cannot run code for ``target``; UsageError: ``fleet`` cannot be
+    reached.
     """
     if isinstance(strategy, AnalyticStrategy):  # it measures nothing, so any CPU will do
         return nullcontext(ReplayMeasurer({}))

@@ -153,7 +153,8 @@ def _applied(
             continue
         for rule in following:
             assert isinstance(rule, FunctionRule)
-            before, func = func, rule.rewrite(func)
+            before = func
+            func = rule.rewrite(func)
             if not func.same_as(before):
                 fired[rule.name] += 1
     return func

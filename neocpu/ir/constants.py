@@ -66,7 +66,7 @@ def with_rank(constant: Array, rank: int) -> Array:
 
 
 def vector_along(constant: Array, rank: int, axis: int) -> Array | None:
-    """Return a constant as ``(C,)`` along one axis of a tensor, or ``(1,)``; None if it varies."""
+    """Return a constant that varies only along one axis as ``(C,)``, or ``(1,)``; else None."""
     if constant.ndim > rank:
         return None
     if constant.size != 1 and with_rank(constant, rank).shape[axis] != constant.size:

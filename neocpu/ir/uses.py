@@ -49,7 +49,10 @@ def count_uses(func: relax.Function) -> dict[Var, int]:
 
 
 def consumers(func: relax.Function) -> dict[Var, list[Var]]:
-    """Map variables, also dead, to those whose definitions read them, in order, twice if twice."""
+    """Map variables to those whose definitions read them, in program order.
+
+    A variable that reads another twice is listed twice. Parameters and dead bindings are included.
+    """
     readers: dict[Var, list[Var]] = {param: [] for param in func.params}
     for binding in bindings(func):
         readers.setdefault(binding.var, [])

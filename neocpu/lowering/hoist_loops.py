@@ -120,7 +120,9 @@ class _Hoisting:
         """
         first = next(i for i, each in enumerate(old) if self._mark(each, LOOP_BEGIN) == name)
         last = next(i for i, each in enumerate(old) if self._mark(each, LOOP_END) == name)
-        inner, before, within = {old[first].var}, [], []
+        inner = {old[first].var}
+        before: list[Any] = []
+        within: list[Any] = []
         for each in old[first + 1 : last]:
             if inner.isdisjoint(used_vars(each.value)):
                 before.append(each)

@@ -78,7 +78,10 @@ def plan_layouts(
     among: Sequence[tuple[Choice, ...]] | None = None,
 ) -> LayoutPlan:
     """Choose layouts and schemes; `among`: the result of `operator_choices`, or None to ask it."""
-    every = among or operator_choices(network, costs, fold=opt is OptLevel.GLOBAL)
+    if among is None:
+        every = operator_choices(network, costs, fold=opt is OptLevel.GLOBAL)
+    else:
+        every = [*among]
 
     def plan(choices: Sequence[tuple[Choice, ...]]) -> LayoutPlan:
         via_nchw = opt is OptLevel.CONV_LAYOUT

@@ -96,7 +96,8 @@ class PlanOptions:
             priced = replace(costs, byte_price=byte_price, keeps_choices=not within, sparing=within)
             return plan_layouts(choosing, priced, self.opt, self.solver, self.limits)
 
-        limit, plan = self.max_weights, plan_sparingly(price_kept(costs.target), solve)
+        limit = self.max_weights
+        plan = plan_sparingly(price_kept(costs.target), solve)
         requested = limit is not None
         if not requested:
             limit = most_of_integers(plan, costs, fixed_weights)

@@ -92,8 +92,8 @@ def quantize(
         made, found = compared(calibrate(graph, original, samples, how, threads, tell))
         applied: str = how.correction
         if how.correction == "activations":
-            means = (found.wanted_means, found.found_means)
-            moved = correct_by_activations(graph, made.layers, *means)
+            wanted, means = found.wanted_means, found.found_means
+            moved = correct_by_activations(graph, made.layers, wanted, means)
             other, corrected = compared(replace(made, layers=moved))
             if corrected.worst > found.worst:
                 made, found = other, corrected

@@ -290,7 +290,7 @@ def _place_outcome(data: Any) -> None:
     for program, more in zip(programs, plans if isinstance(plans, list) else (), strict=False):
         if isinstance(program["plan"], dict) and isinstance(more, dict):
             program["plan"].update(more)
-    if "prologue" in data:
+    if data["format"] == PACKING_FORMAT:
         data["prologue"]["seconds"] = outcome.get("packing_seconds")
 
 

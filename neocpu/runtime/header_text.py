@@ -65,7 +65,8 @@ def accuracy(plan: Plan | None) -> str:
 def kept_bound(promised: Promise, found: Verification) -> str:
     """Return the bound that outputs kept: ``within the 0.0001 promised``, or a wider one.
 
-    Larger errors are accepted up to `reference.verdict.FLOAT32_FACTOR` times numpy's in float32.
+    Larger errors are accepted up to `comparison.FLOAT32_FACTOR` times those of numpy in float32 or
+    bfloat16.
     """
     coarse = promised.of_each_operator
     promise = f"the {promised.bound:.3g} promised{' of each operator' if coarse else ''}"

@@ -61,8 +61,14 @@ class Session:
     """A loaded model, freed with the last reference to it. `open_session` makes one."""
 
     __slots__ = (
-        *("_core", "_guard", "_handle", "_tracing"),
-        *("metadata", "name", "packing_seconds", "signatures"),
+        "_core",
+        "_guard",
+        "_handle",
+        "_tracing",
+        "metadata",
+        "name",
+        "packing_seconds",
+        "signatures",
     )
 
     def __init__(self, handle: Handle) -> None:
@@ -153,7 +159,15 @@ class Session:
         with self._tracing:  # another start would free them
             self._core.neocpu_trace_stop(self._handle.address, byref(events), byref(count))
             return tuple(
-                TraceEvent(**{name: getattr(one, name) for name in TraceEvent.__slots__})
+                TraceEvent(
+                    begin=one.begin,
+                    end=one.end,
+                    run=one.run,
+                    call=one.call,
+                    loop=one.loop,
+                    task=one.task,
+                    thread=one.thread,
+                )
                 for one in events[: count.value]
             )
 

@@ -168,7 +168,11 @@ CLOSING: Final = ("Connection", "close")
 
 
 class InferRoute:
-    """Answers the requests of a route with the parameters ``name`` and maybe ``version``."""
+    """Answers the requests of a route with the parameters ``name`` and maybe ``version``.
+
+    It makes few objects: kernels fill the caches, so that its code and data come from memory with
+    each request.
+    """
 
     def __init__(self, server: InferenceServer) -> None:
         self._server = server

@@ -7,10 +7,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-BUCKETS: Final = (
-    *(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
-    *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
-)
+BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Bounds in seconds, from a small network on a fast core to a long queue."""
 ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)
 _LABELS: Final = ("model", "version")

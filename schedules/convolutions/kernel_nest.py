@@ -26,8 +26,10 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorStore:
-    """An emitter that stores vectors of a convolution's output channels, blocks of ``block``, with
-    `buffer_readers`. ``output`` has the bits if whole vectors are rounded to bfloat16 (``rounds``).
+    """Stores vectors of a convolution's output channels, in blocks of ``block``.
+
+    `readers` are from `buffer_readers`; ``output`` is, for bfloat16, its bits; for `rounds` see
+    `rounds_vectors`.
     """
 
     workload: Conv2dWorkload

@@ -20,7 +20,9 @@ def packed(
     """Return OIHW weights in a layout; ``shape`` may merge axes and have more blocks of outputs."""
     found = layout.pack(weights)
     missing = math.prod(shape) // math.prod(found.shape[1:]) - len(found)
-    return np.pad(found, [(0, missing), *[(0, 0)] * (found.ndim - 1)]).reshape(shape)
+    if missing:
+        found = np.pad(found, [(0, missing), *[(0, 0)] * (found.ndim - 1)])
+    return found.reshape(shape)
 
 
 def packing(

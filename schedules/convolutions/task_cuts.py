@@ -41,9 +41,10 @@ def finer_cut(parts: int, most: int, threads: int, share: Callable[[int], float]
 
 
 def busiest_share(starts: Sequence[int], blocks: int, strips: int, threads: int) -> float:
-    """Return the busiest thread's share of all products, of tasks of one of ``strips`` of so many
-    ``blocks`` of pixels and a group of blocks of channels, from one of ``starts``, which include
-    the end.
+    """Return the busiest thread's share of all products.
+
+    A task computes one of ``strips`` of ``blocks`` pixel blocks, for one group of channel blocks.
+    ``starts`` has where groups start, and the end.
     """
 
     def before(task: int) -> int:

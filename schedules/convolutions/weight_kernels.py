@@ -36,8 +36,10 @@ OIHW: Final = KernelLayout(1, 1)
 
 @dataclass(frozen=True, slots=True)
 class PackedWeights:
-    """Packed weights of a convolution, ``oihw`` in the model, ``shape`` in memory, with zeros in
-    blocks of output channels beyond the layout's.
+    """The packed weights of a convolution.
+
+    ``oihw`` is their shape in the model, ``shape`` in memory. Blocks of output channels beyond the
+    layout's are zero.
     """
 
     oihw: tuple[int, int, int, int]

@@ -160,10 +160,18 @@ def emit_tiles(
         first = task % ranges * per_range
         with T.serial(T.min(per_range, tiles - first)) as step:
             pixel = T.min((first + step) * width, pixels - width)
-            place = {"image": image, "chunk": chunk, "block": block, "pixel": pixel, "edge": edge}
 
             def made(lane: Any, valid: int) -> None:
-                emit(data, output, Tile(lane=lane, valid=valid, **place))
+                tile = Tile(
+                    image=image,
+                    chunk=chunk,
+                    block=block,
+                    pixel=pixel,
+                    edge=edge,
+                    lane=lane,
+                    valid=valid,
+                )
+                emit(data, output, tile)
 
             def whole() -> None:
                 with T.serial(block // edge) as group:
@@ -173,8 +181,10 @@ def emit_tiles(
                 for lane in range(0, block, edge):
                     made(lane, min(max(tail - lane, 0), edge))
 
-            if tail == block or chunks == 1:
-                (whole if tail == block else last)()
+            if tail == block:
+                whole()
+            elif chunks == 1:
+                last()
             else:
                 either(chunk < chunks - 1, whole, last)
 

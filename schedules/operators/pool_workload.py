@@ -79,7 +79,7 @@ class PoolWorkload:
     def __post_init__(self) -> None:
         assert self.kind in ("max", "avg"), self.kind
         assert self.stored is None or self.kind == "avg", self
-        assert min(self.output_shape) > 0, self
+        assert min(self.output_shape[2:]) > 0, self
 
     @property
     def computes(self) -> str:

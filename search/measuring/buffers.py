@@ -96,7 +96,10 @@ def aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _grown(buffer: Bytes, size: int) -> Bytes:
-    """Return ``buffer`` or one of ``size`` bytes of float32 without slow denormals, or zeros."""
+    """Return ``buffer``, or a larger one of ``size`` bytes if it is smaller.
+
+    The new one has float32 numbers that are neither zeros nor denormals, which are slow.
+    """
     if len(buffer) >= size:
         return buffer
     block = np.random.default_rng(0).standard_normal(1 << 16, np.float32).view(np.uint8)

@@ -56,7 +56,9 @@ class Kernels:
     def time(
         self, function: Kernel, request: Request, repeats: int, best: float
     ) -> tuple[float, ...]:
-        """Return the seconds per call of repeats after a warm-up."""
+        """Return the seconds per call of ``repeats`` repeats after a warm-up, or of one if
+        hopeless.
+        """
         shapes = registry.argument_shapes(request.workload, request.scheme)
         if isinstance(request.workload, Conv2dWorkload):
             arguments = self._buffers.arguments(shapes)
@@ -85,8 +87,9 @@ class Kernels:
 
 
 def repeated(run: Callable[[int], float], repeats: int, best: float) -> tuple[float, ...]:
-    """Return ``run(calls)``, in seconds per call, of as many calls as fill a repeat, for repeats,
-    or only one of a candidate hopeless against ``best`` seconds.
+    """Return what ``run(calls)`` gives, in seconds per call, for each repeat.
+
+    One repeat is enough for a candidate that is hopeless against ``best`` seconds.
     """
     run(1)  # touches the pages, wakes the threads
     once = min(run(1), run(1))

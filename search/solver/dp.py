@@ -24,8 +24,10 @@ ENTRY_BYTES = 2 * 8
 def dynamic_program(
     graph: LayoutGraph, max_bytes: int, expired: Callable[[], bool]
 ) -> tuple[tuple[int, ...], bool]:
-    """Return the choices, and whether none was committed early, for tables beyond ``max_bytes`` or
-    because time is `expired`, so that they are optimal.
+    """Return the nodes' choices, and whether they are optimal.
+
+    They are if no node was committed early, because tables exceeded ``max_bytes`` or time had
+    `expired`.
     """
     sweep = _Sweep(Problem(graph))
     for node in graph.topological_order():

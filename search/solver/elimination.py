@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from neocpu.search.solver.reductions import Problem, Step, index_type
 
-# Logarithm (2) of an elimination's entries in all: about a second's; branching is better than more.
+# Binary logarithm of the entries computed in one elimination: a second's; branching beats more.
 LOG_MAX_WORK = 27
 # Bytes of an entry of a table that is being made: its costs, those of one choice, which is better.
 ENTRY_BYTES = 8 + 8 + 1
@@ -99,7 +99,10 @@ def _greedy_order(
 
 
 def eliminate(problem: Problem, order: EliminationOrder, expired: Callable[[], bool]) -> bool:
-    """Eliminate all nodes of ``problem`` in ``order``, exactly; or none, False, if time is up."""
+    """Eliminate all nodes of ``problem`` in ``order``, exactly.
+
+    It returns False, and has eliminated none, if time was up before.
+    """
     factors = [_Factor((u,), costs) for u, costs in problem.unary.items()]
     factors += [
         _Factor((u, v), matrix)

@@ -110,14 +110,17 @@ def _without_blocks(document: str) -> str:
 
 
 def run_as_reader(
-    commands: str, folder: Path, variables: Mapping[str, str] | None = None
+    commands: str,
+    folder: Path,
+    variables: Mapping[str, str] | None = None,
+    inherited: Mapping[str, str] = os.environ,
 ) -> subprocess.CompletedProcess[str]:
     """Run commands by a shell that stops at the first failure, with this environment's programs."""
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", commands],
         cwd=folder,
-        env={**os.environ, "PATH": programs, **(variables or {})},
+        env={**inherited, "PATH": programs, **(variables or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

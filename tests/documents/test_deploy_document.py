@@ -132,7 +132,7 @@ def _run(lines: list[str], folder: Path) -> str:
     for program, users in (("curl", ("curl", "neocpu serve")), ("make", ("make ",))):
         if any(user in line for user in users for line in lines):
             needs.program(program)
-    done = run_as_reader(_script(lines), folder, {"HOME": str(folder)})
+    done = run_as_reader(_script(lines), folder, {"HOME": str(folder)}, inherited={})
     logs = "\n".join(path.read_text() for path in folder.glob("serve.*.log"))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{logs}"
     assert "Traceback" not in done.stderr + logs

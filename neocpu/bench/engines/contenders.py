@@ -32,7 +32,7 @@ from neocpu.foundation.temporary import TemporaryFolder
 
 OWN: Final = "neocpu"  # the label of neocpu, which is compared with its peers
 OWN_FLOAT: Final = "neocpu-fp32"  # next to fewer bits; no peer
-SIGNED: Final = "onnxruntime-s8s8"  # signed feature maps: see `signed_form`
+SIGNED: Final = "onnxruntime-s8s8"  # signed feature maps: see `quantised_forms.with_signed_maps`
 NNCF: Final = "openvino-nncf"  # the label of OpenVINO on the model as its own quantiser makes it
 CHILD: Final = tuple(module_command("neocpu.bench.engines.contender_process"))
 REPLY_TIMEOUT: Final = 600.0

@@ -187,16 +187,30 @@ def find_model(
     model: str,
     folder: Path,
     *,
+    threads: int,
     shapes: InputShapes,
+    databases: Sequence[str | os.PathLike[str]],
     source: str | None = None,
+    verify: bool = True,
     precision: str | None = None,
     max_error: float | None = None,
-    **how: Any,
+    peers: Sequence[str] = (),
+    on_progress: ProgressCallback = silent,
 ) -> MeasuredModel:
     """Open an artifact, compiled from ``source``, or compile a model. Raises NeoCPUError."""
     if not names_artifact(model):
-        asked: Any = {"shapes": shapes, "precision": precision, "max_error": max_error}
-        return compile_model(model, folder, **asked, **how)
+        return compile_model(
+            model,
+            folder,
+            threads=threads,
+            shapes=shapes,
+            databases=databases,
+            verify=verify,
+            precision=precision,
+            max_error=max_error,
+            peers=peers,
+            on_progress=on_progress,
+        )
     if precision is not None or max_error is not None:
         word = "--precision" if max_error is None else "--max-error"
         raise UsageError(f"{word} is for models; {model} computes as it was compiled")

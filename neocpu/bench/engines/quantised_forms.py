@@ -65,9 +65,10 @@ _QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 
 
 def with_signed_maps(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """Return a QDQ model with int8 for uint8, values and zero points less by 128; else None.
+    """Return a QDQ model with int8 in place of uint8; None if it has no uint8.
 
-    model: real at its ends: what it reads and returns stays as it is.
+    Values and zero points are less by 128, so that they stand for the same numbers. `model` reads
+    and returns real numbers, which stay as they are.
     """
     signed = onnx.ModelProto()
     signed.CopyFrom(model)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from neocpu.bench.results.presentation import Presentation
-from neocpu.bench.results.sample_statistics import percentile
+from neocpu.bench.results.sample_statistics import Rounds, percentile
 from neocpu.bench.results.table import Table, interval, ms
 from neocpu.bench.served.served_model import BATCHES, ROUNDS, ServedReport, ServedResult
 from neocpu.foundation.units import plural
@@ -111,14 +111,12 @@ def _speed(report: ServedReport) -> Chart:
 
 def _latency(report: ServedReport) -> Chart:
     found = report.results
-    half, most, direct = (
-        tuple(percentile(each, rank) * 1e6 for each in rounds)
-        for rank, rounds in (
-            (50, [one.latencies for one in found]),
-            (99, [one.latencies for one in found]),
-            (50, [one.direct for one in found]),
-        )
-    )
+
+    def us(each: Iterable[Rounds], rank: int) -> tuple[float, ...]:
+        return tuple(percentile(rounds, rank) * 1e6 for rounds in each)
+
+    half, most = (us([one.latencies for one in found], rank) for rank in (50, 99))
+    direct = us([one.direct for one in found], 50)
     bounds = tuple(one.bound and one.bound * 1e6 for one in found)
     return Chart(
         title=f"{report.name}, what a request takes",

@@ -264,7 +264,10 @@ _NAMELESS: Final = ("", "?")  # names of dimensions that have nothing to do with
 def candidate_shapes(
     inputs: Sequence[onnx.ValueInfoProto], batch: int | None = None
 ) -> Iterator[Shapes]:
-    """Yield shapes of inputs, by name, equal for equal names; a dynamic first dimension is 1."""
+    """Yield shapes of inputs, by name; equal names have equal extents.
+
+    A dynamic first dimension is ``batch``, or 1.
+    """
     unknown = any(not value.type.tensor_type.HasField("shape") for value in inputs)
     seen: list[Shapes] = []
     for rank in _UNKNOWN_RANK if unknown else _UNKNOWN_RANK[:1]:

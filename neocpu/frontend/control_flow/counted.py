@@ -176,7 +176,8 @@ class _Counter:
         made = [outer.get(name, name) for name in self.results]
         last = [rewriting.names.fresh(f"{self._name}/last") for _ in loop.states]
         rows = [rewriting.names.fresh(f"{self._name}/rows") for _ in self._rows]
-        count, flag = self._count(), [] if loop.goes_on else [made.pop(0)]
+        count = self._count()
+        flag = [] if loop.goes_on else [made.pop(0)]
         both = {"loop": self._name, "states": len(last)}
         first = [*loop.states, *([count] if count else ())]
         backward = "".join("01"[back] for _, back, _ in self._rows)

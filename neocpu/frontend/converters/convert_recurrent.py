@@ -147,9 +147,11 @@ def _require_fitting(node: Node, w: RecurrentWorkload, inputs: Mapping[str, rela
         if dtype_of(expr) != dtype:
             raise ValueError(f"its input {_INPUTS.index(name)} is {dtype_of(expr)}, not {dtype}")
     lengths = constant_value(inputs["lengths"]) if "lengths" in inputs else None
-    for length in () if lengths is None else lengths:
-        if not 0 <= length <= w.steps:
-            raise ValueError(f"its sequence_lens has {length}, where its input has {w.steps} steps")
+    if lengths is not None:
+        for length in lengths:
+            if not 0 <= length <= w.steps:
+                steps = f"where its input has {w.steps} steps"
+                raise ValueError(f"its sequence_lens has {length}, {steps}")
 
 
 CONVERTERS: Converters = {cell: partial(_recurrent, cell=cell) for cell in _DEFAULTS}

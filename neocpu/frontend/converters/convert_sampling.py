@@ -84,7 +84,10 @@ def _grid_sample(node: Node) -> relax.Expr:
 
 
 def aligned_regions(node: Node, count: Sequence[relax.Expr] = ()) -> relax.Expr:
-    """RoiAlign; what lies outside moves to the nearest, NaN to 0; uncounted regions make zero."""
+    """Convert RoiAlign; images and corners outside move to the nearest, NaN to 0.
+
+    If there is a ``count``, regions beyond it are zero.
+    """
     workload, (data, *others) = _region_arguments(node, counted=bool(count))
     if workload.channels_last:
         data = node.op.permute_dims(data, [0, 2, 3, 1])

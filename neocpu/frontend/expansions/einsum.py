@@ -43,7 +43,10 @@ def _einsum(w: Writer) -> None:
 
 
 def _letters(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
-    """Return the operands' letters and the result's, an ellipsis' own too; None if none fit."""
+    """Return the letters of each operand and of the result, own ones for an ellipsis.
+
+    It is None if an operand has a letter twice, or the equation does not fit.
+    """
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import onnx
+import onnx.inliner
 
 from neocpu.frontend.expansions import einsum, formulas, plain_forms, windows
 from neocpu.frontend.expansions.plain_forms import drop_empty
 from neocpu.frontend.expansions.writer import Graph, Writer, prefixed, refusal
 from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
-from neocpu.frontend.onnx_graph.weightless_model import inline_functions
+from neocpu.frontend.onnx_graph.weightless_model import strip_weights
 from neocpu.frontend.opsets.opset_raising import IR_VERSION, named
 from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.source import first_line
@@ -37,9 +38,12 @@ def has_body(node: onnx.NodeProto) -> bool:
 
 
 def inline_bodies(model: onnx.ModelProto, known: Graph) -> onnx.ModelProto:
-    """Return the model with ONNX's definitions of nodes of `has_body`; UnsupportedError if none."""
-    written = onnx.ModelProto()
-    written.CopyFrom(model)
+    """Return the model with ONNX's definitions in place of nodes of `has_body`.
+
+    Raises UnsupportedError if ONNX cannot write one out.
+    """
+    light = strip_weights(model)
+    written = light.model
     versions = {o.domain: o.version for o in model.opset_import}
     for number, node in enumerate(written.graph.node):
         if not has_body(node):
@@ -52,7 +56,8 @@ def inline_bodies(model: onnx.ModelProto, known: Graph) -> onnx.ModelProto:
         written.functions.append(body)
     written.opset_import.append(onnx.helper.make_opsetid(_OURS, 1))
     with named("write out the model's functions"):
-        inlined = inline_functions(written)
+        inlined = onnx.inliner.inline_local_functions(written, convert_version=True)
+    light.restore(inlined)
     inlined.ir_version = IR_VERSION
     imports = [each for each in inlined.opset_import if each.domain != _OURS]
     del inlined.opset_import[:]

@@ -50,9 +50,10 @@ def _split_constant(w: Writer) -> None:
     if w.input(0) not in w.graph.constants or not w.graph.shapes.keys() >= set(w.node.output):
         return
     axis, start = int(w.attribute("axis", 0)), 0
+    whole = w.constant(0)
     for output in w.node.output:
         size = w.graph.shapes[output][axis]
-        w.define(output, w.constant(0).take(range(start, start + size), axis))
+        w.define(output, whole.take(range(start, start + size), axis))
         start += size
 
 

@@ -210,9 +210,9 @@ class NetworkBuilder(Emitter):
 
     def hard_sigmoid(self, x: Value, name: str) -> Value:
         """Add PyTorch's hard sigmoid, ``relu6(x + 3) / 6``."""
-        share, slope = GATE**2, 1 / 6
+        share = GATE**2
         return self.node(
-            "HardSigmoid", [x], name, x.shape, spread=0.0, rectified=share, alpha=slope, beta=0.5
+            "HardSigmoid", [x], name, x.shape, spread=0.0, rectified=share, alpha=1 / 6, beta=0.5
         )
 
     def softmax(self, x: Value, name: str, axis: int) -> Value:

@@ -160,16 +160,17 @@ class _Walk:
     def _inlined(self, node: onnx.NodeProto, branch: str) -> Sequence[Value]:
         """Write a branch's nodes under new names, and return its outputs."""
         part, problems = attributes_of(node)[f"{branch}_branch"], len(self.problems)
-        before, values = dict(self.graph.values), self.graph.values
+        before = dict(self.graph.values)
         for tensor in part.initializer:
-            values[tensor.name] = self.graph.adopted(array_of(tensor))
+            self.graph.values[tensor.name] = self.graph.adopted(array_of(tensor))
         copies, outputs = Body(part, self.graph.names).instance((), f"{node_name(node)}/{branch}")
-        for copy in copies:
+        for copy, own in zip(copies, part.node, strict=True):
+            copy.name = own.name  # messages name the model's own node
             if copy.op_type == "Constant":
-                values[copy.output[0]] = self.graph.adopted(constant_of(copy))
+                self.graph.values[copy.output[0]] = self.graph.adopted(constant_of(copy))
             else:
                 self.follow(copy)
-        results = [values.get(name) for name in outputs]
+        results = [self.graph.values.get(name) for name in outputs]
         self.graph.values = before
         if len(self.problems) > problems or None in results:
             raise RowError("a node of its branches is not supported")

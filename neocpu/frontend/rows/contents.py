@@ -139,7 +139,9 @@ def _smaller(graph: RowGraph, first: Extent, second: Extent) -> Extent:
 
 
 def _compared(when: Callable[[int], bool]) -> _Pair:
-    """Return a comparison by a difference, if it changes once: it must agree at both bounds."""
+    """Return a comparison decided by a difference; the condition changes once, so both bounds must
+    agree.
+    """
 
     def rule(_: RowGraph, first: Extent, second: Extent) -> Extent:
         difference = first - second

@@ -107,7 +107,7 @@ def cumulative(step: Step) -> Sequence[Value]:
 
 def top_k(step: Step) -> Sequence[Value]:
     """TopK; if it asks for more rows than there are, it selects all."""
-    data, wanted = step.operand(0), step.contents(1)
+    data, wanted = step.operand(0), step.contents(1, "how many it takes depends on the data")
     axis = step.axis(-1, data.rank)
     if axis != data.axis and wanted[0].known:
         return independent(step)

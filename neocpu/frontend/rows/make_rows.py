@@ -131,7 +131,7 @@ def _limit(step: Step, index: int) -> Array | None:
 
 def filled(step: Step) -> Sequence[Value]:
     """ConstantOfShape; its shape may contain a number of rows that a run decides."""
-    wanted = step.contents(0)
+    wanted = step.contents(0, "its shape depends on the data")
     open_axes = [i for i, each in enumerate(wanted) if not each.known or each == Extent(0)]
     refuse_if(len(open_axes) > 1, TWO_AXES)
     tensor = step.attribute("value", None)
@@ -147,9 +147,10 @@ def filled(step: Step) -> Sequence[Value]:
 def counted_up(step: Step) -> Sequence[Value]:
     """Range of integers in steps of 1."""
     start, delta = step.operand(0), step.operand(2)
-    (first,), (last,) = step.contents(0), step.contents(1)
+    why = "its limits depend on the data"
+    (first,), (last,) = step.contents(0, why), step.contents(1, why)
     integral = start.kind in (TensorProto.INT64, TensorProto.INT32)
-    refuse_if(not integral or delta.known != (1,), "its limits depend on the data")
+    refuse_if(not integral or delta.known != (1,), why)
     graph = step.graph
     rows = graph.larger(last - first, Extent(0))
     places = np.arange(max(rows.most, 1), dtype=helper.tensor_dtype_to_np_dtype(start.kind))

@@ -35,7 +35,8 @@ def squeeze(step: Step) -> Sequence[Value]:
 def reshape(step: Step) -> Sequence[Value]:
     """Reshape, if the valid elements stay before the invalid ones."""
     data = step.operand(0)
-    extents = _resolved(data, step.contents(1), bool(step.attribute("allowzero", 0)))
+    wanted = step.contents(1, "its shape is not a constant")
+    extents = _resolved(data, wanted, bool(step.attribute("allowzero", 0)))
     return [_reshaped(step, data, extents)]
 
 
@@ -103,7 +104,7 @@ def _reshaped(step: Step, data: Value, extents: Sequence[Extent]) -> Value:
 
 def expand(step: Step) -> Sequence[Value]:
     """Expand, also to a number of rows that a run decides."""
-    data, wanted = step.operand(0), step.contents(1)
+    data, wanted = step.operand(0), step.contents(1, "its shape depends on the data")
     rank = max(data.rank, len(wanted))
     one = Extent(1)
     mine = [one] * (rank - data.rank) + list(data.extents)

@@ -319,11 +319,11 @@ class Step:
             raise RowError(PARAMETERS)
         return array
 
-    def contents(self, index: int) -> tuple[Extent, ...]:
-        """Return the elements of an input that decide shapes."""
+    def contents(self, index: int, why: str = PARAMETERS) -> tuple[Extent, ...]:
+        """Return the elements of an input that decide shapes; RowError with `why` if unknown."""
         contents = self.operand(index).contents
         if contents is None:
-            raise RowError(PARAMETERS)
+            raise RowError(why)
         return contents
 
     def axis(self, default: int, rank: int) -> int:
@@ -338,7 +338,8 @@ class Step:
 
     def same(self, inputs: Sequence[Value | None] | None = None) -> list[Value]:
         """Write the node on other inputs, and return its outputs as if all rows were valid."""
-        read, node = self.operands if inputs is None else inputs, self.node
+        read = self.operands if inputs is None else inputs
+        node = self.node
         return self.graph.emit(node.op_type, read, self.attributes, node.output, node.name)
 
     def last(self, op_type: str, *inputs: Value | None, **attributes: Any) -> Value:

@@ -106,15 +106,15 @@ def _saves(pool: Call, filters: Array, *, pooled_first: bool) -> bool:
     """Whether there is less to multiply, and no more to move, with the mean first, or last."""
     outputs, inputs = (int(extent) for extent in filters.shape[:2])
     many, few = _pixels(pool.args[0]), _pixels(pool)
-    window = few * _window(pool)
-    work = {  # multiply-adds and additions of the mean, and elements read and written
-        first: (
-            inputs * outputs * pixels + channels * window,
-            inputs * many + 2 * channels * pixels + outputs * few,
-        )
-        for first, channels, pixels in ((True, inputs, few), (False, outputs, many))
-    }
-    (products, moved), (other_products, other_moved) = work[pooled_first], work[not pooled_first]
+
+    def work(channels: int, pixels: int) -> tuple[int, int]:
+        """Return multiply-adds with the mean's additions, and elements read and written."""
+        products = inputs * outputs * pixels + channels * few * _window(pool)
+        return products, inputs * many + 2 * channels * pixels + outputs * few
+
+    first, last = work(inputs, few), work(outputs, many)
+    products, moved = first if pooled_first else last
+    other_products, other_moved = last if pooled_first else first
     return products < other_products and moved <= other_moved
 
 

@@ -52,7 +52,8 @@ class Side:
         return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
     def to_json(self) -> JsonObject:
-        plan, header = self.header.plan, self.header
+        header = self.header
+        plan = header.plan
         moves = [step for step in self.steps if step.kind == TRANSFORM]
         measured = [step.measured_us for step in self.steps if step.measured_us is not None]
         return {

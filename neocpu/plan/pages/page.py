@@ -40,8 +40,19 @@ WORDS: Final[Mapping[str, str]] = {
 """Meanings of parameters by their names, without those of operators that packages add."""
 
 SCRIPTS: Final = (
-    *("report", "picked", "alternatives", "hot_loop", "details", "graph", "time", "memory"),
-    *("pages", "search", "roofline", "trace", "main"),
+    "report",
+    "picked",
+    "alternatives",
+    "hot_loop",
+    "details",
+    "graph",
+    "time",
+    "memory",
+    "pages",
+    "search",
+    "roofline",
+    "trace",
+    "main",
 )
 """Scripts of this page alone, each after those that it uses."""
 

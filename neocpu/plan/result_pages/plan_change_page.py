@@ -23,7 +23,7 @@ COLUMNS = (
 _WHEN: Final = ("before", "after")
 
 SMALL: Final = 0.01
-"""Share of a run below which an parts.algorithm has no bar of its own and counts as the rest."""
+"""Share of a run below which an algorithm has no bar of its own and counts as the rest."""
 
 
 def plan_change_page(found: PlanChange, facts: Sequence[tuple[str, str, str]]) -> str:

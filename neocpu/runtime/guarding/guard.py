@@ -3,7 +3,8 @@
 Every call of a kernel is made twice on copies of its tensors: first they end at inaccessible pages,
 then they begin there. A kernel that steps out dies of SIGSEGV, and `faulthandler` prints its name.
 A tensor that is no multiple of 64 bytes long leaves a few bytes up to the page, whose pattern
-differs between the two calls: a kernel that reads them computes two results.
+differs between the two calls: a kernel that reads them computes two results, and one that writes
+them is found too. Memory that kernels allocate is guarded alike.
 """
 
 from __future__ import annotations

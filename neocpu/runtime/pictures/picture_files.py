@@ -66,7 +66,8 @@ def read_sized(
             raise ValueError(f"it has more than {MAX_SCANS} scans")
         check_tags(file)
         stream = CountedReads(file)
-        # Pillow warns of large pictures, which are refused below. The lock: filters are global.
+        # Pillow warns of large pictures, which are refused below. The lock: filters are global, and
+        # two threads that change them may never restore them.
         with _OPENING, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             image = Image.open(stream, formats=formats)

@@ -82,7 +82,10 @@ WORTH: Final = 1.03
 def run_seconds(
     modules: Sequence[Module], inputs: Sequence[TensorSpec], sizes: Collection[int]
 ) -> dict[int, float]:
-    """Return the seconds of a run by the rows of its plan, while every worker makes one."""
+    """Return the seconds of a run by the rows of its plan, while every worker makes one.
+
+    Workers share caches and memory: a run of few rows reads all weights, and is faster alone.
+    """
     found = on_each(modules, lambda module: time_plans(module.run, inputs, sizes))
     return {size: BESIDE + fmean(each[size] for each in found) for size in found[0]}
 

@@ -25,7 +25,7 @@ SPREAD: Final = 20.0
 """Additional error of an element where float32 itself errs, as a multiple of float32's errors.
 
 The largest of a million normal errors is five times their root mean square, and two right ways to
-compute a network differ by a factor of up to `verdict.FLOAT32_FACTOR`, which is four.
+compute a network differ by a factor of up to `comparison.FLOAT32_FACTOR`, which is four.
 """
 
 FEWEST: Final = 16

@@ -53,6 +53,10 @@ DECISION: Final = 100.0
 """
 
 
+def _overflowed(single: Array, right: Array) -> bool:
+    return single.shape == right.shape and bool((np.isfinite(single) != np.isfinite(right)).any())
+
+
 @dataclass(frozen=True, slots=True)
 class _Run:
     """The model in float32, and its norm-wise error."""
@@ -145,12 +149,9 @@ class Verifier:
         """Compare with the truth, allowing for the errors of runs in float32."""
         truth, outputs = self._truth.outputs, [run.outputs for run in runs]
         found = compare(actual, truth, rounded=outputs, row_groups=self._row_groups)
-        singles = [(outputs[0][name], right) for name, right in truth.items()]
-        overflowed = any(
-            single.shape == right.shape and (np.isfinite(single) != np.isfinite(right)).any()
-            for single, right in singles
-        )
-        if not self._keeps(found) and overflowed:
+        if not self._keeps(found) and any(
+            _overflowed(outputs[0][name], right) for name, right in truth.items()
+        ):
             other = compare(actual, outputs[0], rounded=outputs, row_groups=self._row_groups)
             found = other if self._keeps(other) else found
         verdict = Verdict(found, self._keeps(found), max(run.error for run in runs))

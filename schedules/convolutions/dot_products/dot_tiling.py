@@ -41,7 +41,8 @@ class DotTiling:
         threads: int = 1,
     ) -> None:
         self.workload, self.scheme, self.unit = workload, scheme, unit
-        self.l2, self.threads, w = l2, threads, workload
+        self.l2, self.threads = l2, threads
+        w = workload
         self.copies, self.is_flat = self._reading()
         self.rows = 1 if self.is_flat else w.out_height
         self.columns = w.out_height * w.out_width if self.is_flat else w.out_width

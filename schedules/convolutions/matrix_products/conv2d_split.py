@@ -153,7 +153,8 @@ def pack_weights(
     upper = round_to_bits(given)
     with np.errstate(invalid="ignore"):  # infinite weights have NaN lower parts
         lower = round_to_bits(given - from_bits(upper))
-    layout, shape = KernelLayout(LINE, scheme.reg_oc, 2), (outs, lines, *kernel, groups, width)
+    layout = KernelLayout(LINE, scheme.reg_oc, 2)
+    shape = (outs, lines, *kernel, groups, width)
     parts = [packed(part, layout, shape) for part in (upper, lower)]
     return np.stack(parts, axis=4).view(array_dtype(BFLOAT16))
 

@@ -248,7 +248,8 @@ def pack_weights(
     if along is not workload:
         weights = weights.reshape(len(weights), along.kernel[0], -1, 1).swapaxes(1, 2)
     matrix = winograd.weight_matrix(scheme.tile, along.kernel, along.stride)
-    return winograd.packed_weights(weights, argument_shapes(workload, scheme)[1][0], matrix)
+    shape, _ = argument_shapes(workload, scheme)[1]
+    return winograd.packed_weights(weights, shape, matrix)
 
 
 def lower(

@@ -217,7 +217,8 @@ class InputTransform:
 
     def _padded_patch(self, tiles: Tiling | Region, pixel: Callable[..., Any], place: Any) -> Any:
         """Copy the pixels that a tile reads, with zeros or the zero point outside the image."""
-        (down, across), (_, (y, x), exists, lane) = tiles.filters, place
+        down, across = tiles.filters
+        _, (y, x), exists, lane = place
         patch = self._inputs(down.span, across.span)
         write = writer(patch)
         outside = splat(tirx.const(0, self.domain.pixels), self.tiling.width)

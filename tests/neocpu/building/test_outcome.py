@@ -1,14 +1,17 @@
 """The section of an artifact that is written after its runs."""
 
+import errno
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from forgery import checked_header, forge
+from forgery import checked_header, forge, forge_header
 
+from neocpu.building import link
 from neocpu.building.elf import read_elf
 from neocpu.building.link import write_outcome
 from neocpu.foundation.errors import ArtifactError
@@ -85,6 +88,24 @@ def test_an_outcome_that_is_no_json_is_refused(concluded, tmp_path, text):
 
     with pytest.raises(ArtifactError, match="malformed"):
         load(forge(path, tmp_path / "malformed.so", edit))
+
+
+@pytest.mark.parametrize("prologue", [3, "x", []])
+def test_a_foreign_prologue_is_left_alone(linear, tmp_path, prologue):
+    header = {**linear.header.to_json(), "prologue": prologue, "outcome": {}}
+    path = forge_header(linear.path, tmp_path / "foreign.so", header)
+    assert checked_header(path).plan == linear.header.plan
+
+
+def test_a_full_disk_is_named(linear, concluded, monkeypatch):
+    path, header = concluded
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(link, "_add_outcome", full)
+    with pytest.raises(ArtifactError, match="free space"):
+        write_outcome(path, header)
 
 
 def test_an_outcome_within_the_header_is_refused(linear, concluded, tmp_path):

@@ -45,6 +45,15 @@ def scene():
     return loop, Deadline(loop, lambda: late.append(loop.now)), late
 
 
+def test_a_time_ends_once(scene):
+    loop, deadline, late = scene
+    deadline.set(20)
+    assert deadline.is_set
+    loop.go(100)
+    assert late == [20]
+    assert not deadline.is_set
+
+
 def test_a_time_that_is_put_off_takes_no_other_timer(scene):
     loop, deadline, late = scene
     for now in range(15):

@@ -14,7 +14,7 @@ import pytest
 from picture_models import means_model
 from raw_pictures import black_png
 from server_process import ServerProcess
-from v2_requests import Connection, body, head
+from v2_requests import Connection, body, head, tensor
 
 import neocpu
 from neocpu.cli.main import main
@@ -113,6 +113,16 @@ def test_pictures_as_tensors_of_any_bytes(server, model, count, binary):
             assert answer.status == 200, answer.content
             found = np.array(answer.document["outputs"][0]["data"]).reshape(count, 3)
     np.testing.assert_allclose(found, colours, atol=0.1)
+
+
+def test_pixels_are_taken_too(server, artifacts):
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 32, 32, 3), dtype=np.uint8)
+    with Connection(server.address) as connection:
+        answer = connection.post(INFER.format("means"), body(tensor("x", pixels)))
+    with neocpu.load(artifacts / "means.so", 1) as module:
+        np.testing.assert_array_equal(
+            np.float32(answer.document["outputs"][0]["data"]), module(pixels).ravel()
+        )
 
 
 def test_what_is_refused(server):

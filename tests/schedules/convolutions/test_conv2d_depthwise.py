@@ -5,7 +5,7 @@ from dataclasses import replace
 import needs
 import numpy as np
 import pytest
-from conv_reference import check_rounded, check_template
+from conv_reference import EPILOGUES, check_rounded, check_template
 from conv_workloads import PAD, conv_workload
 from kernel_harness import FOREIGN, HOST, compile_for
 
@@ -47,6 +47,12 @@ def test_every_scheme_matches_naive(workload):
     assert len(set(schemes)) == len(schemes)
     for scheme in schemes:
         check_template(workload, scheme)
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+def test_epilogues_where_a_block_is_not_full(epilogue):
+    workload = depthwise(19, 6, 9, (3, 3), padding=PAD, epilogue=epilogue)
+    check_template(workload, DepthwiseScheme(16, 4, True))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from conv_reference import check_template
+from conv_reference import EPILOGUES, check_template
 from conv_workloads import conv_workload
 from kernel_harness import HOST
 
@@ -54,6 +54,12 @@ def test_pixels_of_few_channels_are_several_tasks(size, reg_n, rows):
         func = template.lower(workload, scheme, HOST, threads)
         assert tasks == 1 or f"T.parallel({tasks})" in func.script()
         check_template(workload, scheme, threads)
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+def test_epilogues_of_pixels(epilogue):
+    workload = conv_workload(2, 5, 7, 9, 11, (1, 1), epilogue=epilogue)
+    check_template(workload, template.space(workload, HOST)[0])
 
 
 def test_tiles_do_not_straddle_groups():

@@ -58,24 +58,28 @@ def joined(operator: str, target: Any) -> Any:
 #: The number of parallel loops of each kernel, and a function that returns it for a CPU.
 KERNELS: Mapping[str, tuple[int, Callable[[Any], Any]]] = {
     "attention": (1, lambda cpu: lower_attention(contiguous((3,), 197, 197, 64), cpu, 2)),
-    "concat": (*(1, lambda cpu: lower_concat([MAP, (1, 33, 28, 28)], 1, cpu, float32(8))),),
+    "concat": (1, lambda cpu: lower_concat([MAP, (1, 33, 28, 28)], 1, cpu, float32(8))),
     "concat of bfloat16": (0, lambda cpu: lower_concat([(1, 16, 9, 9)] * 2, 1, cpu, HALVES)),
     "dense": (
-        *(1, lambda cpu: lower_dense(DenseWorkload(1, 1000, 512, epilogue=EPILOGUES[0]), cpu, 2)),
+        1,
+        lambda cpu: lower_dense(DenseWorkload(1, 1000, 512, epilogue=EPILOGUES[0]), cpu, 2),
     ),
     "gate": (3, lambda cpu: lower_gate(GATE, float32(8), cpu)),
     "gather": (
-        *(1, lambda cpu: lower_gather([(1, 58, 28, 28)] * 2, [(0, 29), (29, 58)], cpu, float32(8))),
+        1,
+        lambda cpu: lower_gather([(1, 58, 28, 28)] * 2, [(0, 29), (29, 58)], cpu, float32(8)),
     ),
     "global pool": (1, lambda cpu: lower_global_pool("max", MAP, float32(8), cpu)),
     "global pool of NCHW": (1, lambda cpu: lower_global_pool("max", MAP, float32(1), cpu)),
     "group norm": (
-        *(2, lambda cpu: lower_group_norm(GroupNormWorkload(MAP, 1, 1e-5), float32(8), cpu, 4)),
+        2,
+        lambda cpu: lower_group_norm(GroupNormWorkload(MAP, 1, 1e-5), float32(8), cpu, 4),
     ),
     "join of sums": (1, lambda cpu: joined("elementwise", cpu)),
     "join of channels": (1, lambda cpu: joined("concat", cpu)),
     "layer norm": (
-        *(1, lambda cpu: lower_channel_norm(ChannelNormWorkload(MAP, 1e-6), float32(8), cpu)),
+        1,
+        lambda cpu: lower_channel_norm(ChannelNormWorkload(MAP, 1e-6), float32(8), cpu),
     ),
     "mixed attention": (1, lambda cpu: lower_mixed_attention(MIXED, cpu, 4)),
     "pack": (1, lambda cpu: lower_transform((1, 65, 30, 30), float32(1), float32(8), cpu)),

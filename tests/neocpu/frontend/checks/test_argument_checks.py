@@ -218,6 +218,18 @@ def test_text_is_named():
 
 
 @pytest.mark.parametrize(
+    ("equation", "said"),
+    [
+        ("ab,", "which names 0 dimensions of input 1"),
+        ("ab", "which is of 1 tensors; the node has 2"),
+    ],
+)
+def test_equations_of_two_tensors(equation, said):
+    node = helper.make_node("Einsum", ["x0", "x1"], ["y"], equation=equation)
+    assert said in refusal(onnx_model([node], {"x0": (2, 3), "x1": (3, 4)}, {"y": None}))
+
+
+@pytest.mark.parametrize(
     ("equation", "shapes", "result"),
     [
         ("ab,bc->ac", [(2, 3), (3, 4)], (2, 4)),

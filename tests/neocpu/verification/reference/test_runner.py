@@ -25,8 +25,10 @@ def one_node(op, x, *constants, **attrs):
 
 def check(model, x, rtol=1e-5, atol=1e-5):
     """The reference computes what ONNX Runtime computes."""
+    names = [output.name for output in model.graph.output]
     actual = run_reference(model, {"x": x})
-    expected = dict(zip(actual, run_onnxruntime(model, {"x": x}), strict=True))
+    assert list(actual) == names
+    expected = dict(zip(names, run_onnxruntime(model, {"x": x}), strict=True))
     for name, value in expected.items():
         assert actual[name].dtype == value.dtype
         np.testing.assert_allclose(actual[name], value, rtol=rtol, atol=atol)
@@ -287,6 +289,15 @@ class TestCompare:
         result = compare(actual, expected)
         assert (result.max_abs_error, result.max_rel_error) == (1.0, 0.25)
         assert (result.worst_output, result.ok) == ("a", False)
+
+    @pytest.mark.parametrize(("error", "ok"), [(1.9e-3, True), (2.1e-3, False)])
+    def test_an_element_may_err_relative_to_its_value_and_to_the_scale(self, error, ok):
+        assert compare({"y": np.array([1 + error])}, {"y": np.array([1.0])}).ok is ok
+
+    def test_integers_must_be_equal(self):
+        expected = np.array([10**6])
+        assert compare({"y": expected}, {"y": expected}).ok
+        assert not compare({"y": expected + 1}, {"y": expected}).ok
 
     @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
     def test_special_values_must_be_in_the_same_positions(self, special):
