@@ -21,8 +21,13 @@ def ints(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
-def body(nodes: list[onnx.NodeProto], output: str) -> onnx.GraphProto:
-    value = helper.make_tensor_value_info(output, TensorProto.INT64, None)
+FLOAT = TensorProto.FLOAT
+
+
+def body(
+    nodes: list[onnx.NodeProto], output: str, kind: int = TensorProto.INT64
+) -> onnx.GraphProto:
+    value = helper.make_tensor_value_info(output, kind, None)
     return helper.make_graph(nodes, output, [], [value])
 
 
@@ -200,6 +205,37 @@ FOLDED_CONSTANTS = {
 def test_reductions_of_selected_rows_compute_what_onnx_runtime_does():
     model = selection_model(FOLDED, FOLDED_OUTPUTS, FOLDED_CONSTANTS)
     assert_as_onnxruntime(model, selections())
+
+
+def test_a_branch_within_a_branch_computes_what_onnx_runtime_does():
+    inner = node(
+        "If",
+        ["is_small"],
+        ["bound"],
+        then_branch=body([node("ReduceMin", ["rows"], ["least"], keepdims=0)], "least", FLOAT),
+        else_branch=body([node("ReduceMax", ["rows"], ["most"], keepdims=0)], "most", FLOAT),
+    )
+    after = [
+        inner,
+        node("Less", ["scores", "bound"], ["less"]),
+        node("NonZero", ["less"], ["found"]),
+        node("Squeeze", ["found", "c_zero"], ["vector"]),
+    ]
+    nodes = [
+        node("Gather", ["rows", "nil"], ["scores"], axis=1),
+        node("Size", ["rows"], ["size"]),
+        node("Equal", ["size", "nil"], ["is_empty"]),
+        node("Less", ["size", "six"], ["is_small"]),
+        node(
+            "If",
+            ["is_empty"],
+            ["either"],
+            then_branch=body([node("Constant", [], ["none"], value=NOTHING)], "none"),
+            else_branch=body(after, "vector"),
+        ),
+    ]
+    constants = {"nil": np.array(0, np.int64), "six": np.array(6, np.int64)}
+    assert_as_onnxruntime(selection_model(nodes, ["either"], constants), selections())
 
 
 INDEPENDENT = [
