@@ -133,9 +133,9 @@ class Pipeline:
     ) -> Planned | None:
         """Rewrite a model by the first plan that was not tried yet.
 
-        Admissions are used in order; the result is None if all lead to a plan that was tried.
-        `agreed`: the plan that `plan_jointly` chose with the first. `compares`: whether to report
-        the costs of lower levels of optimisation and the gain of bfloat16.
+        It uses admissions in order, and returns None if each leads to a plan that was tried.
+        `agreed` is the plan of `plan_jointly` for the first admission. `compares` says whether to
+        report the costs of lower levels of optimisation and the gain of bfloat16.
         """
         mod, network, digests = model.source.take()
         with self.clock.phase("search"):

@@ -103,8 +103,10 @@ def resolve_algorithms(names: Iterable[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def schemes(workload: Workload, target: CpuTarget, threads: int = 1) -> tuple[Scheme, ...]:
-    """Return every legal scheme of every template, best estimate first, and for many threads
-    schemes of enough tasks for them. Raises UnsupportedError if no template computes ``workload``.
+    """Return every legal scheme of every template, best estimate first.
+
+    For many threads there are also schemes with enough tasks. Raises UnsupportedError if no
+    template computes ``workload``.
     """
     applying = list(_applying(workload, target))
     found = [scheme for each in applying for scheme in each.space(workload, target)]

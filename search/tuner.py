@@ -138,8 +138,8 @@ def tune(
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> TuneReport:
-    """Measure schemes of ``tasks`` that ``store`` does not know yet, within ``budget``. No two
-    tasks have one workload. `store` gets every measurement, failed ones too, as soon as it is made.
+    """Measure schemes of ``tasks`` that ``store`` does not know yet, within ``budget``. Tasks
+    have distinct workloads. `store` gets every measurement, failed ones too, as soon as it is made.
     `budget` is overrun by one measurement at most; trials count first measurements only. `on_stage`
     is called before other work than measuring that takes a while, and `on_interrupt` with what was
     tried until then, if Ctrl-C ends the measuring. Raises DatabaseError before anything is measured

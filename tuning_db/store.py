@@ -61,7 +61,7 @@ class Borrowed:
 
 class Store:
     """Records of several files, found by workload, target and thread count. `skipped` has the lines
-    of the files that are not records. `append` writes to `writable`.
+    of the files that are no records. `append` writes to `writable`.
     """
 
     def __init__(

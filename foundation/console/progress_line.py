@@ -16,9 +16,9 @@ PLAIN_INTERVAL: Final = 2.0
 
 
 class PlainProgress:
-    """Writes a line when a phase begins, and one every `PLAIN_INTERVAL` while it lasts.
+    """Writes a line when a phase begins, and then one every `PLAIN_INTERVAL` seconds.
 
-    If the first line has no details, the second does not wait.
+    If the first line has no details, the first one with details follows at once.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:

@@ -53,8 +53,8 @@ _STACK_SIZE = threading.Lock()
 def on_deep_stack(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Return ``function(*args, **kwargs)``, called in a thread with a stack of `STACK_BYTES`.
 
-    On an interruption (Ctrl-C, or another signal whose handler raises) the call is ended at its
-    next step in Python, and waited for up to `PATIENCE` seconds.
+    An interruption (Ctrl-C, or another signal whose handler raises) ends the call at its next step
+    in Python, for which this waits up to `PATIENCE` seconds.
     """
     values: list[_T] = []
     errors: list[BaseException] = []

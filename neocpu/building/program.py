@@ -120,8 +120,8 @@ def _repeats(
 ) -> Iterator[Repeat]:
     """Yield the loops among some calls, and the ranges of calls under one guard at ``depth``.
 
-    Each comes before those within it. A loop lies within a range, unless its guards differ. `loops`
-    are by their first calls, without those around all of these calls.
+    Outer ones come before those within them. A range contains a loop unless guards differ among the
+    loop's calls. `loops` maps first calls to loops, except those around all these calls.
     """
     while first < end:
         loop, guard = loops.get(first), guards[first][depth : depth + 1]

@@ -150,7 +150,7 @@ def quickest_seconds(
 
     A shared machine is slower for seconds at a time, so that medians of a few turns depend on
     chance, whereas the quickest turns come from the same state of the machine. All plans compute
-    about the same number of rows in a turn, because short turns more often have it to themselves.
+    about the same number of rows in a turn, because short turns are disturbed less often.
     """
     given = [(batches.plans, inputs_by_rows(batches.inputs, batches.plans)) for batches in every]
     for _, inputs in given:

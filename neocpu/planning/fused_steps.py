@@ -44,10 +44,11 @@ def match_epilogue(
     claimed: Container[Var],
     result: Container[Var],
 ) -> Epilogue:
-    """Follow the elementwise chain after a convolution or dense layer. `start` is the operator's
-    own result, of ``shape``; a constant per channel broadcasts with it in ``vector_shape``.
-    `claimed` belong to other epilogues. `result` has the variables that the function returns, which
-    must exist.
+    """Follow the elementwise chain after a convolution or dense layer.
+
+    `start` is the operator's own result, of ``shape``; a constant per channel broadcasts with it in
+    ``vector_shape``. `claimed` holds the variables of other epilogues. `result` holds those that
+    the function returns: they end a chain.
     """
     steps: list[Step] = []
     chain = [start]

@@ -92,8 +92,8 @@ class Network:
     def copied_parts(self, form: Format) -> frozenset[Read]:
         """Return the reads that have to be copied if all feature maps are in ``form``.
 
-        These are sliced inputs, and parts of end-to-end concatenations that no kernel writes in
-        their places: untransformed inputs, parts of an earlier concatenation, and slices.
+        These are sliced inputs, and parts of end-to-end concatenations that no kernel can write in
+        place: untransformed inputs, slices, and parts of earlier concatenations.
         """
         inputs = set(self.inputs) if form.layout == NCHW else set()
         placed, copied = set(inputs), set()

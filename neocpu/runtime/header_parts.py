@@ -42,10 +42,10 @@ class Placement:
 class Repeat:
     """Calls that are repeated; with a limit of one, they may be skipped.
 
-    `first` and `end`: positions of the first call, and of the one after the last. `limit`: the most
-    repetitions. The others are numbers of tensors: `count` holds the repetitions (int64), or
-    whether there is one (bool); `unless`, if true, skips all; `condition` says after each whether
-    another follows (in JSON, ``while``); `index` (int64) receives the repetition's number, from 0.
+    `first` and `end` are the positions of the first call, and of the one after the last. `limit` is
+    the most repetitions. Other fields are tensor numbers: `count` holds how often (int64) or
+    whether (bool) the calls run; `unless` skips them if true; `condition` (``while`` in JSON)
+    decides after each repetition on another; `index` (int64) receives its number, from 0.
     """
 
     first: int

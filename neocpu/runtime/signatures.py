@@ -32,7 +32,7 @@ class Signature:
     def rows(self) -> int | None:
         """The first extent that all inputs and outputs share; None if they share none.
 
-        A bounded output may have a multiple of it: several rows at most for each.
+        A bounded output may have a multiple of it: at most so many rows for each.
         """
         if not all(spec.shape for spec in (*self.inputs, *self.outputs)):
             return None
@@ -68,8 +68,8 @@ class SignatureSet:
     def batch_plans(self, shapes: Sequence[tuple[int, ...]]) -> dict[int, int]:
         """Return the numbers, by rows, of the signatures that differ from these only in the batch.
 
-        Empty if the inputs and outputs do not share their first extent, if there are not two such
-        signatures, or if a row has more results in one than in another.
+        The result is empty if inputs and outputs differ in their first extent, if there are not two
+        such signatures, or if a row has more results in one than in another.
         """
         if any(not shape or shape[0] != shapes[0][0] or not shape[0] for shape in shapes):
             return {}

@@ -56,9 +56,10 @@ def kernel_tasks(function: Any, target: CpuTarget, threads: int) -> tuple[int, .
 def worthwhile_tasks(
     work: KernelWork, launches: Sequence[int], target: CpuTarget, threads: int
 ) -> tuple[int, ...]:
-    """Return the most tasks of each parallel loop of a kernel: its iterations, or as many as fewer
-    threads if these are about as fast. `launches` has the loops' iterations, in order; 0 for
-    unknown ones.
+    """Return the limit of tasks for each parallel loop of a kernel.
+
+    It is the number of iterations or, if fewer threads are about as fast, their number. `launches`
+    has each loop's iterations, in order; 0 if they are unknown.
     """
     machine = MACHINES.get(target.mcpu)
     nests = [nest for nest in work if nest.forks]
@@ -74,8 +75,9 @@ def worthwhile_tasks(
 def piece_of(
     work: KernelWork, tasks: Sequence[int], target: CpuTarget, threads: int
 ) -> Piece | None:
-    """Return what a call of a kernel contributes to a shared launch, with its loops'
-    `worthwhile_tasks`; None if it has several loops.
+    """Return a kernel call's share of a shared launch, from its loop's `worthwhile_tasks`.
+
+    It is None if the kernel has several loops.
     """
     loops = [nest for nest in work if nest.forks]
     if len(tasks) > 1 or len(loops) != len(tasks) or any(nest.forks != 1 for nest in loops):

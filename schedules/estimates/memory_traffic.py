@@ -51,7 +51,7 @@ def fork_seconds(threads: int, target: CpuTarget) -> float:
 def fetches_next(weights: int, target: CpuTarget) -> bool:
     """Return whether a layer prefetches the next layer's weights, which follow its own.
 
-    It fetches as many bytes as its ``weights`` have, at their pace. The next layer, above all a
+    It prefetches ``weights`` bytes, as fast as it reads its own. The next layer, above all a
     dense layer of one row, then finds them in L2 or L3. This was not measured on NEON.
     """
     return target.isa != "neon" and weights <= NEXT_L2S * target.l2

@@ -101,7 +101,7 @@ def _is_shifted(shapes: Sequence[tuple[int, ...]], axis: int, form: Format) -> b
 def _emit_runs(axis: int, lanes: int, inputs: Sequence[Any], output: Any) -> None:
     """Emit the copies of contiguous runs, one per input and index of the axes before ``axis``::
 
-    parallel outer (or shares of every run, where there is little outside ``axis``)
+    parallel outer (or shares of each run, if the outer extent is small)
       for each input: vectors of its run
     """
     outer = math.prod(int(extent) for extent in output.shape[:axis])

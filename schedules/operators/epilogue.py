@@ -130,8 +130,8 @@ def as_stored(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[
 def zero_beyond(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[Any]) -> Any:
     """Return ``value``, or zero after the last channel if floats are stored.
 
-    Beyond the last channel weights are zero, and an infinite or NaN pixel would make NaN there,
-    which the next convolution would add to all its channels.
+    Weights are zero there, but an infinite or NaN pixel would give NaN, which the next convolution
+    would add to all its channels.
 
     - `block`: the channel block of the output.
     - `index`: the physical index, as for `epilogue_value`.

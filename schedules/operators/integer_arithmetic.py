@@ -56,8 +56,10 @@ def _is_signed(value: Any) -> bool:
 
 
 def _harmless(divisor: Any) -> Any:
-    """Return the divisor, with 1 in place of one that traps, as a variable: in a branch of a
-    selection, TVM simplifies divisions by the condition, although both are always computed.
+    """Return the divisor as a variable, and 1 in place of one that traps.
+
+    Otherwise TVM simplifies a division in a branch by the branch's condition, although both
+    branches are always computed.
     """
     one = _constant(1, divisor)
     traps = divisor == _constant(0, divisor)

@@ -33,16 +33,17 @@ _CYCLES_PER_PIXEL: Final = 2.0
 class ShuffleWorkload:
     """A shuffle from ``(N, C * rows * columns, H, W)`` to a finer grid of pixels, or back.
 
-    Channel ``(i * columns + j) * C + c`` of a pixel is channel ``c`` of its part ``(i, j)``. For
+    Channel ``(i * columns + j) * C + c`` of a coarser pixel is channel ``c`` of finer pixel
+    ``(i, j)`` in it. For
     volumes, stored as depth slices, each slice of the coarser grid may be several of the finer one:
     then ``(a * rows + i) * columns + j`` is the part ``(i, j)`` of slice ``a`` among them.
 
     - `coarse`: the logical NCHW shape of the coarser grid.
-    - `rows`, `columns`: the numbers of pixels of the finer grid in one of the coarser.
+    - `rows`, `columns`: the finer pixels in a coarser one, down and across.
     - `spreads`: whether channels become pixels, instead of pixels channels.
     - `top`, `left`: the rows and columns that are cropped before a finer grid that is the output.
     - `size`: the height and width of the finer grid after cropping.
-    - `frames`: the slices of the finer grid in one of a coarser grid that is the input.
+    - `frames`: the finer slices in each coarser slice of the input.
     """
 
     coarse: Shape4

@@ -92,7 +92,7 @@ def lower_loop_end(
 ) -> Any:
     """Return the scheduled ``PrimFunc(number, *next, *rows, [condition], *states, *outputs)``.
 
-    It writes one row of each output and leaves the others unchanged.
+    The kernel writes one row of each output, and no other row.
 
     - `limit`: the largest number of iterations.
     - `rows`: the row that a step adds to each output, and whether the last row comes first.

@@ -68,7 +68,7 @@ class ConvTemplate(Template):
     - ``pack_weights(weights, workload, scheme)`` returns OIHW weights in the layout that the kernel
       reads.
     - ``weight_layout(workload, scheme)`` returns that layout, for weights that are packed when a
-      model is loaded. None, instead of the function or from it, means that they cannot be.
+      model is loaded. If they cannot be, it is None or returns None.
     - ``fold(workload, scheme, in_layout, out_layout, target)`` returns the scheme that also
       performs layout transforms in its loads and stores, or None. A template without folded schemes
       has None.

@@ -133,8 +133,10 @@ _Decisions: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A subproblem that may hold a better plan, of ``bound`` or more, as the decisions that lead to
-    it: thousands take no memory, and are made again faster than a bound.
+    """A subproblem that may hold a better plan, of cost ``bound`` or more.
+
+    It stores only its decisions: they take little memory, and replaying them is faster than
+    bounding.
     """
 
     decisions: _Decisions

@@ -66,9 +66,10 @@ def solve(
     limits: SearchLimits | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Plan:
-    """Choose one layout per node at least total cost. Solver ``auto`` is exact if it finishes
-    within ``limits``, else returns the best plan found, with its gap; ``exact`` takes however long;
-    ``dp`` and ``pbqp`` are the paper's methods, with their gap.
+    """Choose one layout per node at least total cost; every plan comes with its gap.
+
+    Solver ``auto`` is exact if it ends within ``limits``, and else returns the best plan found.
+    ``exact`` has no time limit. ``dp`` and ``pbqp`` are the paper's methods.
     """
     limits = limits or SearchLimits()
     start = clock()

@@ -63,8 +63,11 @@ class XgbStrategy:
         self.gain_left: float | None = None
 
     def propose(self, states: Sequence[WorkloadState], count: int) -> Sequence[Request]:
-        """Return the ``count`` candidates with the largest expected gains, none if all are small,
-        and a few without a choice: within a plan, estimates and measurements do not compare.
+        """Return the ``count`` candidates with the largest expected gains, none of them if all are
+        small.
+
+        It adds a few of workloads with a single scheme, because a plan cannot mix estimates and
+        measurements.
         """
         choices = [state for state in states if state.has_choice]
         promising = self._promising(choices)

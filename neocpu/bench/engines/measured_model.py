@@ -220,7 +220,7 @@ def find_model(
 def open_artifact(
     artifact: Path, model: str | None, folder: Path, asked: InputShapes = NO_SHAPES
 ) -> MeasuredModel:
-    """Return an artifact that was compiled before; `asked`: shapes of a set, else the first ones.
+    """Open an artifact; `asked` selects one of its sets of shapes, by default the first.
 
     Raises ArtifactError or TargetError: the artifact is damaged or not for this machine.
     Raises ModelError or UsageError: the model cannot be read or differs, or shapes are missing.

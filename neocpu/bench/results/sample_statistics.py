@@ -51,7 +51,7 @@ def spread(rounds: Rounds) -> float:
 def ratio_of_medians(
     numerator: Rounds, denominator: Rounds, seed: int = 0, *, paired: bool = True
 ) -> Ratio:
-    """Compare two contenders by seconds by round; equally many rounds if they are paired.
+    """Compare the seconds per round of two contenders, which have equally many if paired.
 
     The interval is a bootstrap of whole rounds, as runs within one are not independent; paired
     contenders get the same rounds, because what slows a round down slows both down.

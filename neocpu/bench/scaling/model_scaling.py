@@ -144,7 +144,7 @@ class ScalingPrediction:
 def predict_models(
     models: Sequence[str], request: ScalingRequest, on_progress: ProgressCallback = silent
 ) -> Iterator[ScalingPrediction | ModelFailure]:
-    """Compile each model per number of threads, time its loops on one, and predict the rest.
+    """Compile each model per thread count, time its loops on one thread, and predict the rest.
 
     Code for another CPU is timed here, and scaled by the ratio of the multiply-add rates.
     Raises TargetError: this machine's multiply-adds cannot be measured.

@@ -48,8 +48,8 @@ _DAMAGED: Final = (
 def read_archive(path: Path, specs: Sequence[TensorSpec]) -> dict[str, AnyArray]:
     """Read the inputs in an ``.npz`` file, by input name or, as ``arr_0, arr_1, …``, in order.
 
-    No more of an array is unpacked than its input takes.
-    Raises UsageError: the file is no archive of arrays of the inputs' names, dtypes and shapes.
+    An array is unpacked only up to its input's size. Raises UsageError: the file is no archive of
+    arrays of the inputs' names, dtypes and shapes.
     """
     with _reading(path), open(path, "rb") as file:
         if file.peek(len(MAGIC)).startswith(MAGIC):

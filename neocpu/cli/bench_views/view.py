@@ -45,7 +45,7 @@ class Page:
     def check(self, others: Sequence[str | Path]) -> None:
         """Check that all files can be written, before minutes are spent on measuring.
 
-        Raises UsageError or ArtifactError: one cannot, or would overwrite one of `others`.
+        Raises UsageError or ArtifactError: a file is not writable, or is one of `others`.
         """
         if self.output is not None and self.output.suffix != ".md":
             raise UsageError(f"-o {self.output}: the document is Markdown; name a FILE.md")

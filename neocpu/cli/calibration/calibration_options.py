@@ -133,9 +133,10 @@ def limits(command: Command) -> Command:
 
 
 def take(arguments: dict[str, Any]) -> Calibration | None:
-    """Take the options of calibration out of ``arguments``; None, but for limits, without data.
+    """Take the options of calibration out of ``arguments``; None if there are no data.
 
-    Raises UsageError: an option is about calibration data, and there are none.
+    Limits on errors stay if there are no data. Raises UsageError: an option is about calibration
+    data, and there are none.
     """
     source = arguments.pop("calibrate")
     samples, *given = (arguments.pop(n) for n in ("samples", "fit", "mean", "std", "bgr"))

@@ -123,8 +123,8 @@ def suite(name: str) -> tuple[str, ...]:
 def is_name(model: str) -> bool:
     """Return whether ``model`` means a built-in network, known or not, rather than a file.
 
-    Such a name is a word without a suffix, unless a file has it, or a folder (as `neocpu bundle`
-    makes) and no network.
+    A name has no suffix, and no file is called so. A folder may be (`neocpu bundle` makes some) if
+    there is a network of that name.
     """
     path = Path(model)
     if os.sep in model or path.suffix:

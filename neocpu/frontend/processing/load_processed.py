@@ -169,7 +169,7 @@ class PicturePrefix:
         return len(self.factors)
 
     def put_before(self, model: onnx.ModelProto, *, standard: bool) -> onnx.ModelProto:
-        """Return ``model``, changed in place, with pictures as its input, and its own batch.
+        """Make pictures the input of ``model``, in place, and return it; its batch stays.
 
         The operators are ONNX's if ``standard``, else one of our own.
         """

@@ -59,9 +59,9 @@ def _good_set(first: int, last: int) -> list[int]:
 def join_sets(given: Sequence[tuple[str, tuple[Given, ...]]]) -> list[dict[str, Given]]:
     """Return the signatures of several options.
 
-    All options for one name make one list. Numbers from braces or ranges combine in all ways, as do
-    extents of one shape. These combinations, shapes of several inputs, and repeated names are lists
-    of one length: signature i takes element i of each, or the only one. Other lengths, or too many
+    Options for one name form one list. Numbers in braces or ranges, and extents of one shape,
+    combine in all ways. Signature i takes element i, or the only one, of each list: the
+    combinations, and the lists of other names. Lists of different lengths, or too many
     combinations, are a `UsageError`.
     """
     lists: dict[str, list[Given]] = {}

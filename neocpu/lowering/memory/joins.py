@@ -160,9 +160,9 @@ class Joins:
 def find_joins(main: relax.Function, mod: tvm.IRModule, uses: Uses, guards: Guards) -> Joins:
     """Put every tensor into the first join that it is a part of, if it can be written there.
 
-    A part of a selection can be if it is made only when it is selected. A tensor that a loop
-    carries to its next step has a place of its own: the kernel that writes it may read the tensor
-    that it is a part of. A slice lies inside its source, and so cannot be part of a join.
+    A part of a selection can be written there if it is computed only when it is selected. A tensor
+    that a loop carries to its next step stays outside: the kernel that writes it may read the
+    tensor that contains it. A slice lies inside its source, and so cannot be part of a join.
     """
     joins = Joins({}, {}, set())
     for step, binding in enumerate(bindings(main)):

@@ -63,8 +63,8 @@ def _results(
 ) -> int:
     """Return how many of a call's last tensors it writes, which the header does not say.
 
-    The last one is written. So are those before it that no call has used yet, unless they are parts
-    of earlier writes or consist of such.
+    It writes the last one, and each before it up to one that a call has used, or that is a part of
+    earlier writes or consists of them.
     """
     count = min(1, len(owners))
     for tensor in owners[-2::-1]:

@@ -15,7 +15,7 @@ _OPTION = "--html"
 def check_page_file(destination: Path | None, others: Iterable[str | Path | None] = ()) -> None:
     """Check that a page can be written, before minutes are spent on its contents.
 
-    Raises UsageError or ArtifactError: it cannot, or would overwrite one of `others`.
+    Raises UsageError or ArtifactError: a file is not writable, or is one of `others`.
     """
     check_destination(destination, _OPTION, others)
 

@@ -32,7 +32,7 @@ def write_page(
     """Write an artifact's page, and say so; `others`: fields about a set of shapes.
 
     Returns the profile and the trace as JSON.
-    Raises UsageError: the page cannot be written, or profile or timeline are another's.
+    Raises UsageError: the page cannot be written, or `measured` or `trace` is of another artifact.
     Raises ArtifactError: the artifact does not run.
     """
     from neocpu.plan.pages.hot_loops import hot_loops

@@ -308,8 +308,8 @@ def _combine(coefficients: Sequence[float], values: Vectors, keep: Keep) -> Any:
 def _plus(total: Any, value: Any, factor: float) -> Any:
     """Return ``total + value * factor``, in one instruction where the processor has it.
 
-    Without the explicit ``fmuladd``, LLVM would compute a product that is added in one sum and
-    subtracted in another only once, and fuse it with neither.
+    Without ``fmuladd``, LLVM would compute a product that one sum adds and another subtracts only
+    once, and fuse it with neither.
     """
     scaled = value if abs(factor) == 1.0 else value * constant(abs(factor), value)
     if total is None:

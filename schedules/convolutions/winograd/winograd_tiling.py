@@ -34,10 +34,9 @@ class Tiling:
     and columns that are ``dilation`` apart only see each other. The tiles of the phases follow each
     other.
 
-    There are as many ``strips`` as the scheme asks for. If a task computes all channels of one,
-    they are a multiple of the threads; otherwise more if the groups of channels are too few for the
-    threads. They never exceed the register tiles. ``edges`` are the regions of whole and smaller
-    tiles.
+    The scheme decides the number of ``strips``. It is raised to a multiple of the threads if a task
+    computes all channels of a strip, and otherwise raised if tasks are too few. It is at most the
+    number of register tiles. ``edges`` are the regions of whole and smaller tiles.
     """
 
     def __init__(

@@ -35,10 +35,10 @@ class PeaksWorkload:
 def lower_resized_peaks(workload: PeaksWorkload) -> Any:
     """Return the scheduled ``PrimFunc(data, heights, widths, count, values, places)``.
 
-    ``data`` is float32; ``heights`` and ``widths``, ``(rows,)`` int32, are what its maps are
-    resized to, bicubically, by the centres of pixels, and pixels outside are those of the border:
-    at least 1 and at most `LONGEST`. ``values``, ``(rows, maps)`` float32, are their maxima, and
-    ``places``, ``(2, rows, maps)`` int64, the row and the column of each, the first of equal ones.
+    ``data`` is float32. ``heights`` and ``widths``, ``(rows,)`` int32 from 1 to `LONGEST`, are the
+    sizes to which maps are resized: bicubic, by the centres of pixels, repeating the border.
+    ``values``, ``(rows, maps)`` float32, has each map's maximum, and ``places``,
+    ``(2, rows, maps)`` int64, the row and the column where it first occurs.
     Rows after ``count``, ``(1,)`` int64, are zeros::
 
         parallel row · map

@@ -159,7 +159,7 @@ def lower_image_to_columns(workload: ColumnsWorkload) -> Any:
 class _Row:
     """A row of windows and of the image, for one tap along all axes except the last.
 
-    - `taps`: the number of the tap among those along these axes.
+    - `taps`: the tap's number, counted along these axes.
     - `places`, `pixels`: the position of the row among windows, and in the image.
     - `tests`: conditions that the row is in the image.
     """
