@@ -79,8 +79,8 @@ def compile_fat(
         if calibration is None:
             if max_error is not None:
                 raise UsageError(
-                    "--max-error for several CPUs needs calibration data: give a CPU a precision, "
-                    "as in amx:bf16, or compile for one CPU"
+                    "--max-error for several CPUs needs data (--calibrate): add it, or leave "
+                    "--max-error out and give a CPU a precision (amx:bf16), or compile for one CPU"
                 )
             each = compile_each(model, members, options, progress.__getitem__)
         else:

@@ -20,6 +20,7 @@ from neocpu.foundation.errors import ArgumentTypeError, MissingModelError, Model
 from neocpu.foundation.files import read_file, regular_status
 from neocpu.foundation.host import usable_memory
 from neocpu.foundation.plain_text import plain, shortened
+from neocpu.foundation.units import plural
 from neocpu.frontend.checks.tensor_check import all_tensors, declared_problem, refuse_broken_texts
 from neocpu.frontend.foreign_formats import foreign_file, foreign_folder
 from neocpu.frontend.onnx_graph.weight_store import WeightStore, is_stored
@@ -134,7 +135,8 @@ def _refuse_external_data(proto: onnx.ModelProto, where: str, mend: str) -> None
     ]
     if outside:
         raise ModelError(
-            f"{where} keeps {len(outside)} tensors (first '{outside[0]}') in external files; {mend}"
+            f"{where} keeps {plural(len(outside), 'tensor')} (first '{outside[0]}') in external files; "
+            f"{mend}"
         )
 
 

@@ -68,7 +68,7 @@ def parse_request(
     """
     if json_bytes is not None and not 0 < json_bytes <= body.nbytes:
         raise RequestError(
-            f"Inference-Header-Content-Length is {json_bytes}, the body has {body.nbytes} bytes"
+            f"Inference-Header-Content-Length must be 1 to {body.nbytes} bytes, got {json_bytes}"
         )
     tail = body[json_bytes:] if json_bytes is not None else body[:0]
     text = body[:json_bytes]

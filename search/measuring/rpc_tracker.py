@@ -192,7 +192,7 @@ def parse_fleet(tracker: str | None, key: str | None, parallel: int | None) -> F
                 raise UsageError(f"{name} needs --tracker HOST:PORT")
         return None
     if key is None:
-        raise UsageError("--tracker needs --key KEY, what the servers are registered under")
+        raise UsageError("--tracker needs --key KEY, the key of the registered servers")
     if parallel is not None and parallel < 1:
         raise UsageError(f"--parallel must be 1 or more, got {parallel}")
     return Fleet(Address.parse(tracker), key, parallel)

@@ -67,7 +67,7 @@ class ServerProcess:
             self._end()
             words = self._last_words()
             self.close()
-            raise ServingError(f"neocpu serve {artifact}: {words}") from None
+            raise ServingError(f"neocpu serve {artifact} failed: {words}") from None
         assert url.hostname is not None
         assert url.port is not None
         self.address = (url.hostname, url.port)

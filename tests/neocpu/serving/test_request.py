@@ -136,7 +136,7 @@ def test_malformed(content, words):
         (24, 28, 0, "4 bytes of the body belong to no input"),
         (20, 20, 0, "has 24 bytes, got 20"),
         (10**30, 24, 0, "must be a number|bytes are left"),
-        (24, 24, 10_000, "Inference-Header-Content-Length is"),
+        (24, 24, 10_000, "Inference-Header-Content-Length must be"),
         (24, 24, -3, "not JSON"),
     ],
 )
