@@ -135,8 +135,8 @@ def _refuse_external_data(proto: onnx.ModelProto, where: str, mend: str) -> None
     ]
     if outside:
         raise ModelError(
-            f"{where} keeps {plural(len(outside), 'tensor')} (first '{outside[0]}') in external files; "
-            f"{mend}"
+            f"{where} keeps {plural(len(outside), 'tensor')} (first '{outside[0]}') in external "
+            f"files; {mend}"
         )
 
 

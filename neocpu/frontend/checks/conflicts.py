@@ -52,8 +52,8 @@ def refuse_conflicts(
         raise ModelError(f"{found}: the model's shapes contradict each other")
     if not shapes.by_name:
         raise UsageError(
-            f"--batch {shapes.batch}: {found}; the graph fixes another batch: export the model with "
-            "a dynamic one"
+            f"--batch {shapes.batch}: {found}; the graph fixes another batch: export the "
+            "model with a dynamic one"
         )
     raise UsageError(f"{found}: {_advice(given, shapes)}")
 
