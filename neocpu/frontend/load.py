@@ -30,6 +30,7 @@ from neocpu.frontend.rows.bound_rows import bound_rows
 from neocpu.frontend.shapes.extents import known_shapes, refuse_extents, refuse_inputs
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.frontend.shapes.static_shapes import (
+    dtype_name,
     fix_values,
     freeze_shapes,
     real_inputs,
@@ -169,7 +170,7 @@ def _freeze_outputs(
             raise UnsupportedError(f"output '{value.name}' has no known element type")
         computed = inferred[value.name].type.tensor_type.elem_type
         if is_element_type(computed) and computed != value.type.tensor_type.elem_type:
-            declared, found = (tensor_spec(each).dtype for each in (value, inferred[value.name]))
+            declared, found = map(dtype_name, (value, inferred[value.name]))
             raise ModelError(
                 f"output '{value.name}' is declared as {declared}, and is computed as {found}: "
                 "correct its type in the model"

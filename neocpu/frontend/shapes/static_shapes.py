@@ -204,5 +204,9 @@ def tensor_spec(value: onnx.ValueInfoProto) -> TensorSpec:
     """Return the name, numpy dtype and static shape of a graph input or output."""
     shape = static_dims(value)
     assert shape is not None, value.name
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-    return TensorSpec(value.name, str(dtype), shape)
+    return TensorSpec(value.name, dtype_name(value), shape)
+
+
+def dtype_name(value: onnx.ValueInfoProto) -> str:
+    """Return the numpy name of a value's element type."""
+    return str(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))

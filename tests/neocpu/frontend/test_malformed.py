@@ -321,12 +321,13 @@ def test_a_weight_named_by_a_space():
     assert "main" in {var.name_hint for var in import_relax(load_model(proto)).get_global_vars()}
 
 
-def test_an_output_declared_with_another_type_than_its_constant_is_refused():
+@pytest.mark.parametrize("declared", [[2], None])
+def test_an_output_declared_with_another_type_than_its_constant_is_refused(declared):
     """A constant replaces Shape before types are compared."""
     shape = helper.make_node("Shape", ["x"], ["y"])
     said = "output 'y' is declared as float32, and is computed as int64: correct its type"
     with pytest.raises(ModelError, match=said):
-        load_model(onnx_model([shape], {"x": [3, 2]}, {"y": [2]}))
+        load_model(onnx_model([shape], {"x": [3, 2]}, {"y": declared}))
 
 
 def test_a_model_without_outputs():
