@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import needs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ def git(folder, *arguments):
     subprocess.run(["git", "-C", str(folder), *own, *arguments], check=True, capture_output=True)
 
 
+@needs.programs("git")
 def test_the_offset_follows_the_commit(tmp_path):
     git(tmp_path, "init")
     offsets = []
