@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from typing import Self  # only since Python 3.11, and models run on 3.10
+Own = TypeVar("Own", bound="Closing")
 
 
 class Closing(ABC):
@@ -18,7 +17,7 @@ class Closing(ABC):
     def close(self) -> None:
         """Free its resources. May be repeated."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self: Own) -> Own:
         return self
 
     def __exit__(self, *exception: object) -> None:

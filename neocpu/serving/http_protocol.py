@@ -198,7 +198,8 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
             raise ValueError("too many pipelined requests")  # the parser refuses all that follow
         super().on_headers_complete()
         headers = dict(self.headers)
-        self.scope["extensions"] = {KEEP_NEXT: self.transport.keep_next, GONE: self._gone}
+        keep_next = cast(_Transport, self.transport).keep_next
+        self.scope["extensions"] = {KEEP_NEXT: keep_next, GONE: self._gone}
         if b"transfer-encoding" in headers or self.parser.should_upgrade():
             self._length = 0
         else:
