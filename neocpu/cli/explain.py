@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -113,9 +113,9 @@ def command(
     others += packing_fields(every.prologue)
     with showing_plan_of(artifact):
         others += call_fields(header.plan)
-        shown, more = with_launches(header).to_json(), dict[str, Any]()
+        shown = with_launches(header).to_json()
         if html is not None:
-            more = write_page(
+            shown |= write_page(
                 terminal,
                 artifact,
                 header,
@@ -128,5 +128,5 @@ def command(
             )
         if html is None or terminal.json:
             terminal.result(
-                shown | more, lambda: show_plan(header, others, sort=sort, transforms=transforms)
+                shown, lambda: show_plan(header, others, sort=sort, transforms=transforms)
             )

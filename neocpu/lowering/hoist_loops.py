@@ -121,8 +121,7 @@ class _Hoisting:
         first = next(i for i, each in enumerate(old) if self._mark(each, LOOP_BEGIN) == name)
         last = next(i for i, each in enumerate(old) if self._mark(each, LOOP_END) == name)
         inner = {old[first].var}
-        before: list[Any] = []
-        within: list[Any] = []
+        before, within = [], []
         for each in old[first + 1 : last]:
             if inner.isdisjoint(used_vars(each.value)):
                 before.append(each)

@@ -26,18 +26,14 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorStore:
-    """Stores vectors of a convolution's output channels, in blocks of ``block``.
-
-    `readers` are from `buffer_readers`; ``output`` is, for bfloat16, its bits; for `rounds` see
-    `rounds_vectors`.
-    """
+    """Stores vectors of a convolution's output channels, in blocks of ``block``."""
 
     workload: Conv2dWorkload
     block: int
     lanes: int
-    readers: Sequence[Callable[..., Any] | None]
-    output: Any
-    rounds: bool = False
+    readers: Sequence[Callable[..., Any] | None]  # see `buffer_readers`
+    output: Any  # the bits, if it is bfloat16
+    rounds: bool = False  # see `rounds_vectors`
 
     @classmethod
     def after_epilogue(

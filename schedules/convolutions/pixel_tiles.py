@@ -109,10 +109,7 @@ class TileEmitter(KernelNest):
             step(k)
 
     def _fetch_weights(self, row: Any, place: Any, elements: int, turns: int) -> None:
-        """Prefetch one of ``turns`` parts of a block's ``elements`` weights, from ``place`` on.
-
-        The same part of the next layer's weights, which follow in the artifact, is prefetched too.
-        """
+        """Prefetch one of ``turns`` parts of ``elements`` weights, and of the next layer's."""
         each = LINE // bytes_of(self._workload.numerics.weights)
         blocks = int(self._weights.shape[0])
         size = math.prod(map(int, self._weights.shape)) * bytes_of(self._workload.numerics.weights)

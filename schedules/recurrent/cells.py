@@ -14,38 +14,28 @@ from neocpu.schedules.recurrent.workload import Activation, RecurrentWorkload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """The state of a task: one direction, for the rows, a few sequences from `first` on.
-
-    - `h`: the state ``(2, rows, units)``: after even steps and after odd ones.
-    - `c`: the cell state ``(rows, units)`` of an LSTM.
-    - `update`, `reset`: ``(rows, units)``, a GRU's update gate and the factor of its candidate.
-    """
+    """The state of a task: one direction, for the rows, a few sequences from `first` on."""
 
     workload: RecurrentWorkload
     buffers: Mapping[str, Any]
     direction: Any
     first: Any
-    h: Any
-    c: Any
-    update: Any
-    reset: Any
+    h: Any  # the state, ``(2, rows, units)``: after even steps and after odd ones
+    c: Any  # the cell state of an LSTM, ``(rows, units)``
+    update: Any  # a GRU's update gate, ``(rows, units)``
+    reset: Any  # and the factor of its candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """A hidden unit of a row at a step.
-
-    - `old`: the index of the last step's `state` in `Task.h`.
-    - `place`: the indices of the sequence and its time, in the order of the tensors' axes.
-    - `sums`: the products of the last state and the recurrent weights, by gate.
-    """
+    """A hidden unit of a row at a step."""
 
     task: Task
-    old: Any
+    old: Any  # the index of the last step's `state` in `Task.h`
     row: Any
-    place: tuple[Any, Any]
+    place: tuple[Any, Any]  # indices of the sequence and its time, in the order of tensors' axes
     number: Any
-    sums: Mapping[int, Any]
+    sums: Mapping[int, Any]  # products of the last state and the recurrent weights, by gate
 
     @property
     def at(self) -> list[Any]:
