@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,43 +67,47 @@ def read_elf(data: memoryview) -> ElfFile:
 
 
 def with_sections(
-    elf: bytes | mmap.mmap, sections: Sequence[Section], table_offset: int
+    elf: bytes | mmap.mmap, sections: Sequence[Section], behind: Mapping[str, int], offset: int
 ) -> tuple[bytes, bytes]:
     """Describe sections that will be appended to an ELF file, or replaced at its end.
 
     The dynamic loader does not load them (no ``SHF_ALLOC``), so no address changes: a new section
-    header table and name table suffice. `sections` are ranges of the final file. Returns an ELF
-    header in place of that of ``elf``, and the tables, which the caller writes at ``table_offset``,
-    a multiple of eight.
+    header table and name table suffice. `sections` are ranges of the final file. Those of `behind`,
+    sizes by name, follow the tables. Returns an ELF header in place of that of ``elf``, and the
+    tables, which the caller writes at ``offset``, a multiple of eight.
     """
-    assert table_offset % 8 == 0
+    assert offset % 8 == 0
     tables = _read_tables(memoryview(elf))
     names = bytearray(tables.names)
-    replaced = {section.name for section in sections}
-    headers = [
-        _SHDR.pack(*header)
-        for header in tables.headers
-        if _name_at(tables.names, header[0]) not in replaced
-    ]
-    for section in sections:
-        name = b"\0" + section.name.encode() + b"\0"
-        start = names.find(name) + 1
-        if start == 0:
-            start = len(names)
-            names += name[1:]
-        headers.append(
-            _SHDR.pack(
-                start, _SHT_PROGBITS, 0, 0, section.offset, section.size, 0, 0, section.align, 0
-            )
-        )
+    added = [*(section.name for section in sections), *behind]
+    starts = [_add_name(names, name) for name in added]
+    kept = [row for row in tables.headers if _name_at(tables.names, row[0]) not in added]
+    padded = bytes(names) + bytes(-len(names) % 8)
+    end = offset + len(padded) + (len(kept) + len(added)) * _SHDR.size
+    placed = [*sections]
+    for name, size in behind.items():
+        placed.append(Section(name, end, size))
+        end += size
+    headers = [_SHDR.pack(*row) for row in kept]
+    for start, each in zip(starts, placed, strict=True):
+        place = each.offset, each.size, 0, 0, each.align, 0
+        headers.append(_SHDR.pack(start, _SHT_PROGBITS, 0, 0, *place))
     strings = tables.ehdr[12]
     old = tables.headers[strings]
-    headers[strings] = _SHDR.pack(*old[:4], table_offset, len(names), *old[6:])
-    padded = bytes(names) + bytes(-len(names) % 8)
+    headers[strings] = _SHDR.pack(*old[:4], offset, len(names), *old[6:])
     ehdr = list(tables.ehdr)
-    ehdr[5] = table_offset + len(padded)
+    ehdr[5] = offset + len(padded)
     ehdr[11] = len(headers)
     return _EHDR.pack(tables.ident, *ehdr), padded + b"".join(headers)
+
+
+def _add_name(names: bytearray, name: str) -> int:
+    """Return the place of a name in a string table, to which it is added if it is missing."""
+    start = names.find(b"\0" + name.encode() + b"\0") + 1
+    if start == 0:
+        start = len(names)
+        names += name.encode() + b"\0"
+    return start
 
 
 def with_symbols_renamed(data: bytes, old: str, new: str) -> bytes:

@@ -129,7 +129,8 @@ def _add_outcome(file: BinaryIO, header: ArtifactHeader) -> None:
         written = ArtifactHeader.from_json(json.loads(data[own.offset : tables_offset]))
         outcome = header.outcome_since(written)
         text = json.dumps(outcome, separators=(",", ":"), allow_nan=False).encode()
-        start, rest = _ends(data, [], tables_offset, text)
+        start, tables = with_sections(data, [], _behind(text), tables_offset)
+        rest = tables + text
         body = hashlib.sha256(start)
         body.update(data[len(start) : weights.offset])
         body.update(data[own.offset : tables_offset])
@@ -141,22 +142,9 @@ def _add_outcome(file: BinaryIO, header: ArtifactHeader) -> None:
     file.truncate()
 
 
-def _ends(
-    elf: bytes | mmap.mmap, sections: Sequence[Section], tables_offset: int, outcome: bytes = b""
-) -> tuple[bytes, bytes]:
-    """Return a file's ELF header, and what lies between its header section and its digests.
-
-    The digests come last, so that a truncated or extended file is noticed.
-    """
-    outcome_offset = 0
-    while True:
-        outcomes = Section(OUTCOME_SECTION, outcome_offset, len(outcome))
-        digests = Section(DIGEST_SECTION, outcome_offset + len(outcome), 2 * _DIGEST)
-        start, tables = with_sections(elf, [*sections, outcomes, digests], tables_offset)
-        # The length of the tables does not depend on places, so that the second time is the last.
-        if outcome_offset == tables_offset + len(tables):
-            return start, tables + outcome
-        outcome_offset = tables_offset + len(tables)
+def _behind(outcome: bytes) -> dict[str, int]:
+    """Return the sizes of the last sections: digests at the end show that no byte is missing."""
+    return {OUTCOME_SECTION: len(outcome), DIGEST_SECTION: 2 * _DIGEST}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +179,7 @@ class _Layout:
             Section(WEIGHTS_SECTION, weights_offset, weights_size, page),
             Section(HEADER_SECTION, header_offset, len(text)),
         ]
-        start, tables = _ends(code, sections, tables_offset)
+        start, tables = with_sections(code, sections, _behind(b""), tables_offset)
         return cls(
             code=start + code[len(start) :],
             header=text,
