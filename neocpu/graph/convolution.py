@@ -70,7 +70,7 @@ class Convolution:
         )
 
 
-def convolution_of(value: Expr) -> Convolution | None:
+def convolution_of(value: Expr | None) -> Convolution | None:
     """Return ``value`` as a convolution; None if it is no such convolution."""
     if not is_op(value, "relax.nn.conv2d"):
         return None

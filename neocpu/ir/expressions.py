@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import tvm
 from tvm import relax
@@ -26,7 +26,7 @@ SHAPING = (
 OPAQUE = 8
 
 
-def is_op(expr: Expr, *names: str) -> bool:
+def is_op(expr: Expr | None, *names: str) -> TypeGuard[Expr]:
     """Whether ``expr`` is a call of one of the named operators, such as ``relax.nn.conv2d``."""
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in names
 

@@ -68,7 +68,7 @@ class Rewrite:
         """The values of the variables that this walk has passed."""
         return self._definitions
 
-    def sole_definition(self, expr: Expr) -> Expr:
+    def sole_definition(self, expr: Expr) -> Expr | None:
         """Return the `definition` of a bound variable that is read only once; else None."""
         if not isinstance(expr, Var) or self._uses.get(expr, 1) != 1:
             return None

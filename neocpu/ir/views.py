@@ -123,7 +123,7 @@ def _part_of_split(
     item: relax.TupleGetItem, definitions: Mapping[Var, Expr], scaled: bool
 ) -> Seen | None:
     tuple_var = item.tuple_value
-    call: Expr = definitions.get(tuple_var) if isinstance(tuple_var, Var) else None
+    call = definitions.get(tuple_var) if isinstance(tuple_var, Var) else None
     if not is_op(call, "relax.split"):
         return None
     inner, shape = seen(call.args[0], definitions, scaled=scaled), static_shape(item)

@@ -79,9 +79,7 @@ def plan_layouts(
 ) -> LayoutPlan:
     """Choose layouts and schemes; `among`: the result of `operator_choices`, or None to ask it."""
     if among is None:
-        every = operator_choices(network, costs, fold=opt is OptLevel.GLOBAL)
-    else:
-        every = [*among]
+        among = operator_choices(network, costs, fold=opt is OptLevel.GLOBAL)
 
     def plan(choices: Sequence[tuple[Choice, ...]]) -> LayoutPlan:
         via_nchw = opt is OptLevel.CONV_LAYOUT
@@ -95,17 +93,17 @@ def plan_layouts(
         )
 
     if opt is OptLevel.GLOBAL:
-        return plan(every)
+        return plan(among)
     if opt is OptLevel.NCHW:
-        return plan([_in(c, NCHW) or c for c in every])
+        return plan([_in(c, NCHW) or c for c in among])
     if opt is OptLevel.CONV_LAYOUT:
         return plan(
             [
                 _best_blocked(choices, costs) if isinstance(op, ConvOp) else _in(choices, NCHW)
-                for op, choices in zip(network.ops, every, strict=True)
+                for op, choices in zip(network.ops, among, strict=True)
             ]
         )
-    plans = [plan(_uniform(network, every, block)) for block in _blocks(every)]
+    plans = [plan(_uniform(network, among, block)) for block in _blocks(among)]
     return min(plans, key=lambda one: one.search.cost)
 
 

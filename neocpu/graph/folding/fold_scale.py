@@ -97,7 +97,7 @@ def fold_scale(expr: Expr, rewrite: Rewrite) -> Expr | None:
     return folded if folded is not None else _normalize_constant(expr, data, producer, constant)
 
 
-def _fold_multiply(producer: Expr, scale: Array, rewrite: Rewrite) -> Expr | None:
+def _fold_multiply(producer: Expr | None, scale: Array, rewrite: Rewrite) -> Expr | None:
     if is_op(producer, *WEIGHTED):
         return _scale_weights(producer, scale)
     operands = data_and_constant(producer)
@@ -116,13 +116,13 @@ def _fold_multiply(producer: Expr, scale: Array, rewrite: Rewrite) -> Expr | Non
     )
 
 
-def _takes_scale(value: Expr) -> bool:
+def _takes_scale(value: Expr | None) -> bool:
     if is_op(value, *WEIGHTED):
         return constant_value(value.args[1]) is not None
     return is_op(value, "relax.multiply") and data_and_constant(value) is not None
 
 
-def _fold_add(producer: Expr, shift: Array) -> Expr | None:
+def _fold_add(producer: Expr | None, shift: Array) -> Expr | None:
     operands = data_and_constant(producer) if is_op(producer, "relax.add") else None
     if operands is None:
         return None
@@ -131,7 +131,7 @@ def _fold_add(producer: Expr, shift: Array) -> Expr | None:
     return None if merged is None else relax.op.add(data, make_const(merged))
 
 
-def data_and_constant(expr: Expr) -> tuple[Expr, Array] | None:
+def data_and_constant(expr: Expr | None) -> tuple[Expr, Array] | None:
     """Return the variable and the constant operand of a floating-point multiply or add. None if it
     has no constant operand, or if broadcasting that constant enlarges the result.
     """
@@ -210,7 +210,9 @@ def per_channel(call: Call, constant: Array) -> Array | None:
     return vector_along(constant, len(shape), axis)
 
 
-def _normalize_constant(expr: Call, data: Expr, producer: Expr, constant: Array) -> Expr | None:
+def _normalize_constant(
+    expr: Call, data: Expr, producer: Expr | None, constant: Array
+) -> Expr | None:
     shape = static_shape(data)
     if shape is None:
         return None

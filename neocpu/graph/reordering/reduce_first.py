@@ -123,7 +123,7 @@ def _pixels(value: Expr) -> int:
     return images * height * width
 
 
-def _is_mean(pool: Expr) -> bool:
+def _is_mean(pool: Expr | None) -> bool:
     if not is_op(pool, *_MEANS):
         return False
     source, shape = static_shape(pool.args[0]), static_shape(pool)

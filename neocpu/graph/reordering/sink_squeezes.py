@@ -92,7 +92,7 @@ def _operand(arg: Expr, view: View) -> Expr | None:
 
 
 def _row_image(arg: Expr, _: Expr, rewrite: Rewrite) -> Expr | None:
-    made: Expr = rewrite.definition(arg) if isinstance(arg, Var) else None
+    made = rewrite.definition(arg) if isinstance(arg, Var) else None
     if not is_op(made, "relax.reshape", "relax.squeeze"):
         return None
     image, row = static_shape(made.args[0]), static_shape(made)

@@ -107,7 +107,7 @@ def factor_sums(expr: Expr, rewrite: Rewrite) -> Expr | None:
     return None
 
 
-def _others(product: Expr, data: Expr, rewrite: Rewrite) -> list[Expr] | None:
+def _others(product: Expr | None, data: Expr, rewrite: Rewrite) -> list[Expr] | None:
     if not is_op(product, "relax.multiply"):
         return None
     for one, other in (product.args, reversed(product.args)):
