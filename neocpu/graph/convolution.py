@@ -12,7 +12,16 @@ from tvm.ir import Call, Var
 
 from neocpu.ir.constants import Array, constant_value, make_const
 from neocpu.ir.elementwise import HARD_SWISH, MISH
-from neocpu.ir.expressions import Expr, dtype_of, four_of, is_op, op_name, pair_of, static_shape
+from neocpu.ir.expressions import (
+    ACTIVATIONS,
+    Expr,
+    dtype_of,
+    four_of,
+    is_op,
+    op_name,
+    pair_of,
+    static_shape,
+)
 from neocpu.ir.rewriting import Rewrite
 
 
@@ -137,13 +146,8 @@ def biased_convolution(value: Expr, rewrite: Rewrite) -> Biased | None:
     return None if bias is None else Biased(found, bias)
 
 
-_UNARY: Final = frozenset(
-    f"relax.{name}"
-    for name in (
-        "nn.relu", "nn.silu", "nn.gelu", "nn.gelu_tanh", "nn.leakyrelu", "sigmoid", "tanh", "clip",
-        "nn.max_pool2d", "nn.avg_pool2d",
-    )
-) | {HARD_SWISH, MISH}  # fmt: skip
+_POOLS = ("relax.nn.max_pool2d", "relax.nn.avg_pool2d")
+_UNARY: Final = frozenset((*ACTIVATIONS, *_POOLS, HARD_SWISH, MISH))
 
 
 def is_dense_conv(value: Expr, known: Mapping[Var, Expr]) -> bool:

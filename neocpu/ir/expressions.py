@@ -13,6 +13,18 @@ from tvm.ir import Call, Op, Var
 #: TVM is untyped; the name says what is meant.
 Expr: TypeAlias = Any
 
+#: Activations of single numbers.
+ACTIVATIONS = (
+    "relax.clip",
+    "relax.nn.gelu",
+    "relax.nn.gelu_tanh",
+    "relax.nn.leakyrelu",
+    "relax.nn.relu",
+    "relax.nn.silu",
+    "relax.sigmoid",
+    "relax.tanh",
+)
+
 #: Operators whose results are the values of their first operand, in another shape or order.
 SHAPING = (
     "relax.expand_dims",

@@ -14,20 +14,10 @@ from neocpu.graph.convolution import Convolution, channel_vector, convolution_of
 from neocpu.graph.redundancy.axis_parts import extent_of, inputs_of
 from neocpu.graph.rule import Kind, local_rule
 from neocpu.ir.constants import constant_value
-from neocpu.ir.expressions import Expr, is_op, known_shape, static_shape
+from neocpu.ir.expressions import ACTIVATIONS, Expr, is_op, known_shape, static_shape
 from neocpu.ir.rewriting import Rewrite, summed
 
 _METHODS = ("nearest_neighbor", "linear")
-_UNARY = (
-    "relax.clip",
-    "relax.nn.gelu",
-    "relax.nn.gelu_tanh",
-    "relax.nn.leakyrelu",
-    "relax.nn.relu",
-    "relax.nn.silu",
-    "relax.sigmoid",
-    "relax.tanh",
-)
 
 
 def enlarged(value: Expr, rewrite: Rewrite) -> Call | None:
@@ -45,7 +35,7 @@ def enlarged(value: Expr, rewrite: Rewrite) -> Call | None:
     return made if grows and not shrinks else None
 
 
-@local_rule(Kind.REORDERING, "relax.nn.conv2d", "relax.add", "relax.multiply", *_UNARY)
+@local_rule(Kind.REORDERING, "relax.nn.conv2d", "relax.add", "relax.multiply", *ACTIVATIONS)
 def upsample_last(expr: Expr, rewrite: Rewrite) -> Expr | None:
     """Maps are enlarged after 1x1 convolutions, biases and activations, and not before.
 

@@ -6,23 +6,20 @@ from tvm import relax
 from tvm.ir import Call
 
 from neocpu.graph.rule import Kind, local_rule
-from neocpu.ir.expressions import SHAPING, Expr, feature_map_shape, is_op, permutation_of
+from neocpu.ir.expressions import (
+    ACTIVATIONS,
+    SHAPING,
+    Expr,
+    feature_map_shape,
+    is_op,
+    permutation_of,
+)
 from neocpu.ir.rewriting import Rewrite
 
 _LAYERS = ("relax.nn.conv2d", "relax.matmul", "relax.add")
 
 
-@local_rule(
-    Kind.REORDERING,
-    "relax.clip",
-    "relax.nn.gelu",
-    "relax.nn.gelu_tanh",
-    "relax.nn.leakyrelu",
-    "relax.nn.relu",
-    "relax.nn.silu",
-    "relax.sigmoid",
-    "relax.tanh",
-)
+@local_rule(Kind.REORDERING, *ACTIVATIONS)
 def activate_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
     """Activations move before reshapes and transposes, to the layer that these follow.
 
