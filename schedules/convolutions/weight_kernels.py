@@ -179,7 +179,12 @@ def _emit_move(
 
 
 def _emit_transform(
-    source: PackedWeights, made: PackedWeights, target: CpuTarget, *buffers: Any
+    source: PackedWeights,
+    made: PackedWeights,
+    target: CpuTarget,
+    data: Any,
+    matrix: Any,
+    packed: Any,
 ) -> None:
     """Emit the loop nest that transforms the taps of vectors of output channels::
 
@@ -188,7 +193,7 @@ def _emit_transform(
         taps in float64                                # in L1
         vector of output channels · point: sum of all taps' products, in order
     """
-    layout, (data, matrix, packed) = made.layout, buffers
+    layout = made.layout
     assert isinstance(layout, WinogradLayout)
     outs, taps = made.blocks[0], source.oihw[2] * source.oihw[3]
     padded, points = made.blocks[1] * layout.ic_bn, made.window[0]
@@ -215,7 +220,12 @@ def _emit_transform(
 
 
 def _emit_sums(
-    source: PackedWeights, made: PackedWeights, target: CpuTarget, *buffers: Any
+    source: PackedWeights,
+    made: PackedWeights,
+    target: CpuTarget,
+    data: Any,
+    factors: Any,
+    packed: Any,
 ) -> None:
     """Emit the loop nest that adds up weights of two halves each way for Strassen's products::
 
@@ -225,7 +235,6 @@ def _emit_sums(
       with the first channel also the channels after both halves, and the factors
     """
     assert isinstance(made.layout, StrassenLayout)
-    data, factors, packed = buffers
     half, width, (blocks, rows, _) = made.layout.half, made.layout.oc_bn, made.shape
     rest = source.oihw[1] - 2 * half
     with task_loop(blocks * half, math.prod(made.shape)) as task:
@@ -262,10 +271,18 @@ class _Sums:
     """
 
     def __init__(
-        self, source: PackedWeights, made: PackedWeights, block: Any, lanes: int, *buffers: Any
+        self,
+        source: PackedWeights,
+        made: PackedWeights,
+        block: Any,
+        lanes: int,
+        data: Any,
+        factors: Any,
+        packed: Any,
+        wide: Any,
     ) -> None:
         self.source, self.made, self.block, self.lanes = source, made, block, lanes
-        self.data, self.factors, self.packed, self.wide = buffers
+        self.data, self.factors, self.packed, self.wide = data, factors, packed, wide
         assert isinstance(made.layout, StrassenLayout)
         self.half, self.width = made.layout.half, made.layout.oc_bn
 
