@@ -25,6 +25,11 @@ def text_model(
     return model
 
 
+def nodes_of(text: str) -> list[onnx.NodeProto]:
+    """Return nodes of ONNX's text form, as in ``y = Concat<axis = 0>(a, b)``."""
+    return list(parser.parse_graph(f"g () => () {{ {text} }}").node)
+
+
 def floats(*shape: int, seed: int | np.random.Generator = 0, scale: float = 1) -> np.ndarray:
     """Return normal numbers times ``scale``, float32."""
     numbers = np.random.default_rng(seed).standard_normal(shape)

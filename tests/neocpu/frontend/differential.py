@@ -59,11 +59,6 @@ def node_of(op: str, inputs: str, outputs: str = "y", **attributes: Any) -> onnx
     return helper.make_node(op, *names, **attributes)
 
 
-def nodes_of(text: str) -> list[onnx.NodeProto]:
-    """Return nodes of ONNX's text form, as in ``y = Concat<axis = 0>(a, b)``."""
-    return list(onnx.parser.parse_graph(f"g () => () {{ {text} }}").node)
-
-
 def one_op(
     op: str,
     x: np.ndarray,

@@ -9,20 +9,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.text_models import nodes_of, text_model
+
 
 def value(name: str, given: Any) -> onnx.ValueInfoProto:
     """Return a float tensor of these extents, or one of a type and extents."""
     typed = given is not None and len(given) == 2 and isinstance(given[1], list | tuple)
     kind, dims = given if typed else (TensorProto.FLOAT, given)
     return helper.make_tensor_value_info(name, kind, dims)
-
-
-def nodes_of(text: str) -> list[onnx.NodeProto]:
-    """Return the nodes of ONNX's text."""
-    model = onnx.parser.parse_model(
-        f'<ir_version: 9, opset_import: ["": 18]> g () => () {{{text}}}'
-    )
-    return [*model.graph.node]
 
 
 def onnx_model(
@@ -51,10 +45,6 @@ def onnx_model(
     )
 
 
-def text_model(text: str, opset: int = 18, **constants: Any) -> onnx.ModelProto:
+def graph_model(text: str, opset: int = 18, **constants: Any) -> onnx.ModelProto:
     """Return the model of a graph in ONNX's text, without its name, and of weights."""
-    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": {opset}]> g {text}')
-    arrays = {name: np.asarray(each) for name, each in constants.items()}
-    weights = (numpy_helper.from_array(array, name) for name, array in arrays.items())
-    model.graph.initializer.extend(weights)
-    return model
+    return text_model(f"g {text}", constants, opset)

@@ -18,7 +18,8 @@ from neocpu.frontend import models
 from neocpu.frontend.load import load_model
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.verification.reference.runner import run_reference
-from tests.neocpu.frontend.differential import nodes_of, run_onnxruntime
+from tests.neocpu.frontend.differential import run_onnxruntime
+from tests.text_models import nodes_of
 
 RNG = np.random.default_rng(5)
 NODES = {

@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 from neocpu.frontend.load import load_model
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.verification.reference.runner import run_reference
-from tests.neocpu.frontend.onnx_models import nodes_of
+from tests.text_models import nodes_of
 
 HOLED = random(2, 5)
 HOLED[0, 1] = -np.inf

@@ -6,7 +6,7 @@ import pytest
 from neocpu.frontend import simplify_onnx
 from neocpu.frontend.load import load_model
 from tests.neocpu.frontend.differential import ints, make_model, random
-from tests.neocpu.frontend.onnx_models import nodes_of
+from tests.text_models import nodes_of
 
 X = random(1, 4, 6, 6)
 WEIGHTS = {"w": random(4, 4, 3, 3), "wide": random(1, 4, 6, 6), "shape": ints(1, -1)}

@@ -14,7 +14,7 @@ from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.graph.simplify import simplify
 from tests.neocpu.frontend.differential import ints, make_model, random
-from tests.neocpu.frontend.onnx_models import nodes_of
+from tests.text_models import nodes_of
 
 X = random(3, 4, 5)
 LEAST = np.iinfo(np.int32).min

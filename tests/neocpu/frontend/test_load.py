@@ -22,7 +22,8 @@ from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.frontend.shapes.static_shapes import static_dims
 from tests.neocpu.frontend.differential import make_model, one_op, random
-from tests.neocpu.frontend.onnx_models import nodes_of, onnx_model
+from tests.neocpu.frontend.onnx_models import onnx_model
+from tests.text_models import nodes_of
 
 
 def conv_model(*dims: int | str | None, weights: int = 4) -> onnx.ModelProto:

@@ -12,12 +12,12 @@ from neocpu.frontend.processing.load_processed import load_processed
 from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.quantiser.quantise import quantize
-from tests.neocpu.frontend.onnx_models import text_model
+from tests.neocpu.frontend.onnx_models import graph_model
 
 
 def model_with_branches(left: float = 1.0, right: str = "Relu") -> onnx.ModelProto:
     """Return a model whose weights are an attribute in a branch."""
-    return text_model(
+    return graph_model(
         f"""(bool c, float[2] x) => (float[2] y) {{ y = If(c) <
             then_branch = a () => (float[2] a)
                 {{ a = Constant<value = float[2] {{{left}, 2.0}}>() }},

@@ -16,7 +16,8 @@ from tests.neocpu.frontend.differential import (
     run_imported,
     run_onnxruntime,
 )
-from tests.neocpu.frontend.onnx_models import nodes_of, onnx_model
+from tests.neocpu.frontend.onnx_models import onnx_model
+from tests.text_models import nodes_of
 
 WEIGHTS = np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype(np.float32)
 Q_WEIGHTS = np.clip(np.round(WEIGHTS / 0.02), -128, 127).astype(np.int8)

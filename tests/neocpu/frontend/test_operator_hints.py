@@ -9,7 +9,7 @@ from neocpu.frontend import importer
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.frontend.unsupported import _STANDARD, hint
-from tests.neocpu.frontend.onnx_models import onnx_model, text_model
+from tests.neocpu.frontend.onnx_models import graph_model, onnx_model
 
 DOMAINS = ("com.microsoft", "ai.onnx.ml", "house")
 
@@ -114,7 +114,7 @@ def test_all_unsupported_forms_of_operators_are_listed():
     nodes = """[first] a = Gelu<approximate = "perhaps">(x) b = Relu(a) t = Tanh(x)
         [second] c = Gelu<approximate = "perhaps">(t) [third] d = Gelu<approximate = "never">(x)
         y = Sum(b, c, d)"""
-    made = text_model(f"(float[1, 3, 8, 8] x) => (float[a, b, c, d] y) {{ {nodes} }}", opset=20)
+    made = graph_model(f"(float[1, 3, 8, 8] x) => (float[a, b, c, d] y) {{ {nodes} }}", opset=20)
     assert refusal(made) == (
         "cannot compile Gelu 'first' and 1 more: its approximate 'perhaps' is none of none, tanh; "
         "Gelu 'third': its approximate 'never' is none of none, tanh"

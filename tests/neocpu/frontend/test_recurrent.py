@@ -18,11 +18,11 @@ from tests.neocpu.frontend.differential import (
     ints,
     make_model,
     node_of,
-    nodes_of,
     run_imported,
     run_onnxruntime,
 )
 from tests.neocpu.recurrent_layers import BOTH, LAYERS, UNEVEN, layer
+from tests.text_models import nodes_of
 
 BATCH_FIRST = {
     "lstm, the batch first": ("LSTM", {**UNEVEN, **BOTH, "layout": 1}),

@@ -19,7 +19,8 @@ from tests.neocpu.frontend.differential import (
     relax_ops,
     run_imported,
 )
-from tests.neocpu.frontend.onnx_models import nodes_of, text_model
+from tests.neocpu.frontend.onnx_models import graph_model
+from tests.text_models import nodes_of
 
 X = random(1, 4, 6, 6)
 
@@ -33,7 +34,7 @@ def test_shape_chains_fold():
     nodes = """s = Shape(x) n = Gather<axis = 0>(s, zero) n1 = Unsqueeze<axes = [0]>(n)
         shape = Concat<axis = 0>(n1, rest) y = Reshape(x, shape)"""
     text = f"(float[1, 4, 6, 6] x) => (float[n, features] y) {{ {nodes} }}"
-    model = text_model(text, opset=9, zero=np.array(0), rest=ints(-1))
+    model = graph_model(text, opset=9, zero=np.array(0), rest=ints(-1))
     assert simplified_ops(model) == ["Reshape"]
     assert_matches_onnxruntime(model, {"x": X})
 
@@ -43,7 +44,7 @@ def test_generated_constants_fold():
         f = Cast<to = 1>(r) e = Expand(f, dims) scale = Mul(ones, e) y = Mul(x, scale)"""
     constants = {"dims": ints(4, 6, 6), "start": np.array(0), "limit": np.array(6)}
     text = f"(float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y) {{ {nodes} }}"
-    model = text_model(text, delta=np.array(1), **constants)
+    model = graph_model(text, delta=np.array(1), **constants)
     assert simplified_ops(model) == ["Mul"]
     assert_matches_onnxruntime(model, {"x": X})
 
@@ -52,7 +53,7 @@ def test_dead_duplicate_and_identity_nodes_go():
     text = (
         "i = Identity(x) a = Relu(i) b = Relu(x) unused = Sigmoid(x) d = Dropout(b) y = Add(a, d)"
     )
-    model = text_model(f"(float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y) {{ {text} }}", opset=12)
+    model = graph_model(f"(float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y) {{ {text} }}", opset=12)
     assert simplified_ops(model) == ["Relu", "Add"]
     assert_matches_onnxruntime(model, {"x": X})
 

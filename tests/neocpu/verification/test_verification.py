@@ -19,7 +19,7 @@ from neocpu.schedules.vocabulary.target_parsing import host_target
 from neocpu.verification.reference.evaluator import Noise
 from neocpu.verification.reference.runner import run_reference
 from neocpu.verification.reference.verification import Verifier
-from tests.neocpu.frontend.onnx_models import onnx_model, text_model
+from tests.neocpu.frontend.onnx_models import graph_model, onnx_model
 
 HOST = host_target()
 LONG = conv_workload(1, 512, 14, 14, 512, (3, 3), padding=(1, 1, 1, 1))
@@ -80,7 +80,7 @@ def test_one_wrong_element_is_found_whatever_the_norm():
 def test_the_references_own_rounding_does_not_count():
     """Float32 loses the whole difference, float64 none of it."""
     text = "(float[64] x) => (float[64] y) { sum = Add(x, c) y = Sub(sum, c) }"
-    cancelling = text_model(text, c=np.float32(1e4))
+    cancelling = graph_model(text, c=np.float32(1e4))
     exact = {"y": X["x"]}
     assert verify(cancelling, X, exact, STRICT).norm_error < 1e-12
     with pytest.raises(AccuracyError, match="numpy in float32 by"):
@@ -89,7 +89,7 @@ def test_the_references_own_rounding_does_not_count():
 
 def test_overflow_of_float32_is_the_models():
     """``exp(60)`` squared is infinite only in float32, and its reciprocal is zero."""
-    square = text_model("(float[64] x) => (float[64] y) { e = Exp(x) y = Mul(e, e) }")
+    square = graph_model("(float[64] x) => (float[64] y) { e = Exp(x) y = Mul(e, e) }")
     x = {"x": np.full(64, 60, "float32")}
     assert verify(square, x, {"y": np.full(64, np.inf, "float32")}, DEFAULT).ok
     with pytest.raises(AccuracyError):
@@ -99,7 +99,7 @@ def test_overflow_of_float32_is_the_models():
 def test_outputs_below_float32s_range_may_be_zero():
     """Float64 can represent ``exp(-100)``, and float32 cannot."""
     text = "(float[64] x) => (float[64] y) { product = Mul(x, factor) y = Exp(product) }"
-    tiny = text_model(text, factor=np.float32(-100))
+    tiny = graph_model(text, factor=np.float32(-100))
     assert verify(tiny, X, {"y": np.zeros(64, "float32")}, STRICT).norm_error == 0
     with pytest.raises(AccuracyError):
         verify(tiny, X, {"y": np.full(64, 1e-30, "float32")}, DEFAULT)
@@ -126,7 +126,7 @@ def test_a_decision_that_rounding_takes_either_way_is_right_either_way():
 
 def test_random_rounding_changes_floats_and_not_counts():
     text = "{ sine = Sin(x) whole = Round(x) y = Add(sine, whole) }"
-    wide = text_model(f"(float[64] x) => (float[64] y, float[64] whole) {text}")
+    wide = graph_model(f"(float[64] x) => (float[64] y, float[64] whole) {text}")
     first, second = (run_reference(wide, X, noise=Noise(seed, ulps=4)) for seed in range(2))
     plain = run_reference(wide, X)
     np.testing.assert_array_equal(first["whole"], plain["whole"])
@@ -191,7 +191,7 @@ def test_a_part_of_a_sum_may_overflow_where_sums_are_nearly_that_large(size, acc
 
 def test_the_reference_computes_in_float64_throughout():
     text = "{ cast = Cast<to = 1>(x) product = Mul(cast, third) y = Softmax<axis = 0>(product) }"
-    net = text_model(f"(float[64] x) => (float[64] y) {text}", third=np.float32(1 / 3))
+    net = graph_model(f"(float[64] x) => (float[64] y) {text}", third=np.float32(1 / 3))
     wide = run_reference(net, X, double=True)["y"]
     product = np.exp(X["x"].astype(np.float64) * np.float32(1 / 3))
     assert wide.dtype == np.float64

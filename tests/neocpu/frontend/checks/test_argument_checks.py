@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
-from tests.neocpu.frontend.onnx_models import onnx_model, text_model
+from tests.neocpu.frontend.onnx_models import graph_model, onnx_model
 
 NAN, INF = float("nan"), float("inf")
 FORMS = ["Upsample-7", "Upsample-9", "Resize-10", "Resize-11", "Resize-18"]
@@ -85,7 +85,7 @@ def test_a_region_of_nan():
 def numbers(start, limit, delta):
     nodes = "r = Range(a, b, d) c = Cast<to = 1>(r) y = Add(x, c)"
     ends = "(float[1, 3, 8, 8] x) => (float[a, b, c, d] y)"
-    return text_model(f"{ends} {{ {nodes} }}", a=start, b=limit, d=delta)
+    return graph_model(f"{ends} {{ {nodes} }}", a=start, b=limit, d=delta)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_range_whose_delta_is_computed():
     nodes = """s = Shape(x) b = Gather(s, i) d = Sub(b, b) [r] r = Range(d, b, d)
         c = Cast<to = 1>(r) y = Add(x, c)"""
     ends = "(float[1, 3, 8, 8] x) => (float[a, b, c, d] y)"
-    found = refusal(text_model(f"{ends} {{ {nodes} }}", i=np.array(3)))
+    found = refusal(graph_model(f"{ends} {{ {nodes} }}", i=np.array(3)))
     assert "Range 'r' has the delta 0" in found
 
 
@@ -200,7 +200,7 @@ def test_conditions_and_counts_are_single_values(what):
             else_branch = e () => ({image} u) {{ u = Neg(x) }}>"""
     count = [3, 4] if what == "trip count" else 3
     go = True if what == "trip count" else [True, False]
-    made = text_model(f"({image} x) => ({image} y) {{ {node} }}", n=count, go=go)
+    made = graph_model(f"({image} x) => ({image} y) {{ {node} }}", n=count, go=go)
     assert "of shape [2]; it takes one value" in refusal(made)
 
 

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.checks import model_limits
 from neocpu.frontend.load import load_model
-from tests.neocpu.frontend.onnx_models import onnx_model, text_model
+from tests.neocpu.frontend.onnx_models import graph_model, onnx_model
 
 FLOAT = TensorProto.FLOAT
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]
@@ -77,7 +77,7 @@ def test_too_many_nodes_are_counted_in_inner_graphs_too(monkeypatch):
     )
     text = f"(float[2, 3] x) => (float[2, 3] y) {{ y = If(c) <{branch}> }}"
     with pytest.raises(UnsupportedError, match="has 11 nodes; at most 10"):
-        load_model(text_model(text, c=np.array(True)))
+        load_model(graph_model(text, c=np.array(True)))
 
 
 @pytest.mark.parametrize("kind", ["inputs", "outputs"])
@@ -104,7 +104,7 @@ def test_tensors_of_too_many_dimensions_are_named(where):
     else:
         nodes = "t = Reshape(x, shape) y = ReduceSum<keepdims = 0>(t)"
         text = f"(float[2, 3] x) => (float[2, 3] y) {{ {nodes} }}"
-        made, name = text_model(text, shape=np.array([2, 3, *[1] * 38])), "t"
+        made, name = graph_model(text, shape=np.array([2, 3, *[1] * 38])), "t"
     with pytest.raises(UnsupportedError, match=rf"'{name}' of 40 dimensions; at most 32"):
         load_model(made)
 
@@ -128,7 +128,7 @@ def test_a_constant_of_a_hundred_gigabytes_is_never_made(operator):
     }[operator]
     nodes = f"[maker] big = {operator}({', '.join(inputs)}) s = ReduceSum<keepdims = 0>(big)"
     text = f"(float[2, 3] x) => (float[2, 3] y) {{ {nodes} y = Add(x, s) }}"
-    made = text_model(text, **{name: arrays[name] for name in inputs})
+    made = graph_model(text, **{name: arrays[name] for name in inputs})
     with pytest.raises(UnsupportedError, match=rf"{operator} 'maker'"):
         load_model(made)
 
@@ -157,7 +157,7 @@ def test_constants_that_nothing_reads_any_longer_are_not_counted(monkeypatch):
 
 def test_a_network_of_computed_weights_is_within_the_limits():
     text = "(float[2, 64] x) => (float[2, 32] y) { w = ConstantOfShape(shape) y = MatMul(x, w) }"
-    loaded = load_model(text_model(text, shape=np.array([64, 32])))
+    loaded = load_model(graph_model(text, shape=np.array([64, 32])))
     assert [node.op_type for node in loaded.simplified.graph.node] == ["MatMul"]
 
 

@@ -7,12 +7,12 @@ from differential import run_onnxruntime
 import neocpu
 from neocpu.frontend.onnx_graph.names import fresh_names, rename
 from neocpu.frontend.processing.processing import Processing
-from tests.neocpu.frontend.onnx_models import text_model
+from tests.neocpu.frontend.onnx_models import graph_model
 
 
 def branching():
     """A model whose branches read ``x`` and ``s``, return ``s`` itself and have an ``x`` inside."""
-    return text_model(
+    return graph_model(
         """(float[1, 3] x) => (float[1, 3] y, float[1, 3] s) {
             s = Neg(x) most = ReduceMax<keepdims = 0>(x) never = Greater(most, most)
             a = If(never) <then_branch = own () => (float[1, 3] t) { x = Relu(s) t = Add(x, s) },

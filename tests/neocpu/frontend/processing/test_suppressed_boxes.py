@@ -11,7 +11,7 @@ from neocpu.frontend.processing.answers import find_head
 from neocpu.frontend.processing.load_processed import load_processed
 from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
-from tests.neocpu.frontend.onnx_models import nodes_of
+from tests.text_models import nodes_of
 
 SIDE, CLASSES = 96, 5
 SCORE, OVERLAP = 0.25, 0.45

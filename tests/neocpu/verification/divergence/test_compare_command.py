@@ -26,7 +26,7 @@ from neocpu.verification.divergence.operators import Operators
 from neocpu.verification.divergence.report import ComparedTensor, Divergence, norm_error, where_of
 from neocpu.verification.divergence.watched_model import WatchedModel
 from neocpu.verification.reference import onnxruntime_oracle, oracles
-from tests.neocpu.frontend.onnx_models import onnx_model, text_model
+from tests.neocpu.frontend.onnx_models import graph_model, onnx_model
 
 
 @pytest.fixture(scope="module")
@@ -375,7 +375,7 @@ def test_what_either_branch_makes_a_part_of_is_seen(tmp_path: Path) -> None:
     for file in ("right", "wrong"):
         arrays = {"zero": np.float32(0), **weights}
         arrays |= {"d": 2 * weights["d"]} if file == "wrong" else {}
-        made(tmp_path, text_model(text, **arrays), file)
+        made(tmp_path, graph_model(text, **arrays), file)
     for sign, bad in ((1, []), (-1, ["both"])):
         inputs = ComparisonInputs({"x": sign * np.ones((4, 16), np.float32)})
         for file in ("right", "wrong"):
@@ -422,7 +422,7 @@ def test_both_outputs_of_a_kernel_name_it(tmp_path: Path) -> None:
     outputs = "float[2, 3] values, int64[2, 3] places, float[2, 16] y"
     nodes = "values, places = TopK(x, three) y = Softmax(x)"
     text = f"(float[2, 16] x) => ({outputs}) {{ {nodes} }}"
-    paths = made(tmp_path, text_model(text, three=np.array([3])))
+    paths = made(tmp_path, graph_model(text, three=np.array([3])))
     found = compare_with_model(*paths, ComparisonInputs())
     makers = {tensor.name: tensor.kernel for tensor in found.tensors}
     assert makers["values"] == makers["places"] != makers["y"]

@@ -12,7 +12,7 @@ from neocpu.frontend import models
 from neocpu.frontend.shapes.static_shapes import real_inputs, tensor_spec
 from neocpu.verification.reduction.static_model import lift_constants, randomise_weights
 from neocpu.verification.reduction.whole_graph import WholeGraph
-from tests.neocpu.frontend.onnx_models import onnx_model, text_model
+from tests.neocpu.frontend.onnx_models import graph_model, onnx_model
 
 
 def whole_of(model):
@@ -43,7 +43,7 @@ def test_parts_compute_the_same_as_in_the_whole_graph(kept):
 def test_values_that_decide_shapes_become_constants():
     text = """shape = Shape(x) longer = Concat<axis = 0>(shape, one) positive = Relu(x)
         y = Reshape(positive, longer)"""
-    model = text_model(f"(float[2, 3] x) => (float[2, 3, 1] y) {{ {text} }}", one=np.array([1]))
+    model = graph_model(f"(float[2, 3] x) => (float[2, 3, 1] y) {{ {text} }}", one=np.array([1]))
     case = whole_of(model).part([3], "part")
     assert [value.name for value in case.model.graph.input] == ["positive"]
     (shape,) = case.model.graph.initializer
@@ -52,7 +52,7 @@ def test_values_that_decide_shapes_become_constants():
 
 
 def test_bodies_keep_the_outer_values_they_read():
-    model = text_model(
+    model = graph_model(
         """(float[2] x) => (float[2] y) {
             h = Relu(x) y = If(c) <then_branch = t () => (float[2] a) { a = Neg(h) },
                 else_branch = e () => (float[2] b) { b = Exp(h) }> }""",

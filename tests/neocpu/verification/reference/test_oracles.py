@@ -19,7 +19,7 @@ from neocpu.verification.reference.verification import (
 )
 from tests.neocpu.frontend.control_flow.control_flow_models import parsed
 from tests.neocpu.frontend.differential import make_model, random, run_onnxruntime
-from tests.neocpu.frontend.onnx_models import text_model
+from tests.neocpu.frontend.onnx_models import graph_model
 
 FEEDS = {"x": random(2, 37)}
 MODEL = make_model([helper.make_node("Softmax", ["x"], ["y"])], FEEDS)
@@ -88,7 +88,7 @@ def test_the_message_says_what_to_do_if_no_oracle_works(monkeypatch):
 
 
 def test_control_flow_is_run_in_float64_too():
-    model = text_model(
+    model = graph_model(
         """(float[2, 37] x) => (float[2, 37] y) {
             m = ReduceMax<keepdims = 0>(x) b = Cast<to = 9>(m)
             y = If(b) <then_branch = t () => (float[2, 37] s) { s = Sin(x) },

@@ -12,7 +12,7 @@ from neocpu.frontend.numpy_operators.pieces import SHARED, in_pieces
 from neocpu.verification.reference.evaluator import _flushed
 from neocpu.verification.reference.runner import run_reference
 from tests.neocpu.frontend.differential import make_model
-from tests.neocpu.frontend.onnx_models import nodes_of
+from tests.text_models import nodes_of
 
 RNG = np.random.default_rng(0)
 
