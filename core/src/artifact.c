@@ -56,7 +56,7 @@ static char *join_metadata(const char *header, size_t size, const char *outcome,
   if (text == NULL) return NULL;
   memcpy(text, header, size);
   while (size > 0 && text[size - 1] == '\n') --size;
-  if (more > 0) { /* what ends otherwise is no object, with the outcome neither */
+  if (more > 0) { /* a header that does not end in a brace stays malformed */
     if (size > 0 && text[size - 1] == '}') --size;
     memcpy(text + size, key, sizeof key - 1);
     size += sizeof key - 1;

@@ -136,7 +136,7 @@ def test_a_host_that_cannot_run_the_code_is_an_error(monkeypatch):
 
 
 def test_several_cpus_need_data(tmp_path):
-    with pytest.raises(UsageError, match="needs calibration"):
+    with pytest.raises(UsageError, match="for several CPUs needs data"):
         neocpu.compile_fat(network(), ("avx2", "avx512"), tmp_path / "fat.so", max_error=1e-2)
 
 
