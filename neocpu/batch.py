@@ -243,7 +243,10 @@ class Predictor(Unpicklable):
             is no column for errors.
         """
         columns = [each.of(batch) for each in self._inputs]
-        if len(rows := {len(column) for column in columns}) > 1:
+        if len({len(column) for column in columns}) > 1:
+            rows = ", ".join(
+                f"{len(c)} in '{i.column}'" for i, c in zip(self._inputs, columns, strict=True)
+            )
             raise UsageError(f"the columns that are read have different numbers of rows: {rows}")
         read = {each.column for each in self._inputs}
         kept = {name: column for name, column in batch.items() if name not in read}

@@ -64,10 +64,10 @@ class Program:
 
 
 def program_of(placed: PlannedModule, written: Mapping[str, int]) -> Program:
-    """Read the program of a module whose memory is planned.
+    """Return the kernel calls of a module whose memory is planned.
 
-    `written` has the number of tensors that a kernel writes, if not one. Raises UnsupportedError if
-    ``main`` does something else, such as making a tensor whose size only the run decides.
+    `written` has the number of tensors that a kernel writes, by its name, if not one. Raises
+    UnsupportedError if ``main`` does anything but call kernels on tensors of known sizes.
     """
     main = placed.mod["main"]
     numbers: dict[Var, Operand] = {param: number for number, param in enumerate(main.params)}

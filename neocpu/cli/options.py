@@ -58,7 +58,7 @@ class Parsed(click.ParamType[Value]):
 def _threads(text: str) -> int | str:
     """Read a positive number, or ``performance``."""
     if text != "performance" and (not text.isdecimal() or int(text) < 1):
-        raise ValueError(f"'{text}' is neither a positive number nor performance")
+        raise ValueError(f"'{text}' is neither a positive whole number nor 'performance'")
     return text if text == "performance" else int(text)
 
 

@@ -131,6 +131,8 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class ReducedFiles:
+    """The files of a reduced model: the model, and beside it its inputs."""
+
     model: Path
 
     @property
@@ -139,7 +141,7 @@ class ReducedFiles:
         return self.model.with_suffix(".npz")
 
     def writer(self, terminal: Terminal) -> Callable[[Case], None]:
-        """Return a function that writes a part, and lets the terminal report it after Ctrl-C."""
+        """Return a function that writes a part of the model, which Ctrl-C will report."""
         from neocpu.cli.array_files.arrays import write_archive
 
         def write(case: Case) -> None:

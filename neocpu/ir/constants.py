@@ -66,7 +66,10 @@ def with_rank(constant: Array, rank: int) -> Array:
 
 
 def vector_along(constant: Array, rank: int, axis: int) -> Array | None:
-    """Return a constant that varies only along one axis as ``(C,)``, or ``(1,)``; else None."""
+    """Return a constant as ``(C,)`` if, broadcast to ``rank`` axes, it varies only along ``axis``.
+
+    A single number is ``(1,)``. None if it varies along other axes.
+    """
     if constant.ndim > rank:
         return None
     if constant.size != 1 and with_rank(constant, rank).shape[axis] != constant.size:

@@ -79,7 +79,7 @@ class Plan:
 
     @property
     def computes_in(self) -> dict[str, int]:
-        """Number of convolutions by the numbers that they compute in, the most frequent first."""
+        """The number of convolutions in each precision, the most frequent first."""
         return dict(Counter(op.precision for op in self.convolutions).most_common())
 
     def to_json(self) -> JsonObject:

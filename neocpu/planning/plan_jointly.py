@@ -203,7 +203,7 @@ def _plan_of(
 def most_of_convolutions(
     networks: Sequence[Network], costs: CostModel, max_weights: int | None
 ) -> float:
-    """Return the bytes that a limit on all packed weights leaves for convolutions."""
+    """Return the bytes of ``max_weights`` that dense layers leave; infinity without a limit."""
     if max_weights is None:
         return math.inf
     target, threads = costs.target, costs.threads

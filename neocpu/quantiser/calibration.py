@@ -108,7 +108,10 @@ def _by_name(array: Any, specs: Sequence[TensorSpec], where: str) -> dict[str, A
 
 def _function(path: Path, name: str) -> Callable[[], Iterable[Any]]:
     if not path.is_file():
-        raise MissingFileError(f"{path} is missing; --calibrate takes loader.py:function")
+        raise MissingFileError(
+            f"{path} is missing, whose function '{name}' is to return calibration data: check the "
+            "path"
+        )
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

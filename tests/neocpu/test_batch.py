@@ -125,7 +125,7 @@ def test_columns_of_other_lengths_are_refused(fake):
     inputs = [TensorSpec(name, "float32", (4, 3)) for name in ("a", "b")]
     made = fake(inputs, [TensorSpec("y", "float32", (4, 3))], lambda named: {"y": named["b"]})
     columns = {"a": np.zeros((3, 3), "float32"), "b": np.zeros((2, 3), "float32")}
-    with pytest.raises(UsageError, match=r"different numbers of rows: \{2, 3\}"):
+    with pytest.raises(UsageError, match="different numbers of rows: 3 in 'a', 2 in 'b'"):
         made(columns)
 
 

@@ -53,8 +53,8 @@ class ScalingRequest:
         host = host_target().mcpu
         if machine is None and host not in MACHINES:
             raise UsageError(
-                f"no machine of {host} is known: name another with --machine "
-                f"({', '.join(MACHINES)}), or describe it in a FILE.json"
+                f"this machine's CPU, {host}, is not a known one: name a machine with --machine "
+                f"({', '.join(MACHINES)}), or describe yours in a file with --machine FILE.json"
             )
         found = find_machine(machine or host)
         asked = counts or tuple(count for count in COUNTS if count <= found.cores)

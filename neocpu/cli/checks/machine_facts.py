@@ -202,7 +202,7 @@ def without_secrets(text: str) -> str:
 
 
 def without_values(text: str) -> str:
-    """Do as `without_secrets`, and put variables' names in place of their values."""
+    """Do as `without_secrets`, with ``/…`` or ``$NAME`` for values of environment variables."""
     values: dict[str, str] = {}
     for name, value in os.environ.items():
         for part in {value, *value.split(os.pathsep)}:

@@ -46,7 +46,10 @@ class Group(click.Group):
 
 
 class LazyGroup(Group):
-    """A group of a package's modules, each with a click command named ``command``."""
+    """Commands that are imported when needed; `lines` has the line of help of each, by name.
+
+    Each is a click command named ``command`` in a module of ``package``.
+    """
 
     def __init__(self, *args: Any, package: str, lines: Mapping[str, str], **settings: Any) -> None:
         super().__init__(*args, **settings)

@@ -215,7 +215,10 @@ def refuse_scales(graph: onnx.GraphProto) -> None:
                 raise ModelError(f"{describe(node)} has zero points and scales that differ: {many}")
         blocks = any(a.name == "block_size" and a.i for a in node.attribute)
         if blocks and node.input[0] not in constants:
-            raise UnsupportedError(f"{describe(node)} has a scale for each block of its data")
+            raise UnsupportedError(
+                f"{describe(node)} has a scale for each block of data that are no constant: "
+                "quantise them with one scale, or one per channel"
+            )
 
 
 def _check_scale(node: onnx.NodeProto, scale: np.ndarray[Any, Any]) -> None:

@@ -52,7 +52,9 @@ class CountedLoop:
 
     @property
     def is_counted(self) -> bool:
-        """Whether repeating pays and is possible: it is long, bounded, and of a known row count."""
+        """Whether the runtime should repeat it: it has many steps, or data decide how many; at
+        most `MAX_STEPS`; and a known number of rows, if any are used.
+        """
         steps_nodes = self.limit * max(self.body.node_count, 1)
         long = self.count is not None or steps_nodes >= COUNTED_FROM
         wanted = any(self.node.output[len(self.states) :])

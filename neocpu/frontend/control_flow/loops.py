@@ -179,13 +179,13 @@ def _refuse_open_end(loop: _Loop, step: int) -> None:
     steps = None if loop.count is None else loop.count - step
     if steps is None or steps * loop.body.node_count > MAX_UNROLLED:
         raise UnsupportedError(
-            f"{describe(loop.node)}: data decide when it ends, and no trip count bounds it; export "
-            "the model with a small constant one"
+            f"{describe(loop.node)}: data decide when it ends, and no small trip count bounds it; "
+            "export the model with a small constant one"
         )
     if any(loop.node.output[loop.states :]):
         raise UnsupportedError(
-            f"{describe(loop.node)}: data decide when it ends, and so how many rows it makes; "
-            "export the model with a constant trip count"
+            f"{describe(loop.node)}: data decide when it ends, and so how many rows its outputs "
+            "have; export the model with a constant condition"
         )
 
 

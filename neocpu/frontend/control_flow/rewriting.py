@@ -218,7 +218,7 @@ class Rewriting:
         return [self._axis_moved("Squeeze", name, axis) for name in names]
 
     def _whole(self, parts: Sequence[str]) -> tuple[str, tuple[int, ...]] | None:
-        """Return the tensor whose elements these are, all in order, and its shape, or None."""
+        """Return name and shape of the tensor whose slices along axis 0 are ``parts``, or None."""
         whole, _ = self._elements.get(parts[0], ("", 0)) if parts else ("", 0)
         kind = self.kinds.get(whole)
         places = [(whole, place) for place in range(len(parts))]

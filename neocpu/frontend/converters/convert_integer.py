@@ -190,7 +190,7 @@ def _quantize_linear(node: Node) -> relax.Expr:
 def _dequantize_linear(node: Node) -> relax.Expr:
     data, scale, zero = node.data, node.inputs[1], node.optional(2)
     if int(node.attrs.get("block_size", 0)):
-        raise ValueError("it has a scale for each block")
+        raise ValueError("it has a scale for each block: use one scale, or one per channel")
     axis, rank = _axis(node, scale, zero), len(node.shape())
     scale_value, dtype = constant_value(scale), dtype_of(data)
     zero_value = np.zeros((), dtype) if zero is None else constant_value(zero)

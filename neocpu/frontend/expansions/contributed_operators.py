@@ -130,8 +130,8 @@ def _skip_root_mean_square_norm(w: Writer) -> None:
 
 
 def _root_mean_square_norm(w: Writer) -> None:
-    if w.attribute("axis", -1) != -1:
-        raise ValueError("its axis is not -1")
+    if (axis := w.attribute("axis", -1)) != -1:
+        raise ValueError(f"its axis is {axis}; only -1, the last one, is supported")
     _root_mean_square(w, w.input(0), w.input(1), _EPSILON_ALONE, inverse=w.output(1))
 
 

@@ -116,7 +116,10 @@ def _answered(
     notes = []
     if head is not None:
         if head.spec.name in specs:
-            raise UsageError(f"--output {head.spec.name} and --nms are about the same output")
+            raise UsageError(
+                f"--nms takes the output '{head.spec.name}', which --output names too: leave "
+                "one of them out"
+            )
         assert processing.suppression is not None
         suppress(proto, head, processing.suppression, None if prefix is None else prefix.geometry)
         notes.append(str(head))

@@ -147,7 +147,7 @@ class RowGraph:
                 schema, node, types, data, opset_imports=self._opsets
             )
         except _DO_NOT_FIT as error:
-            raise RowError("its shapes do not fit each other") from error
+            raise RowError("the shapes of its inputs do not fit each other") from error
         self.nodes.append(node)
         made = [_from_type(name, found.get(name)) if name else _shapeless("") for name in names]
         return self.written(made)

@@ -157,7 +157,7 @@ def _recognised(model: onnx.ModelProto, node: onnx.NodeProto, around: _Around) -
 
 
 def _source(makers: Mapping[str, onnx.NodeProto], name: str) -> str:
-    """Return the value that another one copies, perhaps in another element type."""
+    """Return the value that ``name`` is a chain of Casts and Identities of, perhaps itself."""
     while _is(makers.get(name), "Cast") or _is(makers.get(name), "Identity"):
         name = makers[name].input[0]
     return name

@@ -89,7 +89,10 @@ def register_named(names: Iterable[str]) -> None:
 
 
 def find_operator(domain: str, name: str) -> CustomOperator | None:
-    """Return a custom operator, or None; UsageError if packages do not load, or share its name."""
+    """Return the custom operator of this name, or None.
+
+    Raises UsageError: an installed package does not load, or two have operators of one name.
+    """
     if domain in ("", "ai.onnx"):
         return None
     return _REGISTERED.get((domain, name)) or _installed().get((domain, name))

@@ -138,10 +138,12 @@ class _Proof:
             return ()
         if isinstance(found, SelectedRows):
             if count is None or not isinstance(results[count].found, RowCount):
-                raise MixedError(f"output {number} has rows without a count")
+                raise MixedError(f"output {number}, counted from 0, has rows without a count")
             return found.numbered
         if found != Part(0):
-            raise MixedError(f"output {number} does not have one row for each row of a batch")
+            raise MixedError(
+                f"output {number}, counted from 0, does not have one row for each row of a batch"
+            )
         return ()
 
     def _of(self, expr: Expr) -> _Value:

@@ -49,8 +49,8 @@ _LEAST_NORMAL: Final = (1 << 24) - 1
 class Noise:
     """Random changes of float32 results, which stand for a different rounding.
 
-    The largest change is ``ulps`` units in the last place of a number just below a power of two:
-    the result, or for sums of products the scale of the results around it if that is larger.
+    A change is at most ``ulps * 2**-24`` of the result, or for operators that sum, of the scale of
+    the results around it (`scales`) if that is larger.
     """
 
     def __init__(self, seed: int, ulps: float) -> None:

@@ -59,7 +59,7 @@ def _overflowed(single: Array, right: Array) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """The model in float32, and its norm-wise error."""
+    """The outputs of a run in float32, and their largest norm-wise error against the truth."""
 
     outputs: dict[str, Array]
     error: float

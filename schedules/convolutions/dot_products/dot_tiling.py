@@ -109,7 +109,9 @@ class DotTiling:
 
     @property
     def is_short(self) -> bool:
-        """Whether LLVM would unroll a register tile's loops; on x86, the innermost is enough."""
+        """Whether LLVM would unroll a register tile's loops: all of them if products take a lane
+        (NEON), else the innermost.
+        """
         s, (kernel_h, kernel_w) = self.scheme, self.workload.kernel
         window = (1, 1) if s.unroll_ker else (kernel_h, kernel_w)
         loops = (self.chunks, *window, self.chunk_groups // self.unrolled_groups)

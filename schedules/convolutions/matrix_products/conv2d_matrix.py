@@ -91,7 +91,7 @@ def _unit(workload: Conv2dWorkload, target: CpuTarget) -> DotUnit:
 
 
 def _input_blocks(workload: Conv2dWorkload, unit: DotUnit) -> list[int]:
-    """Return blocks of input channels: for tiles, whole cache lines if possible."""
+    """Return the blocks of input channels to try: for tiles, half a cache line or whole ones."""
     channels, group = workload.image_channels, unit.group
     if unit.instruction.in_tiles:
         line = ROW_BYTES // bytes_of(workload.numerics.data)

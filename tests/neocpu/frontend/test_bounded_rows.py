@@ -128,7 +128,9 @@ def test_a_node_whose_axis_does_not_exist_is_refused():
     """ONNX infers a shape for the reader of such a node."""
     gather = node_of("Gather", "selected first", "picked", name="culprit", axis=2)
     nodes = [gather, node_of("Shape", "picked")]
-    with pytest.raises(UnsupportedError, match=r"'culprit' \(its shapes do not fit each other"):
+    with pytest.raises(
+        UnsupportedError, match=r"'culprit' \(the shapes of its inputs do not fit each other"
+    ):
         load_model(select_model(nodes, ["y"], {"first": ints(0)}))
 
 

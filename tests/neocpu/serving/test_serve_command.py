@@ -271,7 +271,11 @@ def test_mistakes_are_one_line(linear, tmp_path, capsys):
             ([linear.path, "--host", "256.0.0.1"], 2, "cannot listen on 256.0.0.1"),
             ([linear.path, "--threads", "100000"], 2, "threads must be"),
             *(
-                ([linear.path, "--threads", many], 2, f"'{many}' is neither a positive number nor")
+                (
+                    [linear.path, "--threads", many],
+                    2,
+                    f"'{many}' is neither a positive whole number nor",
+                )
                 for many in ("0", "-1", "fast", "1.5")
             ),
             (

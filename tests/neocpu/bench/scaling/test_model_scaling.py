@@ -175,7 +175,7 @@ def test_the_machine_has_to_be_known_and_large_enough(monkeypatch):
     host = replace(host_target(), mcpu="haswell")
     monkeypatch.setattr(model_scaling, "host_target", lambda: host)
     assert not request("znver4").is_host
-    with pytest.raises(UsageError, match="no machine of haswell is known: name another"):
+    with pytest.raises(UsageError, match="CPU, haswell, is not a known one: name a machine"):
         request(None)
 
 

@@ -205,7 +205,7 @@ g (float[3,4] x, int64 n) => (float[3,4] y) {
   y = Loop (n, , x) <body = b (int64 i, bool c, float[] s) => (bool d, float[] t) {
     d = Identity(c) t = Exp(s) }>
 }"""),
-    "Loop 'y': data decide when it ends, and no trip count": parsed("""
+    "Loop 'y': data decide when it ends, and no small trip count": parsed("""
 g (float[3,4] x) => (float[3,4] y) {
   y = Loop (, , x) <body = b (int64 i, bool c, float[] s) => (bool d, float[] t) {
     t = Exp(s) z = Constant<value = float {0}>() m = ReduceMax<keepdims = 0>(t) d = Less(m, z) }>
