@@ -46,7 +46,7 @@ def _constant(name: str) -> float:
 
 
 def shortened(text: str) -> str:
-    """Return the beginning of a text for a message."""
+    """Return a text for a message: if it is long, its beginning and its length."""
     return text if len(text) <= 24 else f"{text[:20]}… ({len(text)} characters)"
 
 

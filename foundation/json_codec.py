@@ -46,7 +46,7 @@ OMIT_DEFAULT: Final[Mapping[str, Any]] = {"json_omits_default": True}
 
 
 def json_name(name: str) -> dict[str, Any]:
-    """Return metadata of a field that has another name in JSON, such as ``from``."""
+    """Return the metadata of a dataclass field that JSON calls ``name``, such as ``from``."""
     return {"json_name": name}
 
 

@@ -15,10 +15,10 @@ _SHORTEST_SPIN: Final = "4"
 
 
 def collect_rarely() -> None:
-    """Make the garbage collector look for cycles seldom.
+    """Make the garbage collector search for cycles rarely.
 
-    By default Python checks new objects after each 700, and again and again those of TVM's and
-    ONNX's modules: a tenth of a compilation's time. TVM's objects are reference-counted.
+    By default Python searches after every 700 new objects, also through TVM's and ONNX's modules,
+    for a tenth of a compilation's time. TVM's objects are reference-counted and need no search.
     """
     gc.set_threshold(*_THRESHOLDS)
 

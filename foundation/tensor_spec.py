@@ -75,7 +75,7 @@ class TensorSpec:
 
 
 def shapes_text(specs: Sequence[TensorSpec]) -> str:
-    """Return the shapes that tell signatures apart, as ``x[1,3,224,224] y[up to 8,5]``."""
+    """Return names and shapes of tensors as text, such as ``x[1,3,224,224] y[up to 8,5]``."""
     return " ".join(
         f"{spec.name}[{'up to ' if spec.bounded else ''}{','.join(map(str, spec.shape))}]"
         for spec in specs

@@ -33,7 +33,7 @@ def size(count: int) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of ``90``, ``2ms``, ``60s``, ``10m`` or ``1h``."""
+    """Parse a duration such as ``90``, ``2ms``, ``60s``, ``10m`` or ``1h``; return its seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _SECONDS:
         raise ValueError(f"'{text}' is not a duration: write 90, 2ms, 60s, 10m or 1h")

@@ -104,7 +104,7 @@ class InputColumn:
                 return fit_pixels(self.spec, pixels)
             kind = type(given).__name__ if pixels.dtype == object else str(pixels.dtype)
             raise ValueError(
-                f"it is {describe(kind, pixels.shape)}, no file and no uint8[height,width,colours]"
+                f"it is {describe(kind, pixels.shape)}, not a file or uint8[height,width,colours]"
             )
         except ModuleNotFoundError:
             raise MissingPackageError(
@@ -329,7 +329,8 @@ def _rows_in_a_call(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec])
     odd = [spec for spec in outputs if _is_whole(spec, inputs)]
     if rows > 1 and odd:
         raise UsageError(
-            f"output {odd[0]} is not a row for each of {rows}: compile the model with a batch of 1"
+            f"output {odd[0]} has no row for each of {rows} input rows: compile the model with a "
+            "batch of 1"
         )
     return rows
 

@@ -218,7 +218,7 @@ def admitted(
 
 
 def exact_form(admission: Admission, scheme: Scheme, workload: Conv2dWorkload) -> Scheme:
-    """Return ``scheme`` with its sums split if they are longer than a plan allows."""
+    """Return ``scheme`` with its sums split if they are longer than ``admission`` allows."""
     split = conv_template(scheme).split_sums
     workload = in_whole_blocks(workload, scheme)
     return split(workload, scheme) if split and _sums_too_long(admission, workload) else scheme

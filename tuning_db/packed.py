@@ -58,7 +58,7 @@ class _Tables:
 
 
 def pack(records: Iterable[Record]) -> bytes:
-    """Return a packed file of ``records``, in order within groups; equal ones make equal bytes."""
+    """Return records as a packed file, in order within groups; equal records make equal bytes."""
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         key = _json(record.workload.to_json()), _json(record.target.to_json())

@@ -76,7 +76,7 @@ class RecordLine:
 
     @property
     def text(self) -> bytes:
-        """The line that says the record, without its newline."""
+        """The record's line in the file, without its newline."""
         if self.written is None:
             return self.record.to_line().rstrip().encode()
         return self.written

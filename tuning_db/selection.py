@@ -27,7 +27,7 @@ from neocpu.tuning_db.store import refuse_shipped
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The records to export; an empty collection admits all."""
+    """The records to export. Empty ``cpus`` or ``threads`` admit all."""
 
     cpus: Collection[str] = ()  # LLVM's names
     threads: Collection[int] = ()

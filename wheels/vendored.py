@@ -49,7 +49,7 @@ LIBRARIES: Final = (
 
 
 def fetch(library: Library) -> dict[str, bytes]:
-    """Return the contents of a library's files, by the names under which they are kept."""
+    """Download a library and return its files' contents, by the names under which they are kept."""
     with urllib.request.urlopen(library.address, timeout=60) as answer:
         archive = answer.read()
     found = base64.b64encode(hashlib.sha512(archive).digest()).decode()

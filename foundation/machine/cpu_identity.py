@@ -71,7 +71,7 @@ def host_cpu(cpuinfo: str | None = None) -> str:
 
 
 def unmasked(cpu: str, *, amx: bool) -> str:
-    """Return the name of a CPU, or the oldest CPU with AMX if it has AMX and its name has not.
+    """Return ``cpu``, or the oldest CPU with AMX if the machine has ``amx`` and ``cpu`` has not.
 
     Hypervisors may give their guests the model number of an older CPU, but no instruction set that
     the real one lacks.

@@ -69,12 +69,12 @@ def read_elf(data: memoryview) -> ElfFile:
 def with_sections(
     elf: bytes | mmap.mmap, sections: Sequence[Section], behind: Mapping[str, int], offset: int
 ) -> tuple[bytes, bytes]:
-    """Describe sections that will be appended to an ELF file, or replaced at its end.
+    """Return the header and tables of an ELF file with sections appended, or replaced at its end.
 
     The dynamic loader does not load them (no ``SHF_ALLOC``), so no address changes: a new section
-    header table and name table suffice. `sections` are ranges of the final file. Those of `behind`,
-    sizes by name, follow the tables. Returns an ELF header in place of that of ``elf``, and the
-    tables, which the caller writes at ``offset``, a multiple of eight.
+    header table and name table suffice. `sections` are ranges of the final file; `behind` has the
+    sizes, by name, of sections that follow the tables. The caller writes the header over that of
+    ``elf``, and the tables at ``offset``, a multiple of eight.
     """
     assert offset % 8 == 0
     tables = _read_tables(memoryview(elf))

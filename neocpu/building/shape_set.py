@@ -83,8 +83,8 @@ def write_shape_set(
         header = replace(_terse(header), others=tuple(map(_terse, header.others)))
     if len(header.encode()) > MAX_HEADER:
         raise UsageError(
-            f"{len(members)} shapes of {header.name} have too much to tell for one file "
-            f"(more than {size(MAX_HEADER)}): give fewer shapes"
+            f"{len(members)} shapes of {header.name} need a header of more than "
+            f"{size(MAX_HEADER)}, which a file cannot have: give fewer shapes"
         )
     link_artifact(table.kernels, place(laid.stored), laid.stored, header, path)
     return header

@@ -22,7 +22,7 @@ FILE_NAME: Final = click.Path(readable=False)  # as text
 
 
 def count(*names: str, **settings: Any) -> Callable[[Command], Command]:
-    """Return an option that takes a number from 1 on."""
+    """Return an option that takes an integer of at least 1."""
     return click.option(*names, type=click.IntRange(min=1), metavar="N", **settings)
 
 

@@ -154,7 +154,7 @@ def _check(model: onnx.ModelProto, where: str) -> None:
 def _freeze_outputs(
     original: onnx.GraphProto, simplified: onnx.GraphProto, counts: Mapping[str, str]
 ) -> tuple[TensorSpec, ...]:
-    """Copy inferred output shapes, but not rows of a run, into the original; return the outputs."""
+    """Set inferred output shapes in the original, but no bounds of rows; return the outputs."""
     outputs = []
     inferred = {value.name: value for value in simplified.output}
     for value in original.output:

@@ -211,16 +211,16 @@ def _place(tensor: onnx.TensorProto) -> _Place:
     given = {entry.key: entry.value for entry in tensor.external_data}
     location = given.get("location", "")
     if not location:
-        raise ValueError("is said to lie in another file, which has no name")
+        raise ValueError("names no file for its data")
     if not location.isprintable():
         raise ValueError(
-            f"lies in '{shortened(location, _SHOWN)}', whose name has characters that no name of "
-            "a file should have"
+            f"lies in '{shortened(location, _SHOWN)}', whose name has unprintable characters: "
+            "rename the file, and correct its name in the model"
         )
     if os.path.isabs(location) or ".." in location.replace("\\", "/").split("/"):
         raise ValueError(
-            f"lies in '{shortened(location, _SHOWN)}', outside the model's folder: put the file "
-            "there, and name it alone"
+            f"lies in '{shortened(location, _SHOWN)}', outside the model's folder: put it "
+            "into that folder, and name it in the model without a path"
         )
     numbers = {key: _number(key, given[key]) for key in ("offset", "length") if key in given}
     return _Place(location, numbers.get("offset", 0), numbers.get("length"))
@@ -243,5 +243,5 @@ def _bytes_in_file(folder: Path, place: _Place, shown: str) -> int:
         raise ValueError(f"lies in {shown}: {error.strerror or error}") from None
     end = size if place.length is None else place.offset + place.length
     if max(place.offset, end) > size:
-        raise ValueError(f"lies in {shown} up to byte {max(place.offset, end)} of {size}")
+        raise ValueError(f"needs byte {max(place.offset, end)} of {shown}, which has {size}")
     return end - place.offset

@@ -151,7 +151,7 @@ _UNARY: Final = frozenset((*ACTIVATIONS, *_POOLS, HARD_SWISH, MISH))
 
 
 def is_dense_conv(value: Expr, known: Mapping[Var, Expr]) -> bool:
-    """Whether each output channel is made of all input channels, by constant weights."""
+    """Return whether a value is a convolution in NCHW with constant weights and without groups."""
     return (
         is_op(value, "relax.nn.conv2d")
         and int(value.attrs.groups) == 1

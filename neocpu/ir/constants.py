@@ -24,7 +24,7 @@ CONSTANT_ALIGNMENT = 64
 
 
 def constant_value(expr: Expr) -> Array | None:
-    """Return a constant's value, which shares its memory: read-only. None for other expressions."""
+    """Return a constant's value as a read-only array; None for other expressions."""
     if not isinstance(expr, GenericConst):
         return None
     try:
@@ -79,7 +79,7 @@ def vector_along(constant: Array, rank: int, axis: int) -> Array | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredWeights:
-    """Integers that represent ``(values - zero) * scale``."""
+    """Weights stored as integers ``values``, which represent ``(values - zero) * scale``."""
 
     values: Array  # int8 or uint8
     scale: Array  # one number for all integers, or a vector along ``axis``

@@ -87,7 +87,7 @@ def _match_grid(
 def match_step(
     call: Expr, value: Var, shape: tuple[int, ...], vector_shape: tuple[int, ...]
 ) -> tuple[EpilogueOp, Any | None] | None:
-    """Return ``call`` on ``value`` as a step and its operand; None if it is no step."""
+    """Return ``call`` on ``value`` as an epilogue step and its operand; None if it is no step."""
     name = op_name(call)
     if name is None or static_shape(call) != shape:
         return None

@@ -66,8 +66,8 @@ def in_seconds(plan: LayoutPlan, price: float) -> LayoutPlan:
 def most_of_integers(plan: LayoutPlan, costs: CostModel, fixed: int) -> int | None:
     """Return the limit in bytes on the weights of an integer network; None for other networks.
 
-    The limit is `MOST_OF_FLOAT32` of the weights' bytes in float32; all bytes of convolutions that
-    stay in float32 count beside that. `fixed` counts those that no plan changes, dense layers' too.
+    The limit is `MOST_OF_FLOAT32` of all weights' bytes in float32, or, if more, that share of the
+    integer convolutions' bytes plus all other bytes. `fixed` bytes are in every plan.
     """
     priced = replace(costs, byte_price=price_kept(costs.target))
     in_float, beside = 0, plan.weight_bytes

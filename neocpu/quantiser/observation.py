@@ -90,7 +90,7 @@ def require_finite(number: int, name: str, values: Array) -> None:
 
 
 def signal_to_noise(truth: Iterable[Array], other: Iterable[Array]) -> float:
-    """Return the ratio of the powers of a signal and of the error of another, in decibels."""
+    """Return the ratio of the power of ``truth`` to that of the error of ``other``, in decibels."""
     signal = noise = 0.0
     for first, second in zip(truth, other, strict=True):
         wide = first.astype(np.float64)
@@ -100,7 +100,7 @@ def signal_to_noise(truth: Iterable[Array], other: Iterable[Array]) -> float:
 
 
 def decibels(signal: float, noise: float) -> float:
-    """Return the ratio of two powers in decibels; infinite without noise, and -inf of infinite."""
+    """Return the ratio of two powers in decibels: inf without noise, -inf for infinite noise."""
     if noise == 0.0 or math.isinf(noise):
         return math.inf if noise == 0.0 else -math.inf
     return 10 * math.log10(max(signal, 1e-300) / noise)

@@ -86,7 +86,7 @@ class SignatureSet:
         return found if len(found) > 1 and len(given) == 1 else {}
 
     def of(self, arrays: Sequence[AnyArray]) -> Signature:
-        """Return the signature that arrays are inputs of: one of these, or of another batch."""
+        """Return the signature that fits input arrays: the module's, or one for another batch."""
         shapes = [array.shape for array in arrays]
         found = self.find(shapes)
         if found is not None:

@@ -234,7 +234,7 @@ def number_of_bytes(headers: Mapping[bytes, bytes], name: str) -> int | None:
     if text is None:
         return None
     if not (text.isdigit() and len(text) < 20):
-        raise RequestError(f"{name} must be a number of bytes")
+        raise RequestError(f"the header {name} must be a number of bytes")
     return int(text)
 
 

@@ -51,8 +51,8 @@ def picture_elements(spec: TensorSpec, data: memoryview) -> list[memoryview]:
         offset = start + length
         if offset > data.nbytes or len(found) == spec.shape[0]:
             raise RequestError(
-                f"input '{spec.name}': binary data of type {BYTES} are a length in four bytes, "
-                f"little-endian, and as many bytes, for each of {spec.shape[0]} pictures"
+                f"input '{spec.name}': binary data of type {BYTES} must have, for each of "
+                f"{spec.shape[0]} pictures, a length in four bytes, little-endian, and its bytes"
             )
         found.append(data[start:offset])
     return found

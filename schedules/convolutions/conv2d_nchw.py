@@ -53,7 +53,7 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[NchwScheme, ...]:
-    """Return tiles of one to six vectors by as many channels as registers allow, or about half."""
+    """Return schemes, best first: tiles of 1 to 6 vectors by as many channels as fit, or half."""
     vector, unit = _vector(workload, target), target.dot_unit(workload.numerics)
     group_out = workload.out_channels // workload.groups
     width = ceil_div(_flat(workload).out_width, vector)

@@ -118,8 +118,8 @@ def _pixel_limit(workload: Conv2dWorkload, vectors: int, target: CpuTarget) -> i
 def _ic_blocks(
     workload: Conv2dWorkload, tile: PointwiseScheme, channels: int, target: CpuTarget
 ) -> Iterator[int]:
-    """Yield numbers of input channels whose weights, for a register tile, fill L1 or half of it,
-    and all of them if a step takes as long as its weights from L2.
+    """Yield blocks of input channels: all if their weights for a register tile fit L1, else blocks
+    that fill L1 or half of it, and all if a step takes as long as loading its weights from L2.
     """
     each = tile.reg_oc * bytes_of(workload.numerics.weights)
     whole = target.l1d // each // tile.ic_bn * tile.ic_bn

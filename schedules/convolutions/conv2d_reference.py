@@ -35,8 +35,8 @@ GARBAGE = np.float32(7.0)
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The inputs of a convolution in plain layouts: ``(N, C, H, W)``, ``(O, I / groups, KH, KW)``,
-    and of steps ``(C,)`` per channel, ``(N, C, 1, 1)`` for a gate, or the output's shape.
+    """The inputs of a convolution: data ``(N, C, H, W)``, weights ``(O, I / groups, KH, KW)``, and
+    operands of steps: ``(C,)`` per channel, ``(N, C, 1, 1)`` for a gate, else the output's shape.
     ``border`` is the value around the image, the zero point of the data's integers.
     """
 

@@ -173,7 +173,7 @@ class Emitter(TileEmitter):
             T.evaluate(prefetch_to_l2(self._data, [0, chunk, 0, start + j, lane]))
 
     def _leave(self, acc: Any, sums: Any, at: Any, ic: Part, oc: Any, start: Any) -> None:
-        """Store a register tile's sums; after the last pass, to the output with the epilogue."""
+        """Store a register tile in ``sums``; after the last pass as output, with the epilogue."""
         if sums is None:
             self._store_tile(acc, oc, start)
             return

@@ -22,8 +22,8 @@ RATED_THREADS = 2
 
 
 def with_cores(target: CpuTarget, threads: int) -> CpuTarget:
-    """Return the CPU at the speeds of this many cores, which read faster and synchronise later. The
-    CPU is unchanged if no machine of its kind is known.
+    """Return the CPU with the speeds of ``threads`` cores: more cores read faster, but synchronise
+    more slowly. The CPU is unchanged if no machine of its kind is known.
     """
     machine = MACHINES.get(target.mcpu)
     if machine is None or threads <= RATED_THREADS:

@@ -68,16 +68,16 @@ _TILED: Final = frozenset({"conv2d", "dense", "attention", "product", "lstm", "g
 
 
 def is_register_tile(kernel: str) -> bool:
-    """Return whether a kernel of this name, which has its own estimate, computes in register tiles:
-    its single loads become vectors, and its workspaces are packed data.
+    """Return whether the kernel of this name has its own estimate and computes in register tiles:
+    its scalar loads become vector loads, and its workspaces are packed data.
     """
     return kernel.rstrip("0123456789_") in _TILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortcoming:
-    """A shortcoming of a kernel: `AS_IT_STANDS`, `NO_SCHEDULE`, `ONE_THREAD`, `WORKSPACE`, or one
-    of `BY_CYCLES`, of the operation or the loop `detail`; `size` counts a workspace's bytes.
+    """A shortcoming of a kernel. `kind` is `AS_IT_STANDS`, `NO_SCHEDULE`, `ONE_THREAD`, `WORKSPACE`
+    or a name in `BY_CYCLES`; `detail` is the operation or loop; `size` is a workspace's bytes.
     """
 
     kind: str

@@ -134,7 +134,7 @@ def _schedule(sch: Schedule, target: CpuTarget) -> Schedule:
 
 
 def _attempt(sch: Schedule, step: Any) -> Schedule:
-    """Return a copy after ``step``, or ``sch`` if that is illegal or fails, as ``rfactor`` may."""
+    """Return a copy of ``sch`` after ``step``, or ``sch`` itself if the step is not possible."""
     trial = sch.copy()
     try:
         step(trial)

@@ -116,14 +116,14 @@ def epilogue_value(
 ) -> Any:
     """Return one element of the convolution's sum, ``value``, with the epilogue applied.
 
-    - `readers`: ``reader(*index)`` returns the element of a step's operand; None if it has none.
+    - `readers`: for each step, a function from an index to its operand's element; None without one.
     - `index`: the element's physical index in the output.
     """
     return apply_steps(value, workload.epilogue, readers, index)
 
 
 def as_stored(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[Any]) -> Any:
-    """Return the result of `zero_beyond` in the form that `in_type` returns."""
+    """Return ``value`` as the output stores it: in its type, with zeros in padded channels."""
     return in_type(zero_beyond(value, workload, block, index), workload.numerics.output)
 
 

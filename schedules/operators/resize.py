@@ -39,7 +39,7 @@ _CYCLES_PER_PIXEL: Final = 2.0
 class ResizeWorkload:
     """A resizing of height and width.
 
-    - `method`: a key of `TAPS`; with ``asymmetric`` coordinates, the nearest pixel is that before.
+    - `method`: a key of `TAPS`; with ``asymmetric`` coordinates, ``nearest_neighbor`` rounds down.
     - `coordinates`: the mapping of output points to input points: one of `COORDINATES`.
     - `cubic`: the coefficient of the cubic kernel.
     """

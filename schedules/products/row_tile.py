@@ -61,7 +61,7 @@ class RowTile:
         return full * panel(VECTORS) + (panel(ceil_div(rest, self.lanes)) if rest else 0.0)
 
     def first(self, number: Any) -> Any:
-        """Return the first row of a tile."""
+        """Return the first row of the tile ``number``; the last tile may overlap the one before."""
         first = number * self.height
         return first if self.rows % self.height == 0 else T.min(first, self.rows - self.height)
 

@@ -31,8 +31,8 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class SumBound:
-    """A proof that an integer algorithm is exact: no data give a sum of more than `largest` in
-    absolute value, and below `limit` sums are exact.
+    """A bound that may prove an integer algorithm exact: no data give a sum of more than `largest`
+    in absolute value, and sums below `limit` are exact.
     """
 
     largest: int

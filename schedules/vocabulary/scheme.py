@@ -331,7 +331,7 @@ SCHEMES: dict[str, type[Scheme]] = {
 def register_scheme(cls: type[Scheme]) -> None:
     """Make a scheme class known to `scheme_from_json`; ValueError if another has that name."""
     if SCHEMES.setdefault(cls.template, cls) is not cls:
-        raise ValueError(f"{cls.template} has other schemes than {cls.__name__}")
+        raise ValueError(f"template {cls.template!r} belongs to another class than {cls.__name__}")
 
 
 def unregister_scheme(cls: type[Scheme]) -> None:

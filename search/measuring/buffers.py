@@ -54,7 +54,7 @@ class Buffers:
         return [_argument(buffer, shape) for buffer, shape in zip(buffers, shapes, strict=True)]
 
     def cold(self, shape: Shape) -> Argument:
-        """Return a tensor of ``shape`` at all places of the pool."""
+        """Return a tensor of ``shape`` that each call reads at another place of the pool."""
         size = aligned_size_of(shape)
         self._pool = _grown(self._pool, pool_bytes(size))
         return replace(_argument(self._pool, shape), stride=size, places=len(self._pool) // size)

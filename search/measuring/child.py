@@ -125,7 +125,7 @@ class Child:
         self._paused = False
 
     def interrupt(self) -> None:
-        """End the process from another thread; the `receive` of its own finds it lost."""
+        """Kill the process from another thread; a waiting `receive` then returns `Lost`."""
         if (process := self._process) is not None:
             process.kill()
 

@@ -178,7 +178,7 @@ class BuildingWorker(Worker):
 
 
 class ServerWorker(Worker):
-    """Runs trials on one server, and on another one when that is lost."""
+    """A worker that runs trials on a server, and on another one if that server is lost."""
 
     _waiting: Waiting | None = None
     _problem = ""  # the problem of its last server

@@ -32,14 +32,14 @@ MAX_MESSAGE = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host, by name or number, and a port."""
+    """A host, by name or IP address, and a port."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Parse ``HOST:PORT``; an IPv6 number stands in brackets."""
+        """Parse ``HOST:PORT``, where an IPv6 address is in brackets."""
         match = re.fullmatch(r"(?:\[(?P<v6>[^]]+)\]|(?P<name>[^:\[\]\s]+)):(?P<port>\d{1,5})", text)
         if match is None or not 0 < int(match["port"]) < 1 << 16:
             raise UsageError(f"--tracker '{text}' is not HOST:PORT, as in 127.0.0.1:9190")

@@ -69,7 +69,7 @@ class LayoutGraph:
         return math.fsum((*own, *between))
 
     def with_derived(self, choices: Sequence[int]) -> tuple[int, ...]:
-        """Return a plan with the cheapest choice at every derived node."""
+        """Return ``choices`` with the cheapest choice, given the others, at every derived node."""
         costs = {i: np.array(node.costs) for i, node in enumerate(self.nodes) if node.derived}
         for edge in self.edges:
             if edge.source in costs:

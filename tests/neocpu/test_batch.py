@@ -254,7 +254,7 @@ def test_mistakes(linear, options, columns, message):
         ([(2, 3), (3, 2)], r"they are float32\[2,3\], float32\[3,2\]"),
         ([(0, 3)], "no axis of rows"),
         ([], "no axis of rows"),
-        ([(2, 3)], "not a row for each of 2: compile the model with a batch of 1"),
+        ([(2, 3)], "has no row for each of 2 input rows: compile the model with a batch of 1"),
     ],
 )
 def test_models_that_do_not_compute_row_by_row(fake, shapes, message):

@@ -26,7 +26,7 @@ class KernelRunner(Closing):
         if missing := missing_on_host(target):
             raise TargetError(
                 f"cannot time kernels for {target.mcpu} here: this machine lacks "
-                f"{', '.join(missing)}; run the benchmark on such a machine"
+                f"{', '.join(missing)}; run the benchmark on one that has them"
             )
         self.target = target
         self.threads = threads

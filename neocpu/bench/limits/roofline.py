@@ -141,7 +141,7 @@ def _shapes(graph: onnx.GraphProto) -> dict[str, Sequence[int] | None]:
 
 
 def _flops(node: onnx.NodeProto, shapes: Shapes) -> int:
-    """Return the operations of an operator, two per multiply-accumulate; 0 if it has none."""
+    """Return the operations of a convolution or product, two per multiply-accumulate; else 0."""
     first, second = (shapes.get(name) for name in (*node.input, "", "")[:2])
     output = shapes.get(node.output[0])
     if first is None or second is None or output is None:

@@ -72,7 +72,7 @@ def measure_models(
 
 
 def _kept(model: str, stages: Iterable[ModelReport]) -> Iterator[ModelReport | ModelFailure]:
-    """Yield the last of ``stages``, also if they end in a failure, and then the failure."""
+    """Yield the last report of ``stages``, and then the failure if a stage raises an exception."""
     report: ModelReport | None = None
     try:
         for stage in stages:

@@ -73,7 +73,7 @@ def _remarks(model: ModelReport) -> list[str]:
 
 
 def summary_table(report: SuiteReport, peers: Sequence[str]) -> Table:
-    """Return the median latencies, the fastest in bold, and how neocpu compares with it."""
+    """Return a table of models: median latencies, the fastest in bold, and best peer / neocpu."""
     found = {result.label for model in report.models for result in model.latency.results}
     labels = (
         OWN,

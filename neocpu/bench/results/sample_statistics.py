@@ -72,7 +72,7 @@ def ratio_of_medians(
 
 
 def _draw(rng: np.random.Generator, rounds: int) -> NDArray[np.int64]:
-    """Return the numbers of the rounds in each sample of the bootstrap."""
+    """Return the bootstrap samples, one per row: numbers of rounds, drawn with replacement."""
     return rng.integers(0, rounds, (BOOTSTRAP_SAMPLES, rounds))
 
 

@@ -102,7 +102,7 @@ def _forward_only(stream: BinaryIO, path: Path) -> Any:
 
 
 class _ForwardOnly:
-    """A stream without positions, which `zipfile` writes from beginning to end."""
+    """A stream that cannot seek, so that `zipfile` writes it from beginning to end."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.write, self.flush = stream.write, stream.flush
@@ -224,7 +224,7 @@ def read_inputs(
         listed = "; ".join(map(shapes_text, choices))
         hint = "; --shape names another batch" if _differ_in_batch(choices) else ""
         raise UsageError(
-            f"the inputs have none of the shapes that it is compiled for: {listed}{hint}"
+            f"the inputs have none of the shapes that the model is compiled for: {listed}{hint}"
         )
     raise next(iter(problems.values()))
 

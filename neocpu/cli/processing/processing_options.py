@@ -103,6 +103,6 @@ def _by_name(answers: Sequence[str]) -> dict[str, str]:
                 "write is named with -o"
             )
         if name in found:
-            raise UsageError(f"--output {name}={found[name]} and {name}={kind}: name it once")
+            raise UsageError(f"--output {name}={found[name]} and {name}={kind}: give one of them")
         found[name] = kind
     return found

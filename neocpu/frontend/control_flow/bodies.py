@@ -99,7 +99,7 @@ def _hoist(
 
 
 def forget_inner_shapes(graph: onnx.GraphProto) -> None:
-    """Drop the shapes that inner graphs declare, but not of a Loop's counter and condition."""
+    """Drop the shapes that inner graphs declare, except those of a Loop's counter and condition."""
     for node in graph.node:
         own = 2 if node.op_type == "Loop" else 0
         for inner in graphs_of(node):

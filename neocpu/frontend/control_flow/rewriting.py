@@ -315,7 +315,7 @@ class Rewriting:
         return Unknown.RUN if self.decided and known is Unknown.YET else known
 
     def integer(self, node: onnx.NodeProto, name: str, what: str) -> int | None:
-        """Return an integer, called ``what`` in messages; None if it is not known yet."""
+        """Return the integer ``name``, which messages call ``what``; None if it is unknown yet."""
         value = self.value(name)
         if value is Unknown.RUN:
             raise UnsupportedError(

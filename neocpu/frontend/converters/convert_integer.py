@@ -79,7 +79,7 @@ def integer_binary(node: Node, operation: str, left: relax.Expr, right: relax.Ex
 
 
 def _bit_shift(node: Node) -> relax.Expr:
-    """BitShift; a shift by all bits or more leaves 0, or the sign if it goes right."""
+    """BitShift; a shift by all bits or more gives 0, or -1 for negative numbers shifted right."""
     data, amount = node.inputs[:2]
     if constant_value(data) is not None and constant_value(amount) is not None:
         return node.convert_by_tvm("BitShift", node.inputs)

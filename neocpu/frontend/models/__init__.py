@@ -104,7 +104,7 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 
 def find(name: str) -> ModelInfo:
-    """Return the entry of a built-in network; there being none is a `UsageError`."""
+    """Return the entry of a built-in network. Raises UsageError if there is none."""
     if name not in MODELS:
         hint = did_you_mean(name, MODELS)
         # The list is long, so the likely name comes before it.

@@ -113,7 +113,7 @@ class Conv(OpRun):  # type: ignore[misc]
 
 
 def _depthwise(padded: Array, w: Array, window: Window, y: Array) -> None:
-    """Compute one product per window position, for one input channel per group."""
+    """Compute ``y`` by one product per position in the window, for one input channel per group."""
     n, channels = padded.shape[:2]
     each = w.shape[0] // channels
     weights = w.reshape(channels, each, *window.kernel, *(1,) * len(window.out))

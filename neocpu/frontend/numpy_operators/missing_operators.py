@@ -54,7 +54,7 @@ class GlobalLpPool(OpRun):  # type: ignore[misc]
 
 
 class DequantizeLinear(OpRun):  # type: ignore[misc]
-    """``(x - zero) * scale`` per tensor, along an axis, or by blocks along one."""
+    """``(x - zero) * scale`` with one scale, one per index of an axis, or one per block of it."""
 
     def _run(self, x: Array, scale: Array, zero: Array | None = None, **attrs: Any) -> tuple[Array]:
         axis, block = attrs.get("axis"), attrs.get("block_size")

@@ -67,7 +67,7 @@ class _Layer:
         return out * last(c), c
 
     def gru(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        """Return the new states; a GRU does not use the second."""
+        """Return the new hidden state, and ``c`` unchanged: a GRU has no cell state."""
         f, g = self.functions
         weights, biases = np.split(self.recurrent, 3), np.split(self.state_bias, 3)
         update, reset, new = np.split(x + self.input_bias, 3, axis=-1)

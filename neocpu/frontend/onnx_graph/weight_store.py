@@ -104,7 +104,7 @@ def bytes_of_tensor(tensor: onnx.TensorProto) -> Array:
 
 
 def array_of(tensor: onnx.TensorProto) -> Array:
-    """Return the elements of a tensor, wherever they are; they must not be changed."""
+    """Return a tensor's elements, from the model or a store; they must not be changed."""
     if not is_stored(tensor):
         array: Array = numpy_helper.to_array(tensor)
         return array

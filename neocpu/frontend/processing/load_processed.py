@@ -270,7 +270,7 @@ def picture_prefix(processing: Processing, inputs: tuple[TensorSpec, ...]) -> Pi
     for option, values in (("--mean", processing.mean), ("--std", processing.std)):
         if len(values) not in (1, colours):
             raise UsageError(
-                f"{option} has {len(values)} numbers, the model's input '{spec.name}' one colour"
+                f"{option} has {len(values)} numbers, but input '{spec.name}' has one colour"
             )
     sides = (asked.height, asked.width)
     if spec.shape[0] * colours * math.prod(sides) > MAX_ELEMENTS:

@@ -79,7 +79,7 @@ _QUANTISED_NAMES: Final = ("Quantize", "Dequantize", "QLinear", "QGemm", "QAtten
 
 
 def is_quantised(model: onnx.ModelProto) -> bool:
-    """Return whether any operator of the model, in whichever form, works on quantised numbers."""
+    """Return whether the model has operators on quantised numbers, of ONNX or ONNX Runtime."""
     return any(
         word in node.op_type for node in called_operators(model) for word in _QUANTISED_NAMES
     )

@@ -117,7 +117,7 @@ def where(step: Step) -> Sequence[Value]:
         return independent(step)
     pairs = ((first, second), (second, first))
     if any(a.axis is None and b.axis is not None and a.shape[b.axis] == 1 for a, b in pairs):
-        raise RowError("one row may be spread over all of them, or be all there is")
+        raise RowError("whether its one row is broadcast or is the whole result is unknown")
     return [chosen(step.graph, condition, first, second, step.node.output[0])]
 
 

@@ -204,7 +204,7 @@ def _sorted(graph: RowGraph, data: Value) -> Value:
 
 
 def _starts(graph: RowGraph, ranked: Value) -> tuple[Value, Value]:
-    """Return the positions where a new value begins, and the index of each element's value."""
+    """Return where new values begin in sorted elements, and the number of each element's value."""
     bound = ranked.shape[0]
     before = graph.constant(np.maximum(np.arange(bound) - 1, 0))
     same = graph.op("Equal", ranked, graph.op("Gather", ranked, before, axis=0))

@@ -122,7 +122,7 @@ def _give_batch(
         shapes.require_batch(name)
     have = "; ".join(f"'{value.name}' is [{dims_text(value)}]" for value in others)
     raise UsageError(
-        f"--batch {batch}: no input has a dynamic batch, or one of 1 ({have or 'there is none'})"
+        f"--batch {batch}: no input has a dynamic batch or a batch of 1 ({have or 'there is none'})"
     )
 
 

@@ -24,7 +24,7 @@ from neocpu.ir.rewriting import Rewrite, summed
 
 @local_rule(Kind.REPLACEMENT, "relax.mean", "relax.sum")
 def keep_pixel_axes(expr: Call, rewrite: Rewrite) -> Expr | None:
-    """Means and sums over all pixels of a map keep the axes of these, and a reshape drops them.
+    """Means and sums over all pixels of a map keep the pixel axes, and a reshape drops them.
 
     ::
 

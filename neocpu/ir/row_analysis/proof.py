@@ -244,7 +244,7 @@ class _Proof:
             of_one = found.of_one(shape)
         elif isinstance(found, SelectedRows):
             if shape[0] % self._rows:
-                raise MixedError("selects rows of a batch that do not have the same bound each")
+                raise MixedError("selects rows with different bounds for the rows of a batch")
             of_one = (shape[0] // self._rows, *shape[1:])
         return _Tensor(digest, found, shape, of_one)
 
@@ -263,10 +263,10 @@ def _moved(call: Call, tensor: _Tensor) -> str:
 
 
 def _without_ones(shapes: Sequence[Shape]) -> list[Shape]:
-    """Return broadcast shapes without the axes in which all of them have one element.
+    """Return shapes, aligned as in broadcasting, without the axes of one element in all of them.
 
-    A graph for one row may have fewer, as a constant is added before or after the row gets its
-    axis.
+    A graph for one row may have fewer such axes, because constants may be added before or after
+    the row gets its axis.
     """
     rank = max(map(len, shapes), default=0)
     whole = [(1,) * (rank - len(shape)) + shape for shape in shapes]

@@ -200,7 +200,7 @@ def _take(site: Site, found: Sequence[Found]) -> SelectedRows:
     if isinstance(data, Part):
         own_rows(indices, data.inner)
     elif indices.factor.any():
-        raise MixedError("selects by the numbers of the rows of a batch")
+        raise MixedError("takes elements by the numbers of rows in a batch")
     return plain(site.result[1:])
 
 

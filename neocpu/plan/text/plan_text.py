@@ -129,7 +129,7 @@ def proof_fields(plan: Plan) -> list[tuple[str, str]]:
 
 
 def rounding_fields(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rounding to integers and the changes of types that no other kernel has fused."""
+    """Return a field with the roundings and type changes that are kernels of their own, if any."""
     alone = Counter(
         op.workload.rpartition(", after ")[2] for op in plan.ops if op.kind == "quantise"
     )
@@ -199,7 +199,7 @@ def loop_fields(repeats: Iterable[Repeat]) -> list[tuple[str, str]]:
 
 
 def level_fields(search: PlanSearch) -> list[tuple[str, str]]:
-    """Return the search's cost of plans whose layouts are optimised less."""
+    """Return a field with the costs of plans whose layouts are optimised less, if any."""
     found = (f"{duration(cost / 1e6)} {name}" for name, cost in search.levels_us.items())
     return [("other levels", ", ".join(found))] if search.levels_us else []
 

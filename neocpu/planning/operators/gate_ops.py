@@ -59,7 +59,7 @@ class GateOp(WorkloadOp):
 
 
 def with_gates(function: Function, ops: Sequence[LayoutOp]) -> list[LayoutOp]:
-    """Return operators with one gate for each pooling and the two layers after it."""
+    """Return ``ops`` with each global average pooling and its two layers merged into a gate."""
     readers = {read.var: op for op in ops for read in op.reads}
     gates: dict[Var, GateOp] = {}
     parts: set[Var] = set()

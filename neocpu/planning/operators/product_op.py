@@ -38,7 +38,7 @@ class HeadMix:
 
 
 def head_mix(function: Function, mixed: Expr) -> HeadMix | None:
-    """Return the mix that makes a variable with one reader; None if no mix makes it."""
+    """Return the mix of heads that computes ``mixed``; None without one, or with more readers."""
     value: Any = sole_definition(function, mixed)
     through, bias = [mixed], None
     if is_op(value, "relax.add"):
@@ -87,7 +87,7 @@ class ProductOp:
         return found if found.estimate(target, 1) < self.estimate(target, 1) else self
 
     def scheme(self, target: CpuTarget, threads: int) -> None:
-        """Return None: it has a schedule of its own."""
+        """Return None, because products have no schemes to choose from."""
 
     def estimate(self, target: CpuTarget, threads: int) -> float:
         if isinstance(self.workload, AttentionWorkload):

@@ -73,7 +73,7 @@ def resize_bytes(placement: Placement, wanted: tuple[int, int], mode: str) -> in
 
 
 def decoder_bytes(image: Any, scans: int) -> int:
-    """Return the bytes that the decoder of an open image allocates besides; ``scans`` of a JPEG."""
+    """Return the bytes that decoding takes besides the pixels; a JPEG has ``scans`` scans."""
     pixels: int = image.width * image.height
     if image.format in ("JPEG", "MPO"):
         buffered = scans > 1 or image.info.get("progressive")

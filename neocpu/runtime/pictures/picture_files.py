@@ -137,7 +137,8 @@ def _check_tiff(image: Any) -> None:
     plain = set(bits) == {8} and meaning != _WHITE_IS_ZERO and image.tag_v2.get(_FILL_ORDER, 1) == 1
     if raw and image.tag_v2.get(_PLANES) == _SEPARATE and not plain:
         raise ValueError(
-            "it is a TIFF of a plane for each colour, not compressed: those are taken with 8 bits"
+            "it is an uncompressed TIFF with a plane for each colour, which Pillow misreads: "
+            "compress it"
         )
     if image.mode.startswith("I;16") and (bits != (16,) or meaning != _BLACK_IS_ZERO):
         raise ValueError("only TIFFs of grey from 0, black, to 65535 are taken with 16 bits")

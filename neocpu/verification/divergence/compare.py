@@ -301,7 +301,7 @@ def _compared(
 
 
 def _recorded(run: SeenRun, counted: Collection[str], expected: Arrays) -> dict[str, Array]:
-    """Return all tensors and outputs of a run, cut to the rows that are expected."""
+    """Return a run's outputs and tensors, cut to expected shapes except for ``counted`` ones."""
     rows = {name: run.outputs[name] for name in counted}
     tensors = {name: run.tensors[name] for name in expected if name in run.tensors}
     seen = {name: array[tuple(map(slice, expected[name].shape))] for name, array in tensors.items()}

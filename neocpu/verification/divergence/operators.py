@@ -21,7 +21,7 @@ _WEIGHTED: Final = (CONVOLUTION, DENSE)  # kinds of operators whose weights may 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """The maker of a tensor, and the error of rounding weights and data as the model does not."""
+    """The operator that makes a tensor; ``rounding`` bounds its error from lower precision."""
 
     name: str
     kernel: str

@@ -44,8 +44,8 @@ class Case:
 class WholeGraph:
     """A model with static inputs, which `part` can cut anywhere.
 
-    It has the tensors whose types and shapes are known, and their values in a run, if anything can
-    run it.
+    `types` has the tensors of known type and shape. `values` has their values in a run, or only the
+    inputs if nothing can run the model.
     """
 
     model: onnx.ModelProto

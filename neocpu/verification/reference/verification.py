@@ -173,10 +173,10 @@ class Verifier:
 
     @cached_property
     def _float32_runs(self) -> list[_Run]:
-        """Runs of the model in float32: as numpy rounds, and with the least noise.
+        """Runs of the model in float32: one as numpy rounds, the others with random noise.
 
-        The noise is as coarse as promised numbers. Empty if the truth's oracle has no runs in
-        float32.
+        The noise is as large as the rounding that the accuracy allows. Empty if the truth's oracle
+        cannot run in float32.
         """
         half = 0.5 * self._accuracy.coarseness
         noisy = (self._run(Noise(seed, half)) for seed in range(1, FLOAT32_RUNS))

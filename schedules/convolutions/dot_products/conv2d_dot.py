@@ -95,7 +95,7 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DotScheme, ...]:
 
 
 def _tiles(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[DotScheme]:
-    """Yield the register tiles that fit the registers and the output, with narrow layouts."""
+    """Yield schemes with the register tiles that fit, in layouts with the smallest blocks."""
     unit = target.dot_unit(workload.numerics)
     lanes = unit.lanes
     needed = ceil_div(workload.out_channels, lanes) * lanes
@@ -157,8 +157,8 @@ def fold(
 
 
 def argument_shapes(workload: Conv2dWorkload, scheme: DotScheme) -> Arguments:
-    """The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / group, reg_oc * group)``, with a
-    group of input channels for each output channel on the last axis.
+    """Return ``(shape, dtype)`` of each argument. The weights are ``(O / reg_oc, I / ic_bn, KH, KW,
+    ic_bn / group, reg_oc * group)``, with a group of input channels for each output channel last.
     """
     ins = ceil_div(workload.kernel_shape[1], scheme.ic_bn)
     outs = output_blocks(workload, scheme)

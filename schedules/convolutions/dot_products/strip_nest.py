@@ -59,7 +59,7 @@ class StripNest(KernelNest, ABC):
         return frames
 
     def _products(self) -> AbstractContextManager[None]:
-        """Return the frame around the products, after all copies."""
+        """Return a context for emitting the products, after all copies; by default an empty one."""
         return nullcontext()
 
     def emit(self) -> None:

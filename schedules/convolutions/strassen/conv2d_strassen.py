@@ -147,8 +147,8 @@ def weight_layout(workload: Conv2dWorkload, scheme: StrassenScheme) -> StrassenL
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: StrassenScheme
 ) -> NDArray[np.generic]:
-    """Pack ``(O, I, 1, 1)`` weights in the layout of `argument_shapes`, with sums in float64, to
-    the bits of `weight_kernels`: weights too small to be normal become zero.
+    """Pack ``(O, I, 1, 1)`` weights in the layout of `argument_shapes`, bit for bit as
+    `weight_kernels`: sums are in float64, and subnormal weights become zero.
     """
     (blocks, _, reg_oc), dtype = argument_shapes(workload, scheme)[1]
     outs, half = len(weights), scheme.ic_half

@@ -137,7 +137,7 @@ def _enumerated(
 def _ranked(
     workload: Conv2dWorkload, target: CpuTarget, threads: int, *, on_the_fly: bool
 ) -> list[tuple[float, WinogradScheme]]:
-    """Return schemes with one vector of channels at both ends, best first, with estimates."""
+    """Return estimated seconds and schemes, best first; channel blocks are one vector each."""
     found = []
     for scheme in _tiled(workload, target, on_the_fly=on_the_fly):
         for reg_n in _tile_counts(workload, scheme, target):

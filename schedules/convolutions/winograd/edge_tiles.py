@@ -63,8 +63,8 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointClass:
-    """Points that occur in the same tiles, ``tiles`` of them from ``first`` on: all pairs of some
-    rows and columns. ``span`` counts the points in a whole tile's row.
+    """The points at all pairs of ``rows`` and ``columns``, which occur in the same tiles: ``tiles``
+    of them, from number ``first`` on. ``span`` is the number of points in a row of a whole tile.
     """
 
     rows: tuple[int, ...]

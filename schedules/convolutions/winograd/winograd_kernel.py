@@ -246,7 +246,7 @@ class Emitter:
                 store(added=True)
 
     def _part(self, part: Any) -> tuple[Any, Any]:
-        """Return the first vector of input channels of a part of the sums, and their number."""
+        """Return the first vector of input channels in a part of the sums, and how many it has."""
         t = self.tiling
         if part is None:
             return 0, t.chunks

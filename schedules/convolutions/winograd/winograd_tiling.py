@@ -164,7 +164,7 @@ class Tiling:
         return part_start(strip, self.blocks, self.strips)
 
     def _filled(self, blocks: int) -> int:
-        """Return the tiles of ``blocks`` register tiles; with smaller tiles, all that exist."""
+        """Return the number of tiles in ``blocks`` register tiles; with edge tiles, that of all."""
         return self.tiles if self.edges else blocks * self.scheme.reg_n
 
     @property

@@ -100,7 +100,7 @@ class GridSampleWorkload:
         return f"{how} {self.extents}"
 
     def shape(self, pixels: int) -> tuple[int, int, int]:
-        """Return the shape of data, or of the output, with so many pixels."""
+        """Return the shape of the data or the output, which has ``pixels`` pixels per image."""
         last = self.channels_last
         each = (pixels, self.channels) if last else (self.channels, pixels)
         return (self.images, *each)

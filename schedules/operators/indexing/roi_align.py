@@ -134,7 +134,7 @@ class _Share:
         return LANES if self.workload.channels_last else 1
 
     def pixel(self, data: Any, place: tuple[Any, Any, Any], channel: Any, lanes: int) -> Any:
-        """Return channels of a pixel of an image, given its row and column."""
+        """Return ``lanes`` channels of the pixel at ``place``: an image, a row and a column."""
         image, *pixel = place
         here = span(self.first + channel, lanes)
         return data[(image, *pixel, here) if self.workload.channels_last else (image, here, *pixel)]

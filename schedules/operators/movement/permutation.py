@@ -108,7 +108,7 @@ def lower_permutation(
 
 
 def _merged(shape: Sequence[int], axes: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return a shape and an order of its axes, with axes that stay adjacent merged."""
+    """Return a shape and its permutation, after merging axes that stay adjacent."""
     kept = [axis for axis in axes if shape[axis] > 1]
     groups: list[list[int]] = []
     long = sorted(kept)

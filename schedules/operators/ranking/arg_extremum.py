@@ -74,7 +74,7 @@ def lower_arg_extremum(
 
 
 class _Best:
-    """The best of several elements, lane by lane, with their indices."""
+    """The largest or smallest elements so far, lane by lane, with their indices."""
 
     def __init__(self, dtype: str, width: int, largest: bool, last: bool) -> None:
         self._dtype, self._width = dtype, width

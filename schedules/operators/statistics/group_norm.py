@@ -54,7 +54,7 @@ class GroupNormWorkload:
 
 @dataclass(frozen=True, slots=True)
 class _Units:
-    """The units of chunks of a feature map that contain whole groups.
+    """A division of an image's channel chunks into units that contain whole groups.
 
     - `size`: the number of chunks in a unit.
     - `alone`: whether each unit is a task that computes its own statistics.
@@ -184,7 +184,7 @@ class _Emitter:
         for_vectors(self._block, self._widest, emit)
 
     def _summed(self, first: Any, width: int, term: Callable[[Any, int], Any]) -> Any:
-        """Emit the sum of ``term(vector, pixels of it)`` over all pixels, in ``width`` lanes."""
+        """Emit the sum of ``term(vector, its pixel count)`` over all pixels, in ``width`` lanes."""
         group, stride = 1, self._block
         while width == self._block and group * 2 <= self._pixels:
             if group * 2 * width > self._widest:
@@ -209,7 +209,7 @@ class _Emitter:
         return emit_sum(total, width, turns * group, self._pixels, one)
 
     def _join(self, held: tuple[Any, Any], first: Any, count: Any, at: Any) -> None:
-        """Emit means and scales of the groups in ``count`` chunks, stored from ``at`` on."""
+        """Emit groups' means and scales in place of ``count`` chunks' statistics from ``at`` on."""
         means, squares = held
         width = self._channels // self._workload.groups
         start, channel = at * self._block, first * self._block

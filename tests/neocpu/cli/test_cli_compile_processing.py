@@ -79,7 +79,7 @@ def test_pictures_for_calibration_keep_their_own_options(asked):
         ((*PICTURES, "--mean", "0.5,0.5"), "one number, or one for each of three colours"),
         ((*PICTURES, "--fit", "crop"), "--fit crop and --resize 16x16:letterbox contradict"),
         (("--output", "net.so"), "the file to write is named with -o"),
-        (("--output", "a=top5", "--output", "a=softmax"), "name it once"),
+        (("--output", "a=top5", "--output", "a=softmax"), "give one of them"),
         (("--nms", "yolo:0.25:0.45"), "no output is a YOLO's head"),
     ],
 )
