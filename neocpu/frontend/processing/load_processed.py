@@ -117,8 +117,7 @@ def _answered(
     if head is not None:
         if head.spec.name in specs:
             raise UsageError(
-                f"--nms takes the output '{head.spec.name}', which --output names too: leave "
-                "one of them out"
+                f"'{head.spec.name}' can have --nms or --output, not both: leave one of them out"
             )
         assert processing.suppression is not None
         suppress(proto, head, processing.suppression, None if prefix is None else prefix.geometry)

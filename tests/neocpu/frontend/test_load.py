@@ -235,7 +235,7 @@ class TestExternalData:
             ("location", "../net.data", "outside the model's folder"),
             ("location", "/net.data", "outside the model's folder"),
             ("location", "a/" * 3000 + "a", "too long"),
-            ("location", "net.data\0x", r"'net.data\x00x', whose name has characters"),
+            ("location", "net.data\0x", r"'net.data\x00x', whose name has unprintable characters"),
             ("location", "", "names no file for its data"),
             ("location", "net.data\n", r"lies in 'net.data\n', whose name has"),
             ("location", "net\x1b.data", r"lies in 'net\x1b.data', whose name has"),

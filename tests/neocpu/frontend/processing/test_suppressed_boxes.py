@@ -128,5 +128,5 @@ def test_outputs_that_are_no_heads_are_refused(outputs, message):
 
 def test_two_postprocessing_steps_for_one_output_are_refused():
     asked = Processing.parse(nms="yolo:0.1:0.5", outputs={"output0": "softmax"})
-    with pytest.raises(UsageError, match="which --output names too"):
+    with pytest.raises(UsageError, match="can have nms= or outputs=, not both"):
         load_processed(detector(head(is_v8=True)), NO_SHAPES, asked)
