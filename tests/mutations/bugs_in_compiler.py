@@ -400,8 +400,8 @@ BUGS = (
     Bug(
         "memory: what one call of a launch has read is free for the next",
         "neocpu/lowering/memory/plan_memory.py",
-        "_, last = within.get(span.last, (0, span.last))",
-        "last = span.last",
+        "first = firsts.get(span.first, span.first)",
+        "first = span.first",
         ("tests/neocpu/lowering/test_launching.py", "tests/neocpu/lowering/test_launches.py"),
     ),
     Bug(

@@ -106,10 +106,12 @@ def test_a_layer_stores_integers_that_only_such_layers_read(kind):
     assert np.linalg.norm(got - expected) <= 1e-2 * np.linalg.norm(expected)
 
 
-def test_a_layer_stores_float32_that_others_read_too():
+@pytest.mark.parametrize("reader", ["itself", "Sigmoid"])
+def test_a_layer_stores_float32_that_others_read_too(reader):
     graph = Graph()
     hidden = graph.rounded(graph.product(graph.rounded("x"), 32, 32), RESULT_STEP)
-    y = graph.node("Add", graph.product(hidden, 32, 32), hidden)
+    other = hidden if reader == "itself" else graph.node(reader, hidden)
+    y = graph.node("Add", graph.product(hidden, 32, 32), other)
     got, expected, layers = compared(graph.model(y, (ROWS, 32)), (ROWS, 32))
     assert [layer.numerics.output for layer in layers] == ["float32", "float32"]
     assert np.linalg.norm(got - expected) <= 1e-2 * np.linalg.norm(expected)

@@ -106,17 +106,16 @@ class MemoryLayout:
 def lay_out(
     mod: tvm.IRModule, written: Mapping[str, int], launches: Sequence[Steps] = ()
 ) -> MemoryLayout:
-    """Return tensors' places; one in use at one call of a launch is in use at all of its calls."""
+    """Return tensors' places; what a call of a launch writes is in use from its first call on."""
     main = mod["main"]
     uses = read_uses(main, mod)
     guards = find_guards(main, mod, uses, written)
     joins = find_joins(main, mod, uses, guards)
     groups: dict[Var, list[Span]] = {}
-    within = {step: steps for steps in launches for step in range(steps[0], steps[1] + 1)}
+    firsts = {step: first for first, last in launches for step in range(first, last + 1)}
     for root, span in busy_spans(uses, joins):
-        first, _ = within.get(span.first, (span.first, 0))
-        _, last = within.get(span.last, (0, span.last))
-        groups.setdefault(root, []).append(replace(span, first=first, last=last))
+        first = firsts.get(span.first, span.first)
+        groups.setdefault(root, []).append(replace(span, first=first))
     arena = place([tuple(spans) for spans in groups.values()])
     starts = dict(zip(groups, arena.starts, strict=True))
     return MemoryLayout(uses, guards, joins, arena.size, starts)

@@ -28,16 +28,26 @@ def branches(net, x):
     return concat(net, one, two)
 
 
-def launched(body, piece, threads=16):
+def pairs(net, x):
+    """Two calls that read different tensors, which nothing reads later."""
+    one, two = exp(net, x), net.emit(relax.op.nn.max_pool2d(x, (3, 3), padding=(1, 1)))
+    one = net.emit(relax.op.nn.max_pool2d(one, (3, 3), padding=(1, 1)))
+    two = net.emit(relax.op.nn.avg_pool2d(two, (3, 3), padding=(1, 1)))
+    return net.emit(relax.op.multiply(one, two))
+
+
+def launched(body, piece, threads=16, most=None):
     mod = call_kernels(lowered(body, SHAPE)[1])
     before = plan_memory(mod, HOST, {})
-    found = launch_jointly(mod, {}, piece, MACHINE, threads, before.arena_bytes)
+    most = before.arena_bytes if most is None else most
+    found = launch_jointly(mod, {}, piece, MACHINE, threads, most)
     after = None if found is None else plan_memory(found.mod, HOST, {}, (), found.launches)
     return before, after
 
 
-@pytest.mark.parametrize("body", [branches, twice])
-def test_calls_of_one_launch_write_where_no_other_reads_or_writes(body):
+@pytest.mark.parametrize("body", [branches, twice, pairs])
+def test_calls_of_one_launch_write_where_no_other_reads_or_writes(body, monkeypatch):
+    monkeypatch.setattr(launching, "GROWTH", 2.0)
     before, after = launched(body, lambda _: Piece(1, 1e-4))
     assert after.launches
     assert after.arena_bytes <= launching.GROWTH * before.arena_bytes
@@ -52,6 +62,11 @@ def test_calls_of_one_launch_write_where_no_other_reads_or_writes(body):
                 if tensor in places:
                     apart = places[tensor]
                     assert written.end <= apart.offset or apart.end <= written.offset
+
+
+def test_no_calls_are_launched_jointly_for_which_the_arena_would_grow_too_much():
+    before, _ = launched(branches, lambda _: Piece(1, 1e-4))
+    assert launched(branches, lambda _: Piece(1, 1e-4), most=before.arena_bytes // 2)[1] is None
 
 
 def test_branches_become_neighbours():
