@@ -132,7 +132,7 @@ BUGS = (
         ("tests/neocpu/runtime/test_repeats.py",),
     ),
     Bug(
-        "C: an inner loop is made once more behind the outer one",
+        "C: a loop behind a loop in a loop is not repeated",
         "core/src/session.c",
         "while (next < program->repeat_count && program->repeats[next].first < behind) ++next;",
         "++next;",

@@ -193,6 +193,20 @@ def test_loops_in_loops(looped):
     assert np.isfinite(out).all()
 
 
+def test_a_loop_behind_a_loop_in_a_loop(looped):
+    """The last loop doubles the rows, whatever the loops before it have written."""
+    calls = [["add", ZERO, ZERO, A], ["add", SLICE, A, B], ["add", B, ZERO, A]]
+    calls += [["add", A, ZERO, SLICE + 1], ["add", SLICE + 2, SLICE + 2, SLICE + 3]]
+    repeats = [
+        Repeat(first=0, end=4, limit=ROWS),
+        Repeat(first=1, end=3, limit=4),
+        Repeat(first=4, end=5, limit=ROWS),
+    ]
+    slices = [*SLICES, Slice(2, X, False, *ROW), Slice(2, OUT, False, *ROW)]
+    x, out = looped.run(calls, repeats, slices)
+    np.testing.assert_allclose(out, 2 * x, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("repeats", "slices", "blamed"),
     [
