@@ -56,6 +56,13 @@ def zig(language: str, target: str) -> tuple[str, ...] | None:
     return tuple(module_command("ziglang", language, "-target", target))
 
 
+def cause(said: str) -> str:
+    """Return the line of a compiler's output that tells best why it failed."""
+    lines = said.strip().splitlines() or ["no message"]
+    errors = [line for line in lines if "error" in line and not line.startswith("collect2:")]
+    return errors[0] if errors else lines[-1]
+
+
 def _words(command: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(command))

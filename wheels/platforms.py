@@ -57,7 +57,10 @@ def compile_library(asked: str, output: Path, compiler: str | None = None) -> Pl
     needed = needs_of(output)
     wanted = Platform(libc or needed.libc, int(minor or needed.minor), machine)
     if not wanted.has(needed):
-        raise SystemExit(f"what {shlex.join(command)} compiles is for {needed}, not for {asked}")
+        raise SystemExit(
+            f"what {shlex.join(command)} compiles is for {needed}, not for {asked}: name another "
+            "compiler with --cc"
+        )
     return wanted
 
 

@@ -24,7 +24,7 @@ from neocpu.core import ROOT
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import ArtifactError, UnsupportedError
 from neocpu.foundation.files import replacing, write_in_huge_pages
-from neocpu.foundation.linker import find_linker
+from neocpu.foundation.linker import cause, find_linker
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.runtime.aligned_memory import address_of
 from neocpu.runtime.array_types import AnyArray
@@ -260,9 +260,8 @@ def _link(kernels: Sequence[CompiledKernel], folder: Path, command: tuple[str, .
     flags += ["-include", str(_TABLE), "-o", str(output)]
     code, said = _run([*command, *flags, *map(str, objects), str(source), "-lm"], folder)
     if code != 0:
-        lines = said.strip().splitlines() or ["no message"]
         raise ArtifactError(
-            f"linking with '{' '.join(command)}' failed: {lines[-1]}; is it a working C++ "
+            f"linking with '{' '.join(command)}' failed: {cause(said)}; is it a working C++ "
             "compiler for the target?"
         )
     return output.read_bytes()

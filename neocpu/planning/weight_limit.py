@@ -56,7 +56,7 @@ def price_kept(target: CpuTarget) -> float:
 
 
 def in_seconds(plan: LayoutPlan, price: float) -> LayoutPlan:
-    """Return a plan whose cost and lower bound are without the price of its bytes."""
+    """Return a plan, its cost and lower bound less ``price`` seconds per byte of its weights."""
     paid = price * plan.weight_bytes
     found = plan.search
     cost, bound = found.cost - paid, found.lower_bound - paid

@@ -174,7 +174,7 @@ def _padded_extents(workload: Conv2dWorkload, columns: int) -> tuple[int, int, i
 def lower(
     workload: Conv2dWorkload, scheme: NchwScheme, target: CpuTarget, threads: int = 1
 ) -> tirx.PrimFunc:
-    """The loop nest has one task per row and channels of a register tile::
+    """The loop nest has one task for each output row of ``reg_oc`` channels::
 
         for n, c, h in parallel: pad[...] = row           # only where needed
         for n, oc, oh in parallel(batch, O/reg_oc, OH):

@@ -156,7 +156,7 @@ def _steps(value: Array, steps: Sequence[EpilogueOp], arrays: Sequence[Array]) -
 
 
 def convolve(workload: Conv2dWorkload, data: Array, weights: Array, border: int = 0) -> Array:
-    """Return the convolution alone, ``(N, O, OH, OW)``, in the data's type."""
+    """Return the convolution alone, ``(N, O, OH, OW)`` in the data's type; pads hold ``border``."""
     data = _windows(workload, data, border)
     top, left, bottom, right = workload.padding
     around = ((0, 0), (0, 0), (top, bottom), (left, right))

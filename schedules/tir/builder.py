@@ -148,7 +148,7 @@ def for_vectors(length: int, lanes: int, emit: Callable[[Any, int], None]) -> No
 
 
 def for_share(task: Any, length: int, lanes: int, emit: Callable[[Any, int], None]) -> None:
-    """Emit code for the share of ``length`` elements of one of `ENOUGH_TASKS` tasks::
+    """Emit a task's part, of ``count`` elements from ``first`` on, of a loop over ``length``::
 
     for i in range(count // lanes): emit(first + i * lanes, lanes)
     for i in range(count % lanes): emit(first + count // lanes * lanes + i, 1)

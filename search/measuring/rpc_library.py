@@ -12,6 +12,7 @@ import tvm_ffi
 
 from neocpu.core import ROOT
 from neocpu.foundation.errors import NeoCPUError
+from neocpu.foundation.linker import cause
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.loop_threads import kernel_tasks
 from neocpu.schedules.tir.codegen import PIPELINE
@@ -50,7 +51,7 @@ def compile_harness(
     objects = []
     for path in sources:
         objects.append(folder / path.with_suffix(".o").name)
-        _run([*linker, *flags, "-c", str(path), "-o", str(objects[-1])])
+        _run(linker, [*flags, "-c", str(path), "-o", str(objects[-1])])
     return tuple(objects)
 
 
@@ -77,13 +78,15 @@ class Libraries:
         # The library's own functions are called, whatever the server has of the same names.
         flags = ["-shared", "-fPIC", "-pthread", "-Wl,--strip-debug,-Bsymbolic"]
         objects = map(str, (compiled, *harness))
-        _run([*linker, *flags, "-o", str(library), *objects, "-lm"])
+        _run(linker, [*flags, "-o", str(library), *objects, "-lm"])
         compiled.unlink()
         return kernel_tasks(lowered, self._target, self._threads)
 
 
-def _run(command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def _run(linker: Sequence[str], arguments: Sequence[str]) -> None:
+    done = subprocess.run([*linker, *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
-        raise NeoCPUError(f"'{shlex.join(command)}' failed: {lines[-1]}")
+        raise NeoCPUError(
+            f"linking with '{shlex.join(linker)}' failed: {cause(done.stderr or done.stdout)}; is "
+            "it a working C++ compiler for the servers' machine?"
+        )

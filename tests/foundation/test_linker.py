@@ -45,3 +45,15 @@ def test_cross_compiler_from_ziglang_or_a_hint(monkeypatch, tmp_path):
         find_linker(OTHER)
     monkeypatch.setattr(linker.importlib.util, "find_spec", lambda name: object())
     assert find_linker(OTHER)[:4] == (sys.executable, "-P", "-m", "ziglang")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("a.c:1: error: no x\nnote: y\ncollect2: error: ld returned 1", "a.c:1: error: no x"),
+        ("ld: cannot find -lx\ncollect2: error: ld returned 1", "collect2: error: ld returned 1"),
+        ("", "no message"),
+    ],
+)
+def test_the_line_that_tells_why_a_compiler_failed(said, told):
+    assert linker.cause(said) == told

@@ -86,7 +86,7 @@ class LatencyReport:
         return ratio_of_medians(numerator.rounds, denominator.rounds, self.seed)
 
     def best_peer(self, label: str = "neocpu") -> LatencyResult | None:
-        """Return the fastest other contender with right outputs; None if there is none."""
+        """Return ``label``'s fastest peer with right outputs, or None; neocpu-fp32 is no peer."""
         ours = (label, OWN_FLOAT)
         others = [result for result in self.results if result.label not in ours and result.agrees]
         return min(others, key=lambda result: result.median, default=None)

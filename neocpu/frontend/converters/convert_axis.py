@@ -32,8 +32,8 @@ from neocpu.schedules.operators.statistics.cumulative_sum import lower_cumulativ
 def _top_k(node: Node) -> relax.Expr:
     """TopK with a constant k; always sorted."""
     axis, k = int(node.attrs.get("axis", -1)) % len(node.shape()), int(node.required(1).item())
-    if not 0 < k <= node.shape()[axis]:
-        raise ValueError(f"k is {k}, the axis has {node.shape()[axis]} elements")
+    if not 0 < k <= (most := node.shape()[axis]):
+        raise ValueError(f"its k is {k}; it must be 1 to {most}, the extent of axis {axis}")
     return first_elements(node, axis, k, largest=node.flag("largest", 1))
 
 

@@ -217,7 +217,7 @@ def _pads(node: Node, wholes: list[int], same: list[int]) -> list[int]:
 def _by_remainder(
     node: Node, weights: relax.Expr, axes: Sequence[_Axis], groups: int
 ) -> relax.Expr:
-    """Return IOHW weights as one OIHW kernel per remainder and output, with zeros for no tap."""
+    """Return IOHW weights as OIHW, with O for each remainder in turn; missing taps are zeros."""
     ins, outs, *_ = node.shape(1)
     for number, axis in enumerate(axes):
         if axis.spread > axis.kernel:

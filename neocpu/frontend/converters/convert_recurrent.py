@@ -141,7 +141,7 @@ def _require_fitting(node: Node, w: RecurrentWorkload, inputs: Mapping[str, rela
         shape = static_shape(expr)
         if name in wanted and shape != wanted[name]:
             raise ValueError(
-                f"its input {_INPUTS.index(name)} is {list(shape)}, not {list(wanted[name])}"
+                f"its input {_INPUTS.index(name)} has shape {list(shape)}, not {list(wanted[name])}"
             )
         dtype = "int32" if name == "lengths" else "float32"
         if dtype_of(expr) != dtype:

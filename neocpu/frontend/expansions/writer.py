@@ -85,7 +85,7 @@ class Writer(NodeWriter):
         return value.decode() if isinstance(value, bytes) else value
 
     def const(self, value: npt.ArrayLike, like: int | None = None) -> str:
-        """Write a constant, in the element type of input ``like`` if there is one."""
+        """Write a constant, of the element type of input ``like`` if given; return its name."""
         return NodeWriter.const(
             self, value if like is None else np.asarray(value, self.dtype(like))
         )

@@ -78,10 +78,10 @@ def join_sets(given: Sequence[tuple[str, tuple[Given, ...]]]) -> list[dict[str, 
     counts[" with ".join(f"'{name}'" for name in combined)] = len(combinations)
     counts = {names: count for names, count in counts.items() if count > 1}
     if len(set(counts.values())) > 1:
-        listed = " and ".join(f"{count} of {names}" for names, count in counts.items())
+        listed = " and ".join(f"{count} choices for {names}" for names, count in counts.items())
         raise UsageError(
-            f"--shape lists {listed}, which are taken side by side: list as many of each, or one; "
-            "all combinations are those in braces of one shape, as x:{1,4},3,{32,40}, or of named "
+            f"--shape gives {listed}, which are paired in order: give as many for each, or one; "
+            "for all combinations use braces in one shape, as x:{1,4},3,{32,40}, or for named "
             "dimensions, as b={1,4} and h={32,40}"
         )
     signatures = [

@@ -98,7 +98,7 @@ def prove_independent_rows(
 
 
 class _Proof:
-    """The walk through a module."""
+    """The walk through a module that proves its rows independent, or raises `MixedError`."""
 
     def __init__(self, mod: tvm.IRModule, digests: ArrayDigests) -> None:
         self._mod, self._digests = mod, digests

@@ -151,7 +151,7 @@ def compare_plans(before: Side, after: Side) -> PlanChange:
         sides = (f"{side.label} ({side.header.name})" for side in (before, after))
         raise UsageError(
             f"{' and '.join(sides)} are not compiled from one model: of "
-            f"{plural(min(counts), 'operator')} they have {common} in common; name two of one"
+            f"{plural(min(counts), 'operator')} they have {common} in common; name two of one model"
         )
     return PlanChange(before, after, tuple(map(_change, pairs)))
 

@@ -138,7 +138,7 @@ class _Span:
 
 
 def _spans(tensors: Sequence[Tensor], sizes: Sequence[int], results: int) -> Iterator[_Span]:
-    """Yield the bytes of a call's tensors. Tensors that overlap must overlap in the copies too."""
+    """Yield a call's spans: a tensor, or several that overlap; the last ``results`` are written."""
     # A tensor may be passed twice; its address must change once.
     distinct = {ctypes.addressof(tensor): number for number, tensor in enumerate(tensors)}
     pending: list[tuple[int, Tensor]] = []

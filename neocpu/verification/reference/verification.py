@@ -184,7 +184,7 @@ class Verifier:
 
     @cached_property
     def _all_runs(self) -> list[_Run]:
-        """Those runs, and noisier ones that made other decisions."""
+        """`_float32_runs`, and noisier runs whose large errors show that they decided otherwise."""
         least = DECISION * max(run.error for run in self._float32_runs)
         largest = max(ROUGH, 0.5 * self._accuracy.coarseness)
         runs, start = list(self._float32_runs), self._clock()

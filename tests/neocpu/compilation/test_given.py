@@ -86,8 +86,14 @@ def test_combinations_are_taken_beside_the_shapes_of_inputs():
 @pytest.mark.parametrize(
     ("texts", "told"),
     [
-        (["x:{1,2}", "y:{1..2,3}"], "2 of 'x' and 3 of 'y', which are taken side by side"),
-        (["x:{1,2}", "b={1,2}", "h={3,4}"], "2 of 'x' and 4 of 'b' with 'h', which are"),
+        (
+            ["x:{1,2}", "y:{1..2,3}"],
+            "2 choices for 'x' and 3 choices for 'y', which are paired",
+        ),
+        (
+            ["x:{1,2}", "b={1,2}", "h={3,4}"],
+            "2 choices for 'x' and 4 choices for 'b' with 'h', which are",
+        ),
     ],
 )
 def test_lists_of_other_lengths_contradict_each_other(texts, told):
