@@ -87,6 +87,6 @@ def _run(linker: Sequence[str], arguments: Sequence[str]) -> None:
     done = subprocess.run([*linker, *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise NeoCPUError(
-            f"linking with '{shlex.join(linker)}' failed: {cause(done.stderr or done.stdout)}; is "
-            "it a working C++ compiler for the servers' machine?"
+            f"'{shlex.join(linker)}' failed: {cause(done.stderr or done.stdout)}; is it a working "
+            "C++ compiler for the servers' machine?"
         )

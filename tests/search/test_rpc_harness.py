@@ -160,6 +160,6 @@ def test_a_crash_or_hang_ends_the_process_as_if_it_were_done(tmp_path: Path, bod
 
 
 def test_a_compiler_that_fails(tmp_path: Path):
-    with pytest.raises(NeoCPUError, match=r"'false .* failed") as caught:
+    with pytest.raises(NeoCPUError, match="'false' failed: no message") as caught:
         compile_harness(("false",), 1, 1, tmp_path)
     assert "\n" not in str(caught.value)
