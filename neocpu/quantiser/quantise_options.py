@@ -67,8 +67,8 @@ class QuantiseOptions:
             raise UsageError(f"int16_sums must be one of {known}, got {self.int16_sums!r}")
         if self.correction == "mean-variance" and not self.per_channel:
             raise UsageError(
-                "--correct-bias mean-variance (correction=) needs a scale per channel: leave out "
-                "--per layer (per_channel=False), or choose another correction"
+                "correction by mean-variance needs a scale per channel: ask for these, or choose "
+                "another correction"
             )
         if not isinstance(self.samples, int) or self.samples < 1:
             raise UsageError(f"samples must be a whole number, 1 or more, got {self.samples!r}")

@@ -83,9 +83,13 @@ def assert_interrupted(process, folder):
 @pytest.mark.parametrize("phase", PHASES)
 @needs.one_in(2)
 def test_in_every_phase(network, place, phase):
-    process = start(network, place)
-    await_phase(process, phase)
-    process.send_signal(signal.SIGINT)
+    for _ in range(5):  # on a busy machine, a signal may come when a short phase has ended
+        (place / "out.so").write_text("the last good one")
+        process = start(network, place)
+        await_phase(process, phase)
+        process.send_signal(signal.SIGINT)
+        if process.wait(PATIENCE) != 0:
+            break
     assert_interrupted(process, place)
 
 
