@@ -13,7 +13,8 @@ from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from tests.hot_loops.dot_loops import hot_loop
 
-ZEN4 = parse_target("llvm -mcpu=znver4")
+# Intel CPUs run these kernels too, but have not SSE4A, for which other instructions would be used.
+ZEN4 = parse_target("llvm -mcpu=znver4 -mattr=-sse4a")
 HASWELL = parse_target("llvm -mcpu=haswell")
 SKYLAKE = parse_target("llvm -mcpu=skylake-avx512")
 PAD = (1, 1, 1, 1)

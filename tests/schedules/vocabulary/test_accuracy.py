@@ -26,10 +26,16 @@ from neocpu.schedules.vocabulary.accuracy import (
     STRICT,
     parse_accuracy,
 )
-from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme, scheme_from_json
+from neocpu.schedules.vocabulary.scheme import (
+    DirectScheme,
+    SplitScheme,
+    WinogradScheme,
+    scheme_from_json,
+)
 
 LANES = HOST.lanes("float32")
 ONE = (1, 1, 1, 1)
+SPLIT_ERROR = 6e-6  # norm-wise, at most, of float32 by products of bfloat16
 WORKLOADS = [
     conv_workload(1, LANES, 13, 11, LANES, (3, 3), padding=ONE),
     conv_workload(1, 67, 12, 12, 32, (3, 3), padding=ONE),
@@ -108,7 +114,10 @@ def test_errors_are_within_their_factor_of_direct_summation(workload):
         ]
         for scheme, found in zip(schemes[1:], errors[1:], strict=True):
             # Two orders of the same sums differ too.
-            assert found <= 1.3 * registry.error_bound(scheme, workload) * errors[0], scheme
+            most = 1.3 * registry.error_bound(scheme, workload) * errors[0]
+            if isinstance(scheme, SplitScheme):  # errs as much in short sums as in long ones
+                most = max(most, SPLIT_ERROR)
+            assert found <= most, scheme
         assert errors[0] < 1e-6
 
 
@@ -161,7 +170,8 @@ def test_long_sums_go_to_templates_that_split_them():
     assert {scheme.template for scheme in strict} == {DirectScheme.template}
     # A single output channel has no other template.
     single = replace(long, out_channels=1)
-    every = registry.schemes(single, HOST)
+    found = registry.schemes(single, HOST)
+    every = tuple(scheme for scheme in found if not isinstance(scheme, SplitScheme))
     assert registry.admitted(SHORT_SUMS, every, single) == every
 
 
