@@ -15,7 +15,9 @@ from neocpu.schedules.operators.dense import (
     pack_weights,
     strips_of,
 )
+from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.steps import PER_CHANNEL, STEP_KINDS
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 
@@ -67,6 +69,15 @@ def test_many_rows_are_computed_in_strips(m):
     check(workload, target=target)
     assert strips_of(workload, 6, 5, target) > 1
     assert strips_of(workload, 6, 5, replace(HOST, l2=1 << 20)) == 1
+
+
+@pytest.mark.parametrize("weights", ["bfloat16", "int8", "float32"])
+@pytest.mark.parametrize("cpu", ["sapphirerapids", "znver4"])
+def test_narrow_weights_of_one_row_are_prefetched_where_that_was_measured(cpu, weights):
+    numerics = replace(FLOAT32, weights=weights)
+    workload = DenseWorkload(1, 256, 512, numerics)
+    script = lower_dense(workload, parse_target(f"llvm -mcpu={cpu}")).script()
+    assert ("prefetch" in script) == (cpu == "sapphirerapids" and weights != "float32")
 
 
 def test_the_next_block_is_prefetched_while_tiles_of_rows_share_one():
