@@ -17,6 +17,7 @@ from neocpu.schedules.isa.semantics import (
 
 SIGN_BIT: Final = 128  # from signed to unsigned bytes; subtracting it flips the highest bit
 TILE_ROWS: Final = 16
+TILE_COLUMNS: Final = 16
 ROW_BYTES: Final = 64  # of an AMX tile: one cache line
 
 _ALL: Final = "avx512 avx2 neon sse"
@@ -70,7 +71,7 @@ def _tiles(name: str, types: str, group: int, semantics: Semantics) -> Instructi
         semantics,
         f"llvm.x86.{name}",
         rows=TILE_ROWS,
-        columns=TILE_ROWS,
+        columns=TILE_COLUMNS,
         depth=TILE_ROWS * group,
         latency=16.0,
         rate=1 / 16,

@@ -245,15 +245,13 @@ class BlockScheme(BlockedScheme):
       are shorter, and whole blocks of its columns.
     - `unroll_ker`: whether the loop over the window's rows is unrolled; that over columns always
       is.
+    - `reg_oh`: the rows of the output in a register tile, of ``reg_n`` pixels each.
     """
 
     reg_n: int
     unroll_ker: bool
     reg_oc: int
-
-    @property
-    def reg_oh(self) -> int:
-        return 1
+    reg_oh: int = 1
 
     @property
     def step_groups(self) -> int:

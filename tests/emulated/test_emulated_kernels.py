@@ -36,6 +36,7 @@ from neocpu.schedules.convolutions.conv2d_reference import (
 )
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
+from neocpu.schedules.vocabulary.scheme import MatrixScheme, SplitScheme
 from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
@@ -92,9 +93,24 @@ IN_TILES = [
     conv_workload(1, 64, 6, 40, 24, (5, 5), padding=(2, 2, 2, 2), numerics=HALVES),
     conv_workload(3, 96, 4, 7, 64, (1, 1), numerics=HALVES, epilogue=RECTIFIED),
     conv_workload(1, 47, 5, 3, 33, (1, 1), stride=(2, 1), numerics=HALVES, epilogue=RECTIFIED),
+    # Rows that are joined, at stride 1 and by phases.
+    typed(conv_workload(2, 64, 7, 7, 48, (3, 3), padding=PAD), ASYMMETRIC, ZERO_POINT),
+    conv_workload(1, 70, 6, 9, 33, (2, 4), padding=(0, 3, 2, 1), dilation=(2, 1), numerics=HALVES),
+    conv_workload(2, 32, 13, 15, 40, (3, 3), stride=(2, 3), padding=PAD, numerics=HALVES),
+    conv_workload(1, 96, 14, 13, 40, (1, 1), stride=(2, 2), numerics=HALVES, epilogue=RECTIFIED),
+    # Groups, several in a line of channels, and one in several.
+    conv_workload(1, 64, 7, 9, 64, (3, 3), padding=PAD, groups=4, numerics=HALVES),
+    typed(conv_workload(2, 128, 6, 7, 64, (1, 1), groups=4), INTEGERS, PLAIN),
+    conv_workload(1, 128, 5, 17, 64, (3, 3), stride=(2, 2), groups=2, numerics=HALVES),
+    # Pictures, whose windows' columns lie side by side.
+    typed(replace(PICTURE, batch=2), ASYMMETRIC, ZERO_POINT),
+    replace(PICTURE, batch=2, numerics=HALVES, epilogue=RECTIFIED),
+    conv_workload(1, 1, 9, 13, 17, (3, 3), padding=PAD, numerics=HALVES),
 ]
 # Float32 workloads, which tiles multiply in parts.
 SPLIT = [
+    conv_workload(2, 64, 7, 7, 40, (3, 3), padding=PAD, epilogue=RECTIFIED),
+    conv_workload(1, 48, 13, 15, 40, (3, 3), stride=(2, 3), padding=PAD, epilogue=RECTIFIED),
     conv_workload(2, 61, 7, 11, 40, (3, 3), padding=PAD, epilogue=RECTIFIED),
     conv_workload(1, 96, 9, 8, 33, (1, 1), stride=(2, 2), epilogue=RECTIFIED),
     conv_workload(2, 32, 9, 21, 48, (3, 3), stride=(2, 2), padding=PAD, epilogue=RECTIFIED),
@@ -188,6 +204,26 @@ def on(cpu, *rest):
 @needs.one_in(3)
 def test_kernels_agree_with_the_reference(cpu, workload, tmp_path):
     check(workload, leading(workload, CPUS[cpu]), cpu, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        typed(conv_workload(1, 64, 7, 14, 48, (3, 3), padding=PAD), INTEGERS, RESIDUAL),
+        conv_workload(1, 32, 9, 14, 40, (3, 3), padding=PAD, numerics=HALVES, epilogue=RECTIFIED),
+        conv_workload(1, 32, 5, 21, 40, (3, 3), stride=(2, 2), padding=PAD, epilogue=RECTIFIED),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("cpu", [on("sapphirerapids")])
+def test_register_tiles_of_several_rows_agree(cpu, workload, tmp_path):
+    found = [
+        scheme
+        for scheme in registry.schemes(workload, CPUS[cpu])
+        if isinstance(scheme, MatrixScheme | SplitScheme) and scheme.reg_oh > 1
+    ]
+    tallest = max(scheme.reg_oh for scheme in found)
+    check(workload, [found[0], next(s for s in found if s.reg_oh == tallest)], cpu, tmp_path)
 
 
 @pytest.mark.parametrize(

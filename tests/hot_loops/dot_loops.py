@@ -96,8 +96,12 @@ class HotLoop:
 
     @property
     def per_product(self) -> float:
-        """All instructions for each dot instruction."""
-        return len(self.body) / self.dots
+        """All instructions but prefetches for each dot instruction."""
+        return (len(self.body) - self.prefetches) / self.dots
+
+    @property
+    def prefetches(self) -> int:
+        return sum(one.startswith("prefetch") for one in self.body)
 
     @property
     def per_dot(self) -> float:
@@ -191,13 +195,13 @@ def hot_loop(assembly: str, instruction: str) -> HotLoop:
 
 
 def _instructions(assembly: str) -> tuple[list[str], dict[str, int]]:
-    """Return the instructions, and the place of each label among them."""
+    """Return the instructions but no-ops, and the place of each label among them."""
     lines: list[str] = []
     labels: dict[str, int] = {}
     for text in assembly.splitlines():
         line = re.split(r"\s*(?:# |//)", text.strip(), maxsplit=1)[0].replace("\t", " ")
         if label := _LABEL.match(line):
             labels[label[1]] = len(lines)
-        elif line and not line.startswith((".", "#")):
+        elif line and line != "nop" and not line.startswith((".", "#")):
             lines.append(line)
     return lines, labels

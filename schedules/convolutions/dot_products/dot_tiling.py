@@ -45,7 +45,7 @@ class DotTiling:
         w = workload
         self.copies, self.is_flat = self._reading()
         self.rows = 1 if self.is_flat else w.out_height
-        self.columns = w.out_height * w.out_width if self.is_flat else w.out_width
+        self.columns = self._columns()
         # Tiles move back, but not before the beginning of the output.
         assert scheme.reg_oh <= self.rows, scheme
         assert scheme.reg_n <= self.columns, scheme
@@ -61,9 +61,7 @@ class DotTiling:
         self.strip_tiles = ceil_div(self.tiles, self.strips)
         self.groups = self._groups()
         self.tasks = w.batch * self.strips * self.groups
-        # The input rows that the longest strip reads.
-        rows = min(self.strip_tiles * scheme.reg_oh, self.rows)
-        self.strip_rows = (rows - 1) * w.stride[0] + (w.kernel[0] - 1) * w.dilation[0] + 1
+        self.strip_rows = self._strip_rows()
         self._check()
 
     def _check(self) -> None:
@@ -74,6 +72,17 @@ class DotTiling:
         w = self.workload
         copies = any(w.padding) or reads_outside(w)
         return copies, w.kernel == (1, 1) and w.stride == (1, 1) and not copies
+
+    def _columns(self) -> int:
+        """Return the pixels of a row of register tiles."""
+        w = self.workload
+        return w.out_height * w.out_width if self.is_flat else w.out_width
+
+    def _strip_rows(self) -> int:
+        """Return the input rows that the longest strip reads."""
+        w = self.workload
+        rows = min(self.strip_tiles * self.scheme.reg_oh, self.rows)
+        return (rows - 1) * w.stride[0] + (w.kernel[0] - 1) * w.dilation[0] + 1
 
     def _divide_channels(self) -> None:
         w, s = self.workload, self.scheme

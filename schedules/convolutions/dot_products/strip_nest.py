@@ -74,6 +74,7 @@ class StripNest(KernelNest, ABC):
             end = T.Bind(part_start(strip + 1, t.tiles, t.strips))
             from_block = T.Bind(part_start(group, t.oc_blocks, t.groups))
             to_block = T.Bind(part_start(group + 1, t.oc_blocks, t.groups))
+            self._first_tile = first
             top = self._first_row(first)
             source = self._copies(image, first, top)
             with self._products(), T.serial(to_block - from_block) as block:
@@ -93,12 +94,14 @@ class StripNest(KernelNest, ABC):
         """Emit the register tiles of a strip's part, for one block of output channels."""
         t, w, reg_n = self._tiling, self._workload, self._scheme.reg_n
         first = self._first_chunk(block)
+        self._visit: Any = tile - self._first_tile  # of the strip's register tiles
         if t.is_flat:
             column = T.Bind(moved_back(tile, reg_n, t.columns))
             self._tile((image, block, 0, column), self._flat(image, first, column, padded), start)
             return
         row = self._first_row(tile)
         with T.serial(t.column_tiles) as number:
+            self._visit = (tile - self._first_tile) * t.column_tiles + number
             column = T.Bind(moved_back(number, reg_n, t.columns))
             y, x = row * w.stride[0], column * w.stride[1]
             if padded is None:

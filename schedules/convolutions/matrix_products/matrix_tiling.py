@@ -5,22 +5,33 @@ from __future__ import annotations
 from typing import Final
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
+from neocpu.schedules.convolutions.dot_products.dot_tiling import STRIPS_PER_THREAD, DotTiling
+from neocpu.schedules.convolutions.matrix_products.joined_rows import JoinedRows
+from neocpu.schedules.isa.catalogue import ROW_BYTES
 from neocpu.schedules.vocabulary.dot_unit import TILES, DotUnit
-from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import MatrixScheme
 
+MOST_VISITS: Final = 16  # register tiles for which prefetching a block's weights pays
+LEAST_BYTES: Final = 8192  # of a block's weights to prefetch
+LINE_BYTES: Final = 64
+STRIP_TILES: Final = 8  # at least, of register tiles, if there are as many for each thread
 UNROLLED_STEPS: Final = 6  # at most, of lines, without a branch between them, if they divide all
 LINE: Final = 32  # input channels in a row of a bfloat16 tile
 BLOCKS: Final = (LINE // 2, LINE, 2 * LINE)  # that the kernel can read, if they make up whole lines
-JOINED_BLOCK: Final = 4  # input channels of a picture; a line holds eight columns of the window
+JOINED_BLOCK: Final = 4  # input channels of a picture; a line holds several columns of the window
 PARTS: Final = 2  # of a value: the value rounded to bfloat16, and the rounded remainder
 PART_BYTES: Final = 2
 
 
 class MatrixTiling(DotTiling):
-    """A `DotTiling` whose register tiles, of `data_bytes`, consist of whole blocks of the unit."""
+    """A `DotTiling` whose register tiles, of `data_bytes`, consist of whole blocks of the unit.
+
+    A picture's few channels leave room for the window's columns in a line of a tile.
+    """
+
+    parts = 1
+    """The number of parts of a value that are multiplied separately."""
 
     def _check(self) -> None:
         s, unit, made = self.scheme, self.unit, self.unit.instruction
@@ -28,95 +39,137 @@ class MatrixTiling(DotTiling):
         assert made.in_tiles or self.rows_of_block == made.rows, s
         assert s.reg_oc % made.columns == s.reg_oc % unit.lanes == 0, s
         if isinstance(s, MatrixScheme):
-            assert s.ic_bn % (self.depth if made.in_tiles else unit.group) == 0, s
             assert s.dot == unit.group, s
-        assert fits(self.block_rows, self.block_columns, unit), s
+            if not self.joins_columns:
+                assert s.ic_bn % (self.depth if made.in_tiles else unit.group) == 0, s
+                lines = ceil_div(self.workload.kernel_shape[1], self.depth)
+                assert not made.in_tiles or self.chunks * self.steps == lines, s
+        if self.joins_columns:
+            w = self.workload
+            assert w.kernel_shape[1] <= s.ic_bn <= w.width, s
+            assert w.kernel[1] * s.ic_bn <= self.line, s
+            assert w.dilation[1] == 1, s
+        assert made.in_tiles or s.reg_oh == 1, s
+        ins, outs = self.workload.kernel_shape[1], self.workload.out_channels
+        if (groups := self.workload.groups) > 1:
+            assert made.in_tiles, s
+            assert ins % s.ic_bn == 0, s
+            assert outs % groups == (outs // groups) % s.reg_oc == 0, s
+        assert fits(self.pixel_blocks, self.block_columns, unit), s
+
+    def _reading(self) -> tuple[bool, bool]:
+        copies, is_flat = super()._reading()
+        in_tiles = self.unit.instruction.in_tiles
+        # The elements of a row of a tile; whether a window's row is in one, and rows are joined.
+        self.line = ROW_BYTES // self._element
+        self.joins_columns = in_tiles and self.scheme.ic_bn == JOINED_BLOCK
+        joined = None if self.joins_columns else JoinedRows.if_fewer(self.workload)
+        self.joined = joined if in_tiles else None
+        return copies or self.joins_columns or self.joined is not None, is_flat or bool(self.joined)
+
+    @property
+    def _element(self) -> int:
+        """The bytes of an element in a tile."""
+        return bytes_of(self.workload.numerics.data)
+
+    def _columns(self) -> int:
+        return self.joined.positions(self.workload) if self.joined else super()._columns()
+
+    def _strip_rows(self) -> int:
+        if self.joined is None:
+            return super()._strip_rows()
+        positions = min(self.strip_tiles * self.scheme.reg_n, self.columns)
+        rows = ceil_div(positions - 1, self.joined.pitch) + 1
+        return min(rows, self.workload.out_height) + self.joined.below
+
+    @property
+    def line_columns(self) -> int:
+        """The columns of a strip that are copied; the lines, if they hold rows of windows."""
+        return self.workload.out_width if self.joins_columns else self.strip_columns
+
+    @property
+    def copied_pixels(self) -> int:
+        """The most pixels that a task copies."""
+        if self.joined is None:
+            return self.strip_rows * self.line_columns
+        down, across = self.joined.phases
+        return self.strip_rows * self.joined.pitch * down * across
 
     def _divide_channels(self) -> None:
         super()._divide_channels()
         w, s, made = self.workload, self.scheme, self.unit.instruction
         self.block_rows = ceil_div(s.reg_n, made.rows)
         self.rows_of_block = ceil_div(s.reg_n, self.block_rows)
+        self.pixel_blocks = s.reg_oh * self.block_rows
         self.block_columns = s.reg_oc // made.columns
         self._divide_lines()
         most = UNROLLED_STEPS // (self.steps * self.window_columns)
         self.unrolled_chunks = _divisor(self.chunks, most)
         self.unrolled_steps = _divisor(self.steps, UNROLLED_STEPS)
         columns = (s.reg_n - 1) * self.column_step + (self.window_columns - 1) * w.dilation[1] + 1
-        self.data_bytes = self.chunks * self.chunk_bytes * w.kernel[0] * columns
+        rows = min(w.kernel[0] * s.reg_oh, (s.reg_oh - 1) * w.stride[0] + w.kernel[0])
+        self.data_bytes = self.chunks * self.chunk_bytes * rows * columns
 
     def _divide_lines(self) -> None:
         w, s = self.workload, self.scheme
+        block = self.line if self.joins_columns else s.ic_bn
         # Input channels whose products an instruction adds to a sum; instructions along a block.
-        self.depth = min(s.ic_bn, self.unit.instruction.depth or self.unit.group)
-        self.steps = s.ic_bn // self.depth
+        self.depth = min(block, self.unit.instruction.depth or self.unit.group)
+        self.steps = block // self.depth
         # The window's columns of separate products; pixels of a strip per output column.
         self.window_columns, self.column_step = w.kernel[1], w.stride[1]
+        if self.joins_columns:
+            self.window_columns = self.column_step = 1
+            self.block_bytes = w.kernel[0] * ROW_BYTES * s.reg_oc
         # Bytes of an element, of a block of a pixel's channels, and between adjacent pixels'.
-        self.element = bytes_of(w.numerics.data)
-        self.chunk_bytes = s.ic_bn * self.element
-        self.row_stride = self.column_step * self.chunk_bytes
+        self.element = self._element
+        self.chunk_bytes = block * self.element
+        self.row_stride = (1 if self.joined else self.column_step) * self.chunk_bytes
+
+    def _strips(self) -> int:
+        """Return one strip if threads share channels, else some for each that reuse weights."""
+        if not self.unit.instruction.in_tiles:
+            return super()._strips()
+        if self.shares_channels:
+            return 1
+        each = STRIP_TILES if self.is_flat else ceil_div(STRIP_TILES, self.column_tiles)
+        most = max(1, self.tiles // each)
+        per_thread = min(STRIPS_PER_THREAD, max(1, most // self.threads))
+        return min(self.tiles, per_thread * self.threads)
+
+    def _groups(self) -> int:
+        """Return the groups of output channels: one, if strips suffice for the threads."""
+        enough = self.workload.batch * self.strips >= self.threads
+        return 1 if enough else min(self.oc_blocks, self.threads)
+
+    @property
+    def shares_channels(self) -> bool:
+        """Whether threads share output channels and not pixels: each then reads fewer weights."""
+        w = self.workload
+        data = w.height * w.width * self.image_chunks * self.chunk_bytes
+        return self.oc_blocks * self.block_bytes > data
+
+    @property
+    def turns(self) -> int:
+        """The turns of a register tile's loops."""
+        rows = 1 if self.scheme.unroll_ker else self.workload.kernel[0]
+        return self.chunks // self.unrolled_chunks * (self.steps // self.unrolled_steps) * rows
+
+    @property
+    def prefetched_lines(self) -> int:
+        """The cache lines of the next block's weights to prefetch in each turn; 0 if many register
+        tiles share a block's weights, or if these are few.
+        """
+        visits = self.strip_tiles * (1 if self.is_flat else self.column_tiles)
+        is_small = visits > MOST_VISITS or self.block_bytes < LEAST_BYTES
+        if is_small or self.oc_blocks == self.groups:
+            return 0
+        return ceil_div(self.block_bytes, LINE_BYTES * visits * self.turns)
 
     @property
     def is_short(self) -> bool:
         """Whether loops stay loops: for tiles all do, because LLVM would keep all addresses."""
         return self.unit.instruction.in_tiles or super().is_short
-
-
-class SplitTiling(MatrixTiling):
-    """A `MatrixTiling` with lines of channels, whose strips always copy their pixels, as one row in
-    a 1x1 convolution. A picture's few channels leave room for the window's columns in a line.
-    """
-
-    def _check(self) -> None:
-        super()._check()
-        w, scheme = self.workload, self.scheme
-        block, channels = scheme.ic_bn, w.kernel_shape[1]
-        if self.joins_columns:
-            assert channels <= block <= w.width, scheme
-            assert w.kernel[1] * block <= LINE, scheme
-            assert w.dilation[1] == 1, scheme
-        else:
-            assert block in BLOCKS, scheme
-            # There is memory beyond the last channels, but no blocks.
-            assert ceil_div(channels, block) * block >= self.chunks * LINE, scheme
-        assert fits(self.block_rows, self.block_columns, self.unit, PARTS), scheme
-
-    @property
-    def copied_pixels(self) -> int:
-        """The most pixels that a task splits."""
-        in_row = min(self.strip_tiles * self.scheme.reg_n, self.columns)
-        return in_row if self.is_flat else self.strip_rows * self.line_columns
-
-    def _reading(self) -> tuple[bool, bool]:
-        w = self.workload
-        is_flat = w.kernel == (1, 1) and not any(w.padding) and not reads_outside(w)
-        return not is_flat, is_flat
-
-    def _divide_lines(self) -> None:
-        w, s = self.workload, self.scheme
-        joins = self.joins_columns = s.ic_bn == JOINED_BLOCK  # a row of the window is in one line
-        self.line_columns = w.out_width if joins else self.strip_columns
-        self.chunks = 1 if joins else ceil_div(w.kernel_shape[1], LINE)
-        self.steps, self.depth, self.element = 1, LINE, PART_BYTES
-        self.window_columns = 1 if joins else w.kernel[1]
-        self.column_step = 1 if self.is_flat or joins else w.stride[1]
-        self.chunk_bytes = LINE * PARTS * PART_BYTES
-        self.row_stride = self.column_step * LINE * PART_BYTES
-        taps = w.kernel[0] * self.window_columns
-        self.block_bytes = self.chunks * taps * self.chunk_bytes * s.reg_oc
-
-    def _strips(self) -> int:
-        """Return as many strips as keep the split pixels of each in half of a core's L2."""
-        w = self.workload
-        pixels = self.columns if self.is_flat else w.out_height * w.stride[0] * self.line_columns
-        least = ceil_div(pixels * self.chunks * self.chunk_bytes, self.l2 // 2)
-        return min(self.tiles, max(least, super()._strips()))
-
-    def _groups(self) -> int:
-        """Return the groups of output channels; each splits the strip again."""
-        enough = self.workload.batch * self.strips >= self.threads
-        return 1 if enough else min(self.oc_blocks, self.threads)
 
 
 def fits(down: int, across: int, unit: DotUnit, parts: int = 1) -> bool:

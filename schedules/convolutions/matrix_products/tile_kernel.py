@@ -26,23 +26,36 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.dot_products.strip_nest import Source, Start, StripNest, Tile
+from neocpu.schedules.convolutions.kernel_nest import moved_back
+from neocpu.schedules.convolutions.matrix_products.joined_copies import join_columns, join_rows
 from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling
 from neocpu.schedules.isa.catalogue import ROW_BYTES, TILE_ROWS
-from neocpu.schedules.tir.builder import llvm_definition
+from neocpu.schedules.tir.builder import flat, llvm_definition, prefetch_to_l2, span
 from neocpu.schedules.vocabulary.dot_unit import TILES
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 # The unit for 512-bit floats powers down after some 2,000 cycles without use, and a store of a tile
 # then waits 1,000 cycles for it. Every loop therefore uses it; integers do not wake it.
 _AWAKE: Final = "neocpu_awake"
+# While a neighbour on the host slows tiles down, a step of four loads and four products takes 4.2
+# times as long as alone, and 2.5 times with eight no-ops behind each of these, which cost nothing
+# alone (measured on an Emerald Rapids of which a virtual machine had two logical CPUs).
+_GAP: Final = "neocpu_gap"
+_NO_OPS: Final = 8
 _DEFINITION: Final = f"""
 define void @{_AWAKE}() alwaysinline nounwind {{
   call void asm sideeffect "vaddps %zmm31, %zmm31, %zmm31", "~{{zmm31}}"()
   ret void
 }}
+
+define void @{_GAP}() alwaysinline nounwind {{
+  call void asm sideeffect "{"nop; " * _NO_OPS}", ""()
+  ret void
+}}
 """
 # Smaller buffers than a kibibyte go to the stack in TVM, which is not aligned to cache lines.
 LEAST_LINES: Final = 16
+_DIVISION: Final = (tirx.floordiv, tirx.floormod)
 # The bytes of a configuration; eight of its entries are those of tiles.
 _ENTRIES: Final = 16
 
@@ -57,7 +70,7 @@ class TileNest(StripNest):
         frames = ExitStack()
         frames.enter_context(llvm_definition(_DEFINITION))
         frames.enter_context(self._results.frame())
-        shape = (t.block_rows * TILE_ROWS, t.vectors, self._lanes)
+        shape = (t.pixel_blocks * TILE_ROWS, t.vectors, self._lanes)
         kind = self._workload.numerics.sum
         self._scratch = T.alloc_buffer(shape, kind, layout=None)
         return frames
@@ -79,59 +92,163 @@ class TileNest(StripNest):
         shape = (t.image_chunks, t.strip_rows, columns, block)
         return T.alloc_buffer(shape, self._copied_type, layout=None)
 
+    def _first_row(self, tile: Any) -> Any:
+        t = self._tiling
+        if t.joined is None:
+            return super()._first_row(tile)
+        first = moved_back(tile, self._scheme.reg_n, t.columns)
+        return T.Bind(tirx.floordiv(first, t.joined.pitch))
+
+    def _padded(self, image: Any, top: Any) -> Any:
+        t = self._tiling
+        if t.joins_columns:
+            return join_columns(self, t, self._data, image, top)
+        if t.joined is None:
+            return super()._padded(image, top)
+        self._start = T.Bind(top * t.joined.pitch)
+        return join_rows(self, t, t.joined, image, top)
+
+    def lines(self, rows: int, columns: int, phases: tuple[int, int] = (1, 1)) -> Any:
+        t = self._tiling
+        block = self._scheme.ic_bn if t.parts == 1 and not t.joins_columns else t.line
+        planes = t.image_chunks * t.parts * phases[0] * phases[1]
+        least = LEAST_LINES * ROW_BYTES // (block * t.element)
+        rows = max(rows, ceil_div(least, planes * columns))
+        shape = (t.image_chunks, t.parts, *phases, rows, columns, block)
+        return T.alloc_buffer(shape, self.bits, layout=None)
+
+    @property
+    def bits(self) -> str:
+        return str(self._data.dtype)
+
+    def copy_pixel(self, padded: Any, at: tuple[Any, ...], image: Any, y: Any, x: Any) -> None:
+        chunk = at[0]
+        block = span(0, self._scheme.ic_bn)
+        T.buffer_store(padded, self._data[image, chunk, y, x, block], [chunk, 0, *at[1:], block])
+
+    def clear(self, padded: Any, at: tuple[Any, ...], first: Any, columns: Any) -> None:
+        if isinstance(columns, int) and not columns:
+            return
+        chunk, *rest = at
+        with T.serial(columns) as x:
+            for part in range(self._tiling.parts):
+                place = [chunk, part, *rest, first + x]
+                with T.vectorized(int(padded.shape[-1])) as lane:
+                    outside = self._outside(tirx.floormod(lane, self._scheme.ic_bn))
+                    T.buffer_store(padded, tirx.Cast(self.bits, outside), [*place, lane])
+
+    def parts_of(self, value: Any) -> tuple[Any, ...]:
+        return (value,)
+
     def _tile(self, at: Tile, source: Source, start: Start) -> None:
         t = self._tiling
-        for number in range(t.block_rows * t.block_columns):
+        for number in range(t.pixel_blocks * t.block_columns):
             _emit("tilezero", _number(number))
         chunks, steps = t.unrolled_chunks, t.unrolled_steps
-        with self._serial(t.chunks // chunks) as first, self._rows() as rows:
-            with self._serial(t.steps // steps) as part:
+        with self._serial(t.chunks // chunks) as first, self._serial(t.steps // steps) as part:
+            with self._rows() as rows:
                 T.evaluate(tirx.call_extern("void", _AWAKE))
-                inner = product(range(chunks), rows, range(t.window_columns), range(steps))
-                for chunk, kh, kw, step in inner:
+                if t.prefetched_lines:
+                    turn = first * (t.steps // steps) + part
+                    looped = len(rows) < t.workload.kernel[0]
+                    self._prefetch(at[1], turn * t.workload.kernel[0] + rows[0] if looped else turn)
+                inner = product(range(chunks), range(steps), rows, range(t.window_columns))
+                for chunk, step, kh, kw in inner:
                     line = (at[1], first * chunks + chunk, kh, kw, part * steps + step)
                     self._multiply(line, source)
         stride = t.vectors * ROW_BYTES
-        for i, j in product(range(t.block_rows), range(t.block_columns)):
+        for i, j in product(range(t.pixel_blocks), range(t.block_columns)):
             place = tirx.address_of(self._scratch[i * t.rows_of_block, j, 0])
             _emit("tilestored64", _number(i * t.block_columns + j), place, _bytes(stride))
         self._store(self._scratch, at)
 
+    def _prefetch(self, block: Any, turn: Any) -> None:
+        """Fetch a part of the next block's weights to L2, in a turn of a register tile's loops."""
+        t = self._tiling
+        lines = (self._visit * t.turns + turn) * t.prefetched_lines
+        each = ROW_BYTES // t.element
+        first = T.Bind((block + 1) * (t.block_bytes // t.element) + lines * each)
+        weights = flat(self._weights)
+        with T.serial(t.prefetched_lines) as line:
+            T.evaluate(prefetch_to_l2(weights, [first + line * each]))
+
     def _multiply(self, at: tuple[Any, ...], source: Source) -> None:
-        t, w, unit = self._tiling, self._workload, self._unit
+        t = self._tiling
         block, chunk, kh, kw, step = at
-        sums = t.block_rows * t.block_columns
-        group = step * (t.depth // unit.group)
-        left = TILES - sums - t.block_rows
+        sums = t.pixel_blocks * t.block_columns
+        line = chunk * t.steps + step
+        left = TILES - sums - t.pixel_blocks
         for j in range(t.block_columns):
-            taps = sums + t.block_rows + j % left
-            place = self._weights[block, chunk, kh, kw, group, j * ROW_BYTES // t.element]
-            self._load(taps, place, self._scheme.reg_oc * unit.group * t.element)
-            for i in range(t.block_rows):
+            taps = sums + t.pixel_blocks + j % left
+            column = block * t.block_columns + j
+            self._load(taps, self._weights[column, line, kh, kw, 0, 0], ROW_BYTES)
+            for i in range(t.pixel_blocks):
                 if j == 0:
-                    x = i * t.rows_of_block * t.column_step + kw * w.dilation[1]
-                    pixel = source(chunk, kh * w.dilation[0], x, step * t.depth)
-                    self._load(sums + i, pixel, t.row_stride)
+                    y, x = self._place(i, kh, kw)
+                    self._load(sums + i, source(chunk, y, x, step * t.depth), t.row_stride)
                 self._product(i * t.block_columns + j, sums + i, taps)
+
+    def _place(self, block: int, kh: Any, kw: Any) -> tuple[Any, Any]:
+        """Return the row and the column of a block's first pixel at a tap, from the tile's."""
+        t, w = self._tiling, self._workload
+        row, number = divmod(block, t.block_rows)
+        x = number * t.rows_of_block * t.column_step + kw * w.dilation[1]
+        return row * w.stride[0] + kh * w.dilation[0], x
+
+    def _copied(self, padded: Any, first: Any, top: Any, left: Any) -> Source:
+        if not self._tiling.joins_columns:
+            return super()._copied(padded, first, top, left)
+        column = T.Bind(tirx.floordiv(left, self._workload.stride[1]))
+        return lambda chunk, y, x, part: padded[chunk, part, 0, 0, top + y, column + x, 0]
+
+    def _flat(self, image: Any, first: Any, column: Any, padded: Any) -> Source:
+        joined = self._tiling.joined
+        if joined is None:
+            return super()._flat(image, first, column, padded)
+        own = T.Bind(column - self._start)
+        down, across = self._workload.stride
+
+        def pixel(chunk: Any, y: Any, x: Any, at: Any) -> Any:
+            part, lane = self._part_and_lane(at)
+            phase = (tirx.floormod(y, down), x % across)
+            # Rows follow each other, so that positions may lie beyond the first one's end.
+            position = own + tirx.floordiv(y, down) * joined.pitch + x // across
+            return padded[first + chunk, part, *phase, 0, position, lane]
+
+        return pixel
+
+    def _part_and_lane(self, at: Any) -> tuple[Any, Any]:
+        return 0, at
 
     def _load(self, tile: int, first: Any, stride: int) -> None:
         _emit("tileloadd64", _number(tile), tirx.address_of(first), _bytes(stride))
+        _gap()
 
     def _product(self, sums: int, data: int, weights: int) -> None:
         _emit(self._unit.instruction.name, *map(_number, (sums, data, weights)))
+        _gap()
 
     def _store_vectors(self, sums: Any, v: int, at: tuple[Any, ...]) -> None:
         image, chunk, row, column, lane = at
         vector = T.alloc_buffer((1, self._lanes), str(sums.dtype), scope="local", layout=None)
-        with T.serial(self._scheme.reg_n) as j:
-            T.buffer_store(vector, sums[j, v, self._every], [0, self._every])
-            self._results.store(vector, (0,), (image, chunk, row, column + j), lane)
+        reg_n, joined = self._scheme.reg_n, self._tiling.joined
+        if joined is not None:
+            with T.serial(reg_n) as j:
+                y, x = (T.Bind(op(column + j, joined.pitch)) for op in _DIVISION)
+                with T.If(x < self._workload.out_width), T.Then():
+                    T.buffer_store(vector, sums[j, v, self._every], [0, self._every])
+                    self._results.store(vector, (0,), (image, chunk, y, x), lane)
+            return
+        for r in range(self._scheme.reg_oh):
+            with T.serial(reg_n) as j:
+                T.buffer_store(vector, sums[r * reg_n + j, v, self._every], [0, self._every])
+                self._results.store(vector, (0,), (image, chunk, row + r, column + j), lane)
 
 
 def _configuration(tiling: MatrixTiling) -> bytes:
     """Return the operand of LDTILECFG: the bytes of a row, and the rows, of each tile."""
     t = tiling
-    sums, data = t.block_rows * t.block_columns, t.block_rows
+    sums, data = t.pixel_blocks * t.block_columns, t.pixel_blocks
     weights = TILES - sums - data
     widths = [ROW_BYTES] * sums + [t.depth * t.element] * data + [ROW_BYTES] * weights
     rows = [t.rows_of_block] * (sums + data) + [t.depth // t.unit.group] * weights
@@ -142,6 +259,10 @@ def _configuration(tiling: MatrixTiling) -> bytes:
 
 def _emit(name: str, *operands: Any) -> None:
     T.evaluate(tirx.call_llvm_intrin("void", f"llvm.x86.{name}", *operands))
+
+
+def _gap() -> None:
+    T.evaluate(tirx.call_extern("void", _GAP))
 
 
 def _number(tile: int) -> Any:

@@ -9,7 +9,12 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
-from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling, fits
+from neocpu.schedules.convolutions.matrix_products.joined_rows import JoinedRows
+from neocpu.schedules.convolutions.matrix_products.matrix_tiling import (
+    JOINED_BLOCK,
+    MatrixTiling,
+    fits,
+)
 from neocpu.schedules.estimates.register_tile import steps_cycles
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
@@ -25,35 +30,57 @@ MAX_OVERHANG: Final = 0.25
 """The largest share of padded output channels that a scheme may compute."""
 
 
-def pixels_of_row(workload: Conv2dWorkload, *, any_stride: bool = False) -> int:
-    """Return the pixels of a row of the output, or of an image that forms one row, as 1x1
-    convolutions do at stride 1, with ``any_stride`` at any.
+def rows_and_pixels(
+    workload: Conv2dWorkload, unit: DotUnit, *, any_stride: bool = False
+) -> tuple[int, int]:
+    """Return the rows of the output and the pixels of each, or one row where an image forms one:
+    1x1 convolutions at stride 1, with ``any_stride`` at any, and `JoinedRows`.
     """
     w = workload
     steps = any_stride or w.stride == (1, 1)
-    is_flat = w.kernel == (1, 1) and steps and not any(w.padding) and not reads_outside(w)
-    return w.out_height * w.out_width if is_flat else w.out_width
+    if w.kernel == (1, 1) and steps and not any(w.padding) and not reads_outside(w):
+        return 1, w.out_height * w.out_width
+    joined = JoinedRows.if_fewer(w) if unit.instruction.in_tiles else None
+    if joined is not None and w.image_channels > JOINED_BLOCK:
+        return 1, joined.positions(w)
+    return w.out_height, w.out_width
+
+
+def joins_columns(workload: Conv2dWorkload, line: int) -> bool:
+    """Return whether a line of a tile can hold a row of windows of a picture."""
+    w = workload
+    if w.groups > 1 or w.frames or reads_outside(w) or w.dilation[1] != 1:
+        return False
+    fits_line = 1 < w.kernel[1] <= line // JOINED_BLOCK
+    return fits_line and w.image_channels <= JOINED_BLOCK <= w.width
 
 
 def register_tiles(
-    columns: int, out_channels: int, unit: DotUnit, parts: int = 1
-) -> list[tuple[int, int]]:
-    """Return pixels and channels of register tiles; small ones only if there are no larger ones.
+    columns: int, rows: int, out_channels: int, unit: DotUnit, parts: int = 1
+) -> list[tuple[int, int, int]]:
+    """Return rows, pixels of each, and channels of register tiles; small ones only if there are no
+    larger ones.
 
     A tile of fewer blocks uses each loaded operand for few products. It is slower as soon as
     operands do not come from L1. Rows of the output have ``columns`` pixels, and each value is
     split into ``parts``; all operands of a step then stay in registers at once, because each is
-    used more than once.
+    used more than once. In tiles of several rows, each is one block.
     """
     made = unit.instruction
+    most = min(rows, MOST_BLOCKS) if made.in_tiles else 1
     found = [
-        (reg_n, across * made.columns)
+        (reg_oh, reg_n, across * made.columns)
         for across, down in product(range(1, MOST_BLOCKS + 1), range(1, MOST_BLOCKS + 1))
         if _is_whole(across * made.columns, out_channels, unit)
         if fits(down, across, unit, parts)
-        for reg_n in _pixels(down, columns, unit)
+        for reg_oh in {1, down}
+        if reg_oh <= most
+        for reg_n in _pixels(down // reg_oh, columns, unit)
     ]
-    blocks = [ceil_div(reg_n, made.rows) * reg_oc // made.columns for reg_n, reg_oc in found]
+    blocks = [
+        reg_oh * ceil_div(reg_n, made.rows) * reg_oc // made.columns
+        for reg_oh, reg_n, reg_oc in found
+    ]
     least = min(ENOUGH_BLOCKS, max(blocks, default=0))
     return [each for each, count in zip(found, blocks, strict=True) if count >= least]
 
@@ -94,7 +121,7 @@ STORE_CYCLES: Final = 2.0
 
 def strip_cycles(t: MatrixTiling, target: CpuTarget, *, products: int = 1, loads: int = 1) -> float:
     """Return a task's cycles, of so many ``products`` and ``loads`` of tiles for one of values."""
-    begun = BLOCK_CYCLES + STORE_TILE * t.block_rows * t.block_columns
+    begun = BLOCK_CYCLES + STORE_TILE * t.pixel_blocks * t.block_columns
     return register_tiles_cycles(t, t.steps * _step(t, target, products, loads), begun)
 
 
@@ -103,16 +130,17 @@ def register_tiles_cycles(t: MatrixTiling, tap: float, begun: float) -> float:
     and ``begun`` for beginning and ending each without its epilogue.
     """
     tile = t.chunks * t.workload.kernel[0] * t.window_columns * tap + begun
-    tile += t.vectors * t.scheme.reg_n * (STORE_CYCLES + steps_cycles(t.workload.epilogue))
+    vectors = t.vectors * t.scheme.reg_oh * t.scheme.reg_n
+    tile += vectors * (STORE_CYCLES + steps_cycles(t.workload.epilogue))
     across = 1 if t.is_flat else t.column_tiles
     return t.strip_tiles * across * ceil_div(t.oc_blocks, t.groups) * tile
 
 
 def _step(t: MatrixTiling, target: CpuTarget, products: int, loads: int) -> float:
     """Return the cycles of one product for each pair of tiles, or of loading its operands."""
-    busy = products * t.block_rows * t.block_columns / t.unit.per_cycle
+    busy = products * t.pixel_blocks * t.block_columns / t.unit.per_cycle
     apart = next((cycles for least, cycles in STRIDED_LOADS if t.row_stride >= least), L1_LOAD)
-    data = apart if t.data_bytes < target.l1d // 2 else L2_LOAD
+    data = apart if t.data_bytes < target.l1d // 2 else max(apart, L2_LOAD)
     weights = L1_LOAD if t.data_bytes + t.block_bytes < target.l1d else L2_LOAD
-    brought = loads * (t.block_rows * data + t.block_columns * weights)
-    return max(busy, brought) + LOAD_INTERFERENCE * loads * (t.block_rows + t.block_columns)
+    brought = loads * (t.pixel_blocks * data + t.block_columns * weights)
+    return max(busy, brought) + LOAD_INTERFERENCE * loads * (t.pixel_blocks + t.block_columns)

@@ -3,8 +3,10 @@
 import itertools
 import random
 import re
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 from conv_workloads import conv_workload
 
@@ -15,7 +17,14 @@ from neocpu.foundation.instruction_sets import TILES, tiles_permitted
 from neocpu.frontend import models
 from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.schedules import registry
-from neocpu.schedules.convolutions.matrix_products.matrix_tiling import SplitTiling
+from neocpu.schedules.convolutions.matrix_products import conv2d_matrix
+from neocpu.schedules.convolutions.matrix_products.joined_rows import JoinedRows
+from neocpu.schedules.convolutions.matrix_products.joined_weights import (
+    in_wide_groups,
+    with_wide_groups,
+)
+from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling
+from neocpu.schedules.convolutions.matrix_products.split_tiling import SplitTiling
 from neocpu.schedules.isa.catalogue import INSTRUCTIONS
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, FLOAT32, Numerics
 from neocpu.schedules.vocabulary.scheme import MatrixScheme, SplitScheme
@@ -85,6 +94,64 @@ def test_a_task_splits_no_more_than_its_cache_holds():
     for threads, scheme in itertools.product((1, 2, 16), random.Random(0).sample(found, 3)):
         tiling = SplitTiling(workload, scheme, unit, TILED.l2, threads)
         assert tiling.copied_pixels * tiling.chunks * tiling.chunk_bytes <= TILED.l2
+
+
+def tiled(workload, threads=2):
+    """Return the tiling of the scheme with the best estimate."""
+    scheme = conv2d_matrix.space(workload, TILED)[0]
+    unit = TILED.find_matrix_unit(workload.numerics)
+    return MatrixTiling(workload, scheme, unit, TILED.l2, threads)
+
+
+def test_threads_share_what_has_more_bytes():
+    pad = (1, 1, 1, 1)
+    many = conv_workload(1, 512, 7, 7, 512, (3, 3), padding=pad, numerics=HALVES)
+    few = conv_workload(1, 64, 56, 56, 64, (3, 3), padding=pad, numerics=HALVES)
+    assert (tiled(many).strips, tiled(many).groups) == (1, 2)
+    assert tiled(few).strips >= 2
+    assert tiled(few).groups == 1
+    # Few pixels share a block's weights, so that the next one's are fetched meanwhile.
+    assert tiled(many).prefetched_lines
+    assert not tiled(few).prefetched_lines
+
+
+@pytest.mark.parametrize(
+    ("extent", "kernel", "stride", "expected"),
+    [
+        (7, 3, 1, JoinedRows(pitch=9, below=2, phases=(1, 1))),
+        (14, 3, 2, JoinedRows(pitch=8, below=1, phases=(2, 2))),
+        (14, 1, 2, JoinedRows(pitch=7, below=0, phases=(1, 1))),
+        (7, 1, 1, None),  # one row as it is
+        (56, 3, 1, None),  # rows fill blocks
+    ],
+)
+def test_short_rows_are_joined(extent, kernel, stride, expected):
+    workload = conv_workload(
+        1,
+        64,
+        extent,
+        extent,
+        64,
+        (kernel, kernel),
+        stride=(stride, stride),
+        padding=(kernel // 2,) * 4,
+        numerics=HALVES,
+    )
+    assert JoinedRows.if_fewer(workload) == expected
+    assert tiled(workload).joined == expected
+
+
+def test_groups_are_joined_to_lines_of_channels():
+    narrow = conv_workload(1, 256, 14, 14, 256, (3, 3), groups=32, numerics=HALVES)
+    assert in_wide_groups(narrow, 32).groups == 8
+    assert in_wide_groups(replace(narrow, groups=2), 32).groups == 2
+    assert {scheme.ic_bn for scheme in conv2d_matrix.space(narrow, TILED)} <= {16, 32, 64}
+    alone = replace(narrow, groups=256)  # depthwise
+    assert not conv2d_matrix.applies(alone, TILED)
+    weights = np.arange(8 * 2 * 1 * 1, dtype=np.float32).reshape(8, 2, 1, 1) + 1
+    few = conv_workload(1, 8, 5, 5, 8, (1, 1), groups=4, numerics=HALVES)
+    wide = with_wide_groups(weights, few, in_wide_groups(few, 4))[:, :, 0, 0]
+    assert wide.tolist()[:3] == [[1, 2, 0, 0], [3, 4, 0, 0], [0, 0, 5, 6]]
 
 
 def planned(net, precision, **options):
