@@ -17,7 +17,7 @@ VECTOR: Final = 16
 
 
 class StripCopier(Protocol):
-    """What copies need of a kernel: the memory, and how its values and border are stored."""
+    """A kernel as copies see it: the memory, and the way in which values and border are stored."""
 
     @property
     def bits(self) -> str:

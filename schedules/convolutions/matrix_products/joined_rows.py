@@ -16,7 +16,7 @@ JOINED_SHARE: Final = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedRows:
-    """How rows are joined.
+    """The way in which rows are joined.
 
     The input is copied by phases: pixels that lie a stride apart become neighbours. Every `pitch`
     positions begin a row of the output; the positions at its end that are no pixels are computed
