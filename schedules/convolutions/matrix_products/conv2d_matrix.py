@@ -75,13 +75,13 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[MatrixScheme, ..
     """Return the best register tiles for every pair of input and output blocks."""
     unit = _unit(workload, target)
     rows, columns = rows_and_pixels(workload, unit)
-    tiles_of_registers = register_tiles(columns, rows, workload.out_channels, unit)
     found: list[MatrixScheme] = []
     outs = [max(b, unit.lanes) for b in channel_blocks(workload.out_channels, unit.lanes)]
     if not unit.instruction.in_tiles:
         outs = [*(b for b in (unit.group,) if b not in outs), *outs]
     for ic_bn, oc_bn in product(_input_blocks(workload, unit), outs):
-        width = workload.out_channels // in_wide_groups(workload, ic_bn).groups
+        groups = in_wide_groups(workload, ic_bn).groups
+        group = workload.out_channels // groups if groups > 1 else 0
         tiles = sorted(
             (
                 MatrixScheme(
@@ -93,8 +93,9 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[MatrixScheme, ..
                     dot=unit.group,
                     reg_oh=reg_oh,
                 )
-                for reg_oh, reg_n, reg_oc in tiles_of_registers
-                if workload.groups == 1 or width % reg_oc == 0
+                for reg_oh, reg_n, reg_oc in register_tiles(
+                    columns, rows, workload.out_channels, unit, group=group
+                )
             ),
             key=lambda scheme: estimate(workload, scheme, target),
         )

@@ -56,7 +56,7 @@ def joins_columns(workload: Conv2dWorkload, line: int) -> bool:
 
 
 def register_tiles(
-    columns: int, rows: int, out_channels: int, unit: DotUnit, parts: int = 1
+    columns: int, rows: int, out_channels: int, unit: DotUnit, parts: int = 1, group: int = 0
 ) -> list[tuple[int, int, int]]:
     """Return rows, pixels of each, and channels of register tiles; small ones only if there are no
     larger ones.
@@ -64,7 +64,8 @@ def register_tiles(
     A tile of fewer blocks uses each loaded operand for few products. It is slower as soon as
     operands do not come from L1. Rows of the output have ``columns`` pixels, and each value is
     split into ``parts``; all operands of a step then stay in registers at once, because each is
-    used more than once. In tiles of several rows, each is one block.
+    used more than once. In tiles of several rows, each is one block. Channels divide a ``group``'s,
+    if there is one.
     """
     made = unit.instruction
     most = min(rows, MOST_BLOCKS) if made.in_tiles else 1
@@ -73,6 +74,7 @@ def register_tiles(
         for across, down in product(range(1, MOST_BLOCKS + 1), range(1, MOST_BLOCKS + 1))
         if _is_whole(across * made.columns, out_channels, unit)
         if fits(down, across, unit, parts)
+        if group % (across * made.columns) == 0
         for reg_oh in {1, down}
         if reg_oh <= most
         for reg_n in _pixels(down // reg_oh, columns, unit)
