@@ -17,7 +17,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.instruction_sets import host_features
+from neocpu.foundation.instruction_sets import TILES, host_features
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.peers import PEERS, install_hint, installed
 from tests import rotation
@@ -124,6 +124,10 @@ def file(path: Path) -> pytest.MarkDecorator:
 def machine(name: str) -> pytest.MarkDecorator:
     """Skip on other architectures than ``name``, as ``uname`` calls it."""
     return pytest.mark.skipif(os.uname().machine != name, reason=f"needs {name}")
+
+
+HAS_TILES: Final = TILES <= host_features()
+"""Whether plans for this host multiply in tiles. Float32 in parts then errs by 4e-6, norm-wise."""
 
 
 def instruction_set(name: str) -> pytest.MarkDecorator:

@@ -102,7 +102,8 @@ def test_depthwise_convolutions_read_bfloat16():
         x = np.random.default_rng(0).standard_normal((1, 3, 64, 64)).astype(np.float32)
         found, plan = compiled.module()(x), compiled.plan
     kinds = {(op.scheme.template, op.precision) for op in of_kind(plan, "conv2d")}
-    assert kinds >= {("conv2d_dot", "bf16"), ("conv2d_depthwise", "bf16")}
+    products = "conv2d_matrix" if needs.HAS_TILES else "conv2d_dot"
+    assert kinds >= {(products, "bf16"), ("conv2d_depthwise", "bf16")}
     expected = run_onnxruntime(model, x)
     assert np.linalg.norm(found - expected) <= 0.05 * np.linalg.norm(expected)
 
@@ -133,8 +134,11 @@ def test_each_part_of_a_fat_file_keeps_a_promise_of_its_own(tmp_path):
     parts = neocpu.compile_fat(network(), ("avx2:fp32", "znver1:bf16"), path)
     promised = [part.compiled.plan.accuracy.name for part in parts]
     assert promised == ["default", "bfloat16"]
-    errors = [part.compiled.plan.verification.norm_error for part in parts]
-    assert errors[0] < 1e-4 < errors[1]
+    errors = [
+        part.compiled.plan.verification.norm_error for part in parts if part.compiled.verification
+    ]
+    assert errors[0] < 1e-4
+    assert all(error > 1e-4 for error in errors[1:])  # Intel CPUs run no code for AMD's
 
 
 @pytest.mark.skipif(not {"avx2", "fma"} <= host_features(), reason="measures kernels of AVX2")
@@ -220,8 +224,9 @@ def test_dense_layers_err_as_bfloat16_does(rows, k, hidden, activation, residual
         found, layers = compiled.module()(x), of_kind(compiled.plan, "dense")
     expected = run_onnxruntime(model, x)
     assert np.linalg.norm(found - expected) <= 2.0**-7 * np.linalg.norm(expected)
-    even = [size % 2 == 0 for size in (k, hidden)]
-    assert [op.precision == "bf16" for op in layers] == even
+    if not needs.HAS_TILES:  # with them, small layers are as fast in float32
+        even = [size % 2 == 0 for size in (k, hidden)]
+        assert [op.precision == "bf16" for op in layers] == even
 
 
 def test_a_dense_layer_stores_bfloat16_that_only_such_layers_read():

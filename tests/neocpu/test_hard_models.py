@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import needs
 import numpy as np
 import onnx
 import pytest
@@ -79,7 +80,7 @@ def test_large_logits_are_no_reason_to_refuse(caplog):
     assert 500 < np.abs(truth).max() < 5000
     errors = np.abs(found - truth)[0, :10]
     assert (errors > 1e-3 * np.abs(truth[0, :10]) + 1e-4).any()
-    assert verification.norm_error < 3e-6
+    assert verification.norm_error < (1e-5 if needs.HAS_TILES else 3e-6)
     assert compiled.plan.missed == ()
     assert not caplog.messages
 

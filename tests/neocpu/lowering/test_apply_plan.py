@@ -32,7 +32,7 @@ def test_same_results_at_every_level(name, opt):
     built = executable(lower(rewritten.mod, HOST, Dump()))
     actual = run(built, *inputs, *rewritten.weights)
     for want, got in zip(expected, actual, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=5e-4 if needs.HAS_TILES else 1e-4)
 
 
 def test_weights_become_trailing_parameters():
