@@ -29,7 +29,7 @@ class StripCopier(Protocol):
     def copy_pixel(self, padded: Any, at: tuple[Any, ...], image: Any, y: Any, x: Any) -> None:
         """Copy the channels of a block or line of a pixel to a place of `lines`."""
 
-    def clear(self, padded: Any, at: tuple[Any, ...], first: Any, columns: Any) -> None:
+    def clear(self, padded: Any, at: tuple[Any, ...], first: int, columns: int) -> None:
         """Fill ``columns`` places of `lines`, of all parts, with the border."""
 
     def parts_of(self, value: Any) -> tuple[Any, ...]:

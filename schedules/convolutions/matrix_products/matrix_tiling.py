@@ -14,7 +14,6 @@ from neocpu.schedules.vocabulary.scheme import MatrixScheme
 
 MOST_VISITS: Final = 16  # register tiles for which prefetching a block's weights pays
 LEAST_BYTES: Final = 8192  # of a block's weights to prefetch
-LINE_BYTES: Final = 64
 STRIP_TILES: Final = 8  # at least, of register tiles, if there are as many for each thread
 UNROLLED_STEPS: Final = 6  # at most, of lines, without a branch between them, if they divide all
 LINE: Final = 32  # input channels in a row of a bfloat16 tile
@@ -164,7 +163,7 @@ class MatrixTiling(DotTiling):
         is_small = visits > MOST_VISITS or self.block_bytes < LEAST_BYTES
         if is_small or self.oc_blocks == self.groups:
             return 0
-        return ceil_div(self.block_bytes, LINE_BYTES * visits * self.turns)
+        return ceil_div(self.block_bytes, ROW_BYTES * visits * self.turns)
 
     @property
     def is_short(self) -> bool:

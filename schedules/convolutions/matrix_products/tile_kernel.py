@@ -126,8 +126,8 @@ class TileNest(StripNest):
         block = span(0, self._scheme.ic_bn)
         T.buffer_store(padded, self._data[image, chunk, y, x, block], [chunk, 0, *at[1:], block])
 
-    def clear(self, padded: Any, at: tuple[Any, ...], first: Any, columns: Any) -> None:
-        if isinstance(columns, int) and not columns:
+    def clear(self, padded: Any, at: tuple[Any, ...], first: int, columns: int) -> None:
+        if not columns:
             return
         chunk, *rest = at
         with T.serial(columns) as x:
