@@ -91,9 +91,8 @@ def test_quantised_networks(build, threads, orderly, tmp_path):
 
 @pytest.mark.parametrize("network", test_launches.NETWORKS)
 def test_calls_that_are_launched_jointly(network, orderly, tmp_path):
-    if needs.HAS_TILES and network == "expand":
-        pytest.skip("its plan has other kernels where there are tiles")
-    compiled = neocpu.compile(test_launches.NETWORKS[network](), threads=64, verify=False)
+    options = {"threads": 64, "verify": False, "algorithms": test_launches.ALGORITHMS}
+    compiled = neocpu.compile(test_launches.NETWORKS[network](), **options)
     assert compiled.header.launches
     assert_same_in_any_order(compiled, tmp_path / "model.so", orderly)
 
