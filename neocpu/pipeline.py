@@ -224,8 +224,8 @@ class Pipeline:
             return [None for _ in models]
         with self.clock.phase("search"):
             options = self.options
-            networks = [options.allowing(each.source.network, self.target) for each in models]
             costs = self._costs(admission)
+            networks = [options.allowing(each.source.network, costs) for each in models]
             most = most_of_convolutions(networks, costs, options.max_weights)
             digests = [each.source.digests for each in models]
             return plan_jointly(

@@ -129,6 +129,8 @@ def machine(name: str) -> pytest.MarkDecorator:
 HAS_TILES: Final = TILES <= host_features()
 """Whether plans for this host multiply in tiles. Float32 in parts then errs by 4e-6, norm-wise."""
 
+tiles: Final = pytest.mark.skipif(not HAS_TILES, reason="this CPU has no tile registers")
+
 
 def instruction_set(name: str) -> pytest.MarkDecorator:
     """Skip where the host lacks an instruction set."""

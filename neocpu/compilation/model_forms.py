@@ -27,12 +27,15 @@ from neocpu.schedules.vocabulary.accuracy import Admission
 from neocpu.schedules.vocabulary.layout import Format
 from neocpu.schedules.vocabulary.scheme import Scheme
 
-PlanKey: TypeAlias = tuple[tuple[Format, Format, Scheme | None], ...]
-"""The layouts and the scheme of each operator. Plans with equal keys are the same."""
+PlanKey: TypeAlias = tuple[tuple[tuple[Format, Format, Scheme | None], ...], tuple[type, ...]]
+"""The layouts and the scheme of each operator, and the class of each dense layer, which says
+whether it has a template. Plans with equal keys are the same.
+"""
 
 
 def plan_key(plan: LayoutPlan) -> PlanKey:
-    return tuple((each.in_format, each.out_format, each.scheme) for each in plan.choices)
+    chosen = tuple((each.in_format, each.out_format, each.scheme) for each in plan.choices)
+    return chosen, tuple(map(type, plan.network.dense))
 
 
 class Source:

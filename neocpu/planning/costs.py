@@ -12,9 +12,10 @@ from neocpu.planning.choice import ESTIMATED, Choice
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.weights import Packing, packed_bytes, packing
 from neocpu.schedules import registry
+from neocpu.schedules.convolutions.matrix_products import conv2d_split
 from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, Admission
 from neocpu.schedules.vocabulary.layout import Format
-from neocpu.schedules.vocabulary.scheme import Scheme, scheme_from_json
+from neocpu.schedules.vocabulary.scheme import Scheme, SplitScheme, scheme_from_json
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 _log = logging.getLogger("neocpu")
@@ -53,6 +54,12 @@ class CostModel(MemoryCosts):
     keeps_choices: bool = True  # not for one price of bytes after another
     by_packing: bool = False  # offers packings that other plans may need
     sparing: bool = False  # whether slower schemes with fewer bytes of weights are offered as well
+
+    @property
+    def splits_values(self) -> bool:
+        """Whether float32 values may be multiplied as sums of two bfloat16 values."""
+        named = self.templates is None or SplitScheme.template in self.templates
+        return named and self.admission.error_factor >= conv2d_split.ERROR_FACTOR
 
     def price(self, choice: Choice) -> float:
         """Return what the search minimises: a choice's seconds plus the price of its weights."""

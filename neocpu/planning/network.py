@@ -60,17 +60,19 @@ class Network:
         target: CpuTarget,
         small: bool = False,
         narrow: Container[str] | None = None,
+        splits: bool = False,
     ) -> Network:
         """Return the network with the ways to compute each operator that a plan may choose from.
 
         `small` keeps only the narrow ways of an operator wherever ``precision`` has any. `narrow`
         names the operators that may use ``precision``, besides those that `LayoutOp.takes_halves`.
+        `splits`: whether dense layers and attention of float32 may multiply parts of values.
         """
 
         def own(name: str) -> Precision:
             return precision if narrow is None or name in narrow else Precision.FP32
 
-        dense = [computed_in(op, own(op.name), target, small) for op in self.dense]
+        dense = [computed_in(op, own(op.name), target, small, splits) for op in self.dense]
         return replace(
             self,
             ops=tuple(
@@ -78,7 +80,7 @@ class Network:
                 for op in self.ops
             ),
             dense=storing_narrow(dense),
-            products=tuple(op.computing(own(op.name), target) for op in self.products),
+            products=tuple(op.computing(own(op.name), target, splits) for op in self.products),
         )
 
     @property

@@ -24,7 +24,6 @@ from neocpu.planning.weight_limit import (
     price_kept,
 )
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.search.solver.plan import SearchLimits
 
@@ -82,15 +81,17 @@ class PlanOptions:
         in_float = self.precision is not Precision.BF16
         return allowed and in_float and self.opt is not OptLevel.NCHW
 
-    def allowing(self, network: Network, target: CpuTarget) -> Network:
-        return network.computing(self.precision, target, self.small, self.narrow)
+    def allowing(self, network: Network, costs: CostModel) -> Network:
+        return network.computing(
+            self.precision, costs.target, self.small, self.narrow, costs.splits_values
+        )
 
     def plan(self, network: Network, costs: CostModel, fixed_weights: int = 0) -> LayoutPlan:
         """Choose layouts and schemes; warn if there may be a better plan. `fixed_weights` counts
         the bytes of packed weights that no plan changes. Raises UsageError if no plan keeps the
         limit on the weights.
         """
-        choosing = self.allowing(network, costs.target)
+        choosing = self.allowing(network, costs)
 
         def solve(byte_price: float, *, within: bool = False) -> LayoutPlan:
             priced = replace(costs, byte_price=byte_price, keeps_choices=not within, sparing=within)
@@ -120,7 +121,7 @@ class PlanOptions:
         """
         halves = replace(self, precision=Precision.BF16, narrow=None)
         limits = replace(self.limits, seconds=min(self.limits.seconds, _HINT_SECONDS))
-        choosing = halves.allowing(network, costs.target)
+        choosing = halves.allowing(network, costs)
         price = price_kept(costs.target)
         priced = replace(costs, byte_price=price)
         plan = in_seconds(plan_layouts(choosing, priced, self.opt, "auto", limits), price)
@@ -136,7 +137,7 @@ class PlanOptions:
         """Return the seconds of plans of the lower levels, without a limit on weights."""
         if self.opt is not OptLevel.GLOBAL:
             return {}
-        choosing = self.allowing(network, costs.target)
+        choosing = self.allowing(network, costs)
         price = price_kept(costs.target)
         priced = replace(costs, byte_price=price)
         every = operator_choices(choosing, priced, fold=False)

@@ -33,7 +33,7 @@ from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.layout import NCHW, ceil_div
 from neocpu.schedules.vocabulary.memory_workloads import Keyed
-from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, FLOAT32, Numerics
+from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
@@ -296,8 +296,7 @@ def _prefetch_weights(
 
 def _prefetches_ahead(workload: DenseWorkload, target: CpuTarget) -> bool:
     """Return whether one register tile's weights are prefetched; other CPUs were not measured."""
-    unit = target.find_matrix_unit(BFLOAT16_PRODUCTS)
-    has_tiles = unit is not None and unit.instruction.in_tiles
+    has_tiles = target.bfloat16_tiles is not None
     return has_tiles and bytes_of(workload.numerics.weights) < bytes_of(workload.numerics.sum)
 
 

@@ -1,7 +1,8 @@
 """Panels: a factor of a product packed for its register tiles, a few vectors side by side.
 
 Panels of bfloat16 combine two rows: an element is a pair in an int32 whose lower half belongs to
-the upper row. If the number of rows is odd, zeros follow the last.
+the upper row. If the number of rows is odd, zeros follow the last. A second panel may hold what
+rounding to bfloat16 leaves.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.tir.bfloat16 import rounded_bits
+from neocpu.schedules.tir.bfloat16 import rounded_bits, widened
 from neocpu.schedules.tir.builder import for_vectors, span, splat, transpose
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.strided_view import StridedView
@@ -21,6 +22,9 @@ from neocpu.schedules.vocabulary.strided_view import StridedView
 VECTORS = 2
 """The number of vectors in a panel: two leave registers for many rows, whose factors are each used
 twice."""
+
+PAIR: Final = 2
+"""The number of rows in an element of a panel of bfloat16."""
 
 # The cycles of copying a vector to a panel, and of making one from transposed elements.
 COPY_CYCLES: Final = 2
@@ -65,6 +69,10 @@ class Matrix:
         """Return ``read(i, j)``, which reads an element, with rows counted from ``first``."""
         return lambda i, j: self.element(first + i, j)
 
+    def vectors_from(self, first: Any) -> Callable[[Any, Any, int], Any]:
+        """Return ``read(i, j, width)``: a `vector`, with rows counted from ``first``."""
+        return lambda i, j, width: self.vector(first + i, j, width)
+
 
 def matrix_at(buffer: Any, view: StridedView, index: Sequence[Any]) -> Matrix:
     """Return the matrix of a view at an index of the axes before the last two."""
@@ -95,7 +103,7 @@ def allocate(rows: int, columns: int, lanes: int, matrices: int = 1) -> Any:
 
 def allocate_pairs(rows: int, columns: int, lanes: int) -> Any:
     """Allocate the panels of a matrix in bfloat16: ``(panel, pair of rows, column)``."""
-    shape = (panels_of(columns, lanes), ceil_div(rows, 2), VECTORS * lanes)
+    shape = (panels_of(columns, lanes), ceil_div(rows, PAIR), VECTORS * lanes)
     return T.alloc_buffer(shape, "int32", layout=None)
 
 
@@ -112,8 +120,10 @@ def pack(
     lanes: int,
     scale: float = 1.0,
     first: Any = 0,
+    remainders: Any = None,
 ) -> None:
-    """Copy a matrix, scaled, to its panels, which begin with number ``first``.
+    """Copy a matrix, scaled, to its panels, which begin with number ``first``. `remainders`: panels
+    for what rounding leaves, if there are any.
 
     Lanes beyond the columns are left unchanged::
 
@@ -122,10 +132,10 @@ def pack(
             for tile of rows: panels[...] = transposed(source[...])       # or rows are neighbours
     """
     if source.along != 1 and source.down == 1:
-        _pack_transposed(panels, source, rows, columns, lanes, scale, first)
+        _pack_transposed(panels, source, rows, columns, lanes, scale, first, remainders)
         return
     if _has_pairs(panels):
-        _pack_pairs(panels, source, rows, columns, lanes, scale)
+        _pack_pairs(panels, source, rows, columns, lanes, scale, remainders)
         return
 
     def copy(column: Any, width: int) -> None:
@@ -142,29 +152,50 @@ def _has_pairs(panels: Any) -> bool:
 
 
 def _pack_pairs(
-    panels: Any, source: Matrix, rows: int, columns: int, lanes: int, scale: float
+    panels: Any,
+    source: Matrix,
+    rows: int,
+    columns: int,
+    lanes: int,
+    scale: float,
+    remainders: Any,
 ) -> None:
     def copy(column: Any, width: int) -> None:
         panel, lane = _lane(column, lanes)
 
         def store(pair: Any, count: int) -> None:
             both = [
-                _times(source.vector(2 * pair + row, column, width), scale, width)
+                _times(source.vector(PAIR * pair + row, column, width), scale, width)
                 for row in range(count)
             ]
-            T.buffer_store(panels, _pair(both, width), [panel, pair, span(lane, width)])
+            _store_pair(panels, remainders, [panel, pair, span(lane, width)], both, width)
 
-        with T.serial(rows // 2) as pair:
-            store(pair, 2)
-        if rows % 2:
-            store(rows // 2, 1)
+        with T.serial(rows // PAIR) as pair:
+            store(pair, PAIR)
+        if rows % PAIR:
+            store(rows // PAIR, 1)
 
     for_vectors(columns, lanes, copy)
 
 
+def _store_pair(
+    panels: Any, remainders: Any, at: list[Any], rows: Sequence[Any], width: int
+) -> None:
+    """Store vectors of two rows, or of the last one, as pairs of bfloat16."""
+    if remainders is None:
+        T.buffer_store(panels, _pair([rounded_bits(row, width) for row in rows], width), at)
+        return
+    values = [T.Bind(row) for row in rows]
+    upper = [T.Bind(rounded_bits(value, width)) for value in values]
+    parts = zip(values, upper, strict=True)
+    lower = [rounded_bits(value - widened(bits), width) for value, bits in parts]
+    T.buffer_store(panels, _pair(upper, width), at)
+    T.buffer_store(remainders, _pair(lower, width), at)
+
+
 def _pair(rows: Sequence[Any], width: int) -> Any:
-    """Return vectors of two rows, or of the last one, as a vector of pairs of bfloat16."""
-    low, *high = (rounded_bits(row, width).astype(_words(width)) for row in rows)
+    """Return the bits of two rows, or of the last one, as a vector of pairs."""
+    low, *high = (row.astype(_words(width)) for row in rows)
     if not high:
         return low
     return tirx.bitwise_or(low, tirx.shift_left(high[0], splat(tirx.const(16, "int32"), width)))
@@ -187,7 +218,14 @@ def _lane(column: Any, lanes: int) -> tuple[Any, Any]:
 
 
 def _pack_transposed(
-    panels: Any, source: Matrix, rows: int, columns: int, lanes: int, scale: float, number: Any
+    panels: Any,
+    source: Matrix,
+    rows: int,
+    columns: int,
+    lanes: int,
+    scale: float,
+    number: Any,
+    remainders: Any,
 ) -> None:
     def tiles(column: Any, width: int) -> None:
         row, edge = 0, lanes
@@ -209,8 +247,11 @@ def _pack_transposed(
         panel, lane = _lane(column, lanes)
         made = [_times(vector, scale, edge) for vector in transpose(loaded)]
         if _has_pairs(panels):
-            made = [_pair(made[k : k + 2], edge) for k in range(0, edge, 2)]
-            row = tirx.floordiv(row, 2)
+            row = tirx.floordiv(row, PAIR)
+            for k in range(0, edge, PAIR):
+                at = [number + panel, row + k // PAIR, span(lane, edge)]
+                _store_pair(panels, remainders, at, made[k : k + PAIR], edge)
+            return
         for k, vector in enumerate(made):
             T.buffer_store(panels, vector, [number + panel, row + k, span(lane, edge)])
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
@@ -35,6 +35,8 @@ class RowTile:
     - `unit`: the unit for float32, or for pairs of bfloat16.
     """
 
+    most_columns: ClassVar[int] = 512
+    """The most scores of a row that are computed before their softmax: a tile's should fit L1."""
     rows: int
     height: int
     unit: DotUnit
@@ -48,6 +50,10 @@ class RowTile:
     def count(self) -> int:
         """The number of tiles of the matrix."""
         return ceil_div(self.rows, self.height)
+
+    def allocated_rows(self, row_bytes: int) -> int:
+        """Return the rows to allocate for buffers of `height` rows."""
+        return self.height
 
     def cycles(self, steps: int, columns: int, panel_bytes: int, target: CpuTarget) -> float:
         """Return the cycles of a tile's products with all panels, and of storing the sums."""
@@ -154,7 +160,8 @@ class RowSoftmax:
     def __init__(self, tile: RowTile, columns: int) -> None:
         self._height, self._lanes = tile.height, tile.lanes
         padded = ceil_div(columns, self._lanes) * self._lanes
-        self.scores = T.alloc_buffer((self._height, padded), "float32", layout=None)
+        shape = (tile.allocated_rows(4 * padded), padded)
+        self.scores = T.alloc_buffer(shape, "float32", layout=None)
         self.rescale, self.factor, self._largest, self._sum = (
             T.alloc_buffer((self._height,), "float32", scope="local", layout=None) for _ in range(4)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from neocpu.foundation.dtypes import bytes_of
@@ -18,6 +18,7 @@ class ProductWorkload:
     - `batch`: the extents of the axes before those of the matrices.
     - `rows`, `columns`, `depth`: the extents of i, j and k.
     - `left`, `right`, `output`: views with the batch's axes and two more, which are regular.
+    - `products`, `splits`: as in `AttentionWorkload`.
     """
 
     numerics: ClassVar[Numerics] = FLOAT32
@@ -29,6 +30,13 @@ class ProductWorkload:
     left: StridedView
     right: StridedView
     output: StridedView
+    products: Numerics = FLOAT32
+    splits: bool = False
+
+    @property
+    def panel_bytes(self) -> int:
+        """The bytes of a packed right factor."""
+        return bytes_of(self.products.weights) * self.depth * self.columns
 
     @property
     def flops(self) -> int:
@@ -36,17 +44,16 @@ class ProductWorkload:
         return 2 * math.prod(self.batch) * self.rows * self.columns * self.depth
 
     def __str__(self) -> str:
-        return f"{math.prod(self.batch)} of {self.rows}x{self.depth} -> {self.columns}"
+        size = f"{math.prod(self.batch)} of {self.rows}x{self.depth} -> {self.columns}"
+        return size + _multiplied(self.products, self.splits)
 
     def transposed(self) -> ProductWorkload:
         """Return the equivalent product of the transposed matrices in the opposite order."""
         order = (*range(len(self.batch)), len(self.batch) + 1, len(self.batch))
-        return ProductWorkload(
-            batch=self.batch,
+        return replace(
+            self,
             rows=self.columns,
             columns=self.rows,
-            depth=self.depth,
-            scale=self.scale,
             left=self.right.permuted(order),
             right=self.left.permuted(order),
             output=self.output.permuted(order),
@@ -70,6 +77,7 @@ class AttentionWorkload:
     - `zeros`: whether a query whose softmax is NaN, because all keys are masked, gives zeros.
     - `mixed_before`, `mixed_after`: whether heads are mixed before the softmax, and after it.
     - `products`: `FLOAT32`, or `BFLOAT16_PRODUCTS`. Everything else is float32.
+    - `splits`: whether factors of float32 are multiplied as sums of two bfloat16 values.
     """
 
     numerics: ClassVar[Numerics] = FLOAT32
@@ -88,6 +96,7 @@ class AttentionWorkload:
     mixed_before: bool = False
     mixed_after: bool = False
     products: Numerics = FLOAT32
+    splits: bool = False
 
     @property
     def panel_bytes(self) -> int:
@@ -110,4 +119,11 @@ class AttentionWorkload:
         size = f"{math.prod(self.batch)} of {self.queries}x{self.keys}, {self.depth}"
         size += f" -> {self.width}" if self.width != self.depth else ""
         size += ", heads mixed" if self.mixes else ""
-        return size if self.products == FLOAT32 else f"{size}, {self.products}"
+        return size + _multiplied(self.products, self.splits)
+
+
+def _multiplied(products: Numerics, splits: bool) -> str:
+    """Return how values are multiplied, after a comma, if not as float32."""
+    if splits:
+        return ", in parts of bfloat16"
+    return "" if products == FLOAT32 else f", {products}"

@@ -13,7 +13,7 @@ from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.machine.network_rates import NETWORK_RATES
 from neocpu.schedules.vocabulary.dot_unit import DotUnit, VectorUnits
-from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
 
 # The architectures that code is generated for, and other spellings of their triples' first parts.
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-linux-gnu"}
@@ -120,6 +120,12 @@ class CpuTarget:
     def find_matrix_unit(self, numerics: Numerics) -> DotUnit | None:
         """Return the instruction that multiplies several pixels at once; None if there is none."""
         return next((each for each in self.units(numerics) if each.instruction.rows > 1), None)
+
+    @property
+    def bfloat16_tiles(self) -> DotUnit | None:
+        """The unit that multiplies tiles of bfloat16; None if there is none."""
+        unit = self.find_matrix_unit(BFLOAT16_PRODUCTS)
+        return unit if unit is not None and unit.instruction.in_tiles else None
 
     def units(self, numerics: Numerics) -> tuple[DotUnit, ...]:
         """Return all instructions that compute with ``numerics``, the preferred first."""

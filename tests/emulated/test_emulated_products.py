@@ -8,6 +8,7 @@ from test_emulated_kernels import CPUS, on
 from neocpu.schedules.products.attention import lower_attention
 from neocpu.schedules.products.product import lower_product
 from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorkload
+from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS
 from neocpu.schedules.vocabulary.strided_view import StridedView
 
 RNG = np.random.default_rng(0)
@@ -24,11 +25,8 @@ def computed(func, cpu, arguments, shape, folder):
     return got.reshape(shape)
 
 
-@pytest.mark.parametrize(
-    ("cpu", "keys"),
-    [on(cpu, keys) for cpu in ("alderlake", "cortex-a76", "neoverse-v1") for keys in (13, 530)],
-)
-def test_attention(cpu, keys, tmp_path):
+def attention_of(keys, **products):
+    """Return a workload, its data, and its result in float64."""
     batch, queries, depth, width = (2,), 7, 11, 21
     shapes = [(2, queries, depth), (2, keys, depth), (2, keys, width), (queries, keys)]
     q, k, v, bias = (normal(*shape) for shape in shapes)
@@ -48,13 +46,37 @@ def test_attention(cpu, keys, tmp_path):
         v=views[2],
         output=output,
         biases=(over,),
+        **products,
     )
-    func = lower_attention(workload, CPUS[cpu], 2)
-    got = computed(func, cpu, (q, k, v, bias), (2, queries, width), tmp_path)
     scores = q.astype(np.float64) @ k.swapaxes(1, 2) * 0.3 + bias
     powers = np.exp(scores - scores.max(-1, keepdims=True))
-    expected = powers / powers.sum(-1, keepdims=True) @ v
+    return workload, (q, k, v, bias), powers / powers.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize(
+    ("cpu", "keys"),
+    [on(cpu, keys) for cpu in ("alderlake", "cortex-a76", "neoverse-v1") for keys in (13, 530)],
+)
+def test_attention(cpu, keys, tmp_path):
+    workload, arguments, expected = attention_of(keys)
+    func = lower_attention(workload, CPUS[cpu], 2)
+    got = computed(func, cpu, arguments, expected.shape, tmp_path)
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "keys", "products", "bound"),
+    [
+        on("sapphirerapids", 13, {"splits": True}, 1.5e-5),
+        on("sapphirerapids", 270, {"splits": True}, 1.5e-5),
+        on("sapphirerapids", 13, {"products": BFLOAT16_PRODUCTS}, 2.0**-7),
+    ],
+)
+def test_attention_in_tiles(cpu, keys, products, bound, tmp_path):
+    workload, arguments, expected = attention_of(keys, **products)
+    func = lower_attention(workload, CPUS[cpu], 2)
+    got = computed(func, cpu, arguments, expected.shape, tmp_path)
+    assert bound / 100 < np.linalg.norm(got - expected) / np.linalg.norm(expected) <= bound
 
 
 @pytest.mark.parametrize("cpu", [on("alderlake"), on("cortex-a76"), on("neoverse-v1")])

@@ -9,6 +9,7 @@ from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import Operands, conv2d, random_operands
 from neocpu.schedules.convolutions.matrix_products import conv2d_split
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, STRICT
+from neocpu.schedules.vocabulary.layout import DataLayout
 
 TARGET = CPUS["sapphirerapids"]
 EMULATED = pytest.mark.parametrize("target", [on("sapphirerapids")])
@@ -33,6 +34,26 @@ def test_errs_a_few_millionths_whatever_the_magnitude(target, scale, tmp_path):
     operands = Operands(operands.data * np.float32(scale), operands.weights, operands.epilogue)
     found = error(computed(operands, tmp_path), conv2d(WORKLOAD, operands))
     assert 5e-7 < found < 6e-6
+
+
+@EMULATED
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(19, 96, 48), (5, 160, 16), (33, 64, 80)])
+def test_rows_of_a_matrix_are_pixels_whose_channels_are_one_block(
+    target, rows, depth, columns, tmp_path
+):
+    matrix = conv_workload(1, depth, rows, 1, columns, (1, 1))
+    first = conv2d_split.space(matrix, TARGET)[0]
+    scheme = conv2d_split.fold(matrix, first, DataLayout(depth), DataLayout(columns), TARGET)
+    operands = random_operands(matrix, 1)
+    got = output(matrix, scheme, TARGET, operands, tmp_path).reshape(rows, columns)
+    want = conv2d(matrix, operands)[0, :, :, 0].T
+    assert 5e-7 < error(got, want) < 6e-6
+
+
+def test_blocks_of_part_of_a_line_are_not_read():
+    matrix = conv_workload(1, 80, 19, 1, 48, (1, 1))
+    first = conv2d_split.space(matrix, TARGET)[0]
+    assert conv2d_split.fold(matrix, first, DataLayout(80), DataLayout(48), TARGET) is None
 
 
 @EMULATED

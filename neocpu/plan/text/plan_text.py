@@ -102,12 +102,12 @@ def accuracy_text(accuracy: Promise) -> str:
 
 
 def split_fields(plan: Plan) -> list[tuple[str, str]]:
-    """Return the number of convolutions that multiply float32 in parts, if there are any."""
-    schemes = (op.scheme for op in plan.convolutions)
+    """Return the number of layers that multiply float32 in parts, if there are any."""
+    schemes = (op.scheme for op in plan.ops)
     count = sum(scheme is not None and scheme.template == "conv2d_split" for scheme in schemes)
     if not count:
         return []
-    text = f"{plural(count, 'convolution')} of float32, by three products of bfloat16 for one"
+    text = f"{plural(count, 'layer')} of float32, by three products of bfloat16 for one"
     return [("in tiles", f"{text}: each errs 4.4e-06 ('split'; --accuracy strict has none)")]
 
 

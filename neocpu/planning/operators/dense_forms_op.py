@@ -1,4 +1,5 @@
-"""Matrix products with many rows in integers or bfloat16, by the template of dot products.
+"""Matrix products with many rows by templates of convolutions: in integers or bfloat16 by dot
+products or tiles, and in float32 by tiles of bfloat16.
 
 The rows are taken as the pixels of a 1x1 convolution. A matrix that is stored row by row is
 NCHW[K]c with one block, so that the template reads and writes it as it is.
@@ -10,6 +11,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import TypeAlias
 
 import numpy as np
 from tvm import relax
@@ -28,10 +30,13 @@ from neocpu.schedules import registry
 from neocpu.schedules.operators.dense import DenseWorkload
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
 from neocpu.schedules.vocabulary.numerics import FLOAT32
-from neocpu.schedules.vocabulary.scheme import DotScheme, MatrixScheme
+from neocpu.schedules.vocabulary.scheme import DotScheme, MatrixScheme, SplitScheme
 from neocpu.schedules.vocabulary.steps import TENSOR
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+RowScheme: TypeAlias = DotScheme | MatrixScheme | SplitScheme
+"""A scheme whose kernels read and write matrices as they are stored."""
 
 
 def integer_forms(
@@ -66,22 +71,36 @@ def _as_pixels(workload: DenseWorkload) -> Conv2dWorkload:
 
 
 def computed_in(
-    op: DenseOp, precision: Precision, target: CpuTarget, small: bool = False
+    op: DenseOp, precision: Precision, target: CpuTarget, small: bool = False, splits: bool = False
 ) -> DenseOp:
     """Return a layer in the numbers that ``precision`` allows.
 
     In bfloat16, few rows read 16-bit weights, and many read integers or bfloat16 where that is
-    estimated to be faster, or wherever they can if ``small``.
+    estimated to be faster, or wherever they can if ``small``. In float32, many rows are multiplied
+    by tiles where ``splits`` allows it and that is estimated to be faster.
     """
+    in_float = (_in_parts(op, target) if splits else None) or op
     if precision is Precision.FP32:
-        return op
+        return in_float
     in_bfloat16 = precision is Precision.BF16
     if in_bfloat16 and op.workload.m <= FEW_ROWS:
         return op.reading_bfloat16_weights()
     found = _in_forms(op, _bfloat16_forms(op) if in_bfloat16 else op.forms, target)
-    if found and (small or found.estimate(target, 1) < op.estimate(target, 1)):
+    if found and (small or found.estimate(target, 1) < in_float.estimate(target, 1)):
         return found
-    return op
+    return in_float
+
+
+def _in_parts(op: DenseOp, target: CpuTarget) -> FormedDenseOp | None:
+    """Return a float32 layer by tiles of bfloat16 if that is faster; None if not, or impossible:
+    an infinite weight would make NaNs of sums that are infinite.
+    """
+    w = op.workload
+    if w.m <= FEW_ROWS or w.numerics != FLOAT32 or not np.isfinite(op.weights).all():
+        return None
+    weights = np.ascontiguousarray(op.weights.T)[:, :, None, None]
+    found = _in_forms(op, [ConvForm(_as_pixels(w), weights, op.operands)], target)
+    return found if found and found.estimate(target, 1) < op.estimate(target, 1) else None
 
 
 def _bfloat16_forms(op: DenseOp) -> tuple[ConvForm, ...]:
@@ -109,6 +128,8 @@ class FormedDenseOp(DenseOp):
 
     @property
     def precision(self) -> Precision:
+        if self.workload.numerics == FLOAT32:
+            return Precision.FP32
         reads_integers = DTYPES[self.workload.numerics.data].is_integer
         return Precision.INT8 if reads_integers else Precision.BF16
 
@@ -129,7 +150,7 @@ class FormedDenseOp(DenseOp):
             operands=form.operands,
         )
 
-    def scheme(self, target: CpuTarget, threads: int) -> DotScheme | MatrixScheme:
+    def scheme(self, target: CpuTarget, threads: int) -> RowScheme:
         """Return the scheme with the best estimate that reads and writes matrices."""
         found = _scheme(self.form.workload, target, threads)
         assert found is not None
@@ -197,9 +218,7 @@ def storing_narrow(layers: Sequence[DenseOp]) -> tuple[DenseOp, ...]:
 
 
 @functools.cache
-def _scheme(
-    workload: Conv2dWorkload, target: CpuTarget, threads: int
-) -> DotScheme | MatrixScheme | None:
+def _scheme(workload: Conv2dWorkload, target: CpuTarget, threads: int) -> RowScheme | None:
     """Return the best scheme on matrices, if any; rows have whole vectors, cut off at the end."""
     lanes = target.dot_unit(workload.numerics).lanes
     rows = DataLayout(workload.in_channels)
@@ -211,7 +230,7 @@ def _scheme(
         registry.fold(workload, scheme, rows, made, target)
         for scheme in registry.schemes(workload, target)
     )
-    fitting = [scheme for scheme in found if isinstance(scheme, DotScheme | MatrixScheme)]
+    fitting = [scheme for scheme in found if isinstance(scheme, RowScheme)]
     return min(
         fitting, key=lambda each: registry.estimate(workload, each, target, threads), default=None
     )

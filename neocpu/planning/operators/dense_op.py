@@ -25,7 +25,7 @@ from neocpu.schedules.operators import dense
 from neocpu.schedules.operators.dense import DenseWorkload, lower_dense, pack_weights
 from neocpu.schedules.vocabulary.layout import KernelLayout
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
-from neocpu.schedules.vocabulary.scheme import DotScheme, MatrixScheme
+from neocpu.schedules.vocabulary.scheme import BlockedScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 FEW_ROWS: Final = 4  # with so many rows at most, a layer takes only as long as reading its weights
@@ -89,7 +89,7 @@ class DenseOp:
     def precision(self) -> Precision:
         return Precision.FP32
 
-    def scheme(self, target: CpuTarget, threads: int) -> DotScheme | MatrixScheme | None:
+    def scheme(self, target: CpuTarget, threads: int) -> BlockedScheme | None:
         return None
 
     def estimate(self, target: CpuTarget, threads: int) -> float:

@@ -16,7 +16,7 @@ from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.schedules.products import attention, mixed_attention, product
 from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorkload
-from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
+from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
@@ -73,18 +73,25 @@ class ProductOp:
 
     @property
     def precision(self) -> Precision:
-        return Precision.BF16 if _products(self.workload) == BFLOAT16_PRODUCTS else Precision.FP32
+        return Precision.BF16 if self.workload.products == BFLOAT16_PRODUCTS else Precision.FP32
 
-    def computing(self, precision: Precision, target: CpuTarget) -> ProductOp:
-        """Return attention multiplying bfloat16 if allowed and faster by its estimate."""
+    def computing(self, precision: Precision, target: CpuTarget, splits: bool = False) -> ProductOp:
+        """Return the operator multiplying bfloat16 if that is allowed and faster by its estimate,
+        or values as two of bfloat16 if ``splits`` allows that.
+        """
         w = self.workload
-        if precision is not Precision.BF16 or not isinstance(w, AttentionWorkload) or w.mixes:
+        if isinstance(w, AttentionWorkload) and w.mixes:
             return self
+        ways = [w]
+        has_tiles = target.bfloat16_tiles is not None
         unit = target.find_dot_unit(BFLOAT16_PRODUCTS)
-        if unit is None or not unit.intrinsic:
-            return self
-        found = replace(self, workload=replace(w, products=BFLOAT16_PRODUCTS))
-        return found if found.estimate(target, 1) < self.estimate(target, 1) else self
+        in_vectors = isinstance(w, AttentionWorkload) and unit is not None and unit.intrinsic
+        if precision is Precision.BF16 and (has_tiles or in_vectors):
+            ways.append(replace(w, products=BFLOAT16_PRODUCTS))
+        if splits and has_tiles:
+            ways.append(replace(w, splits=True))
+        found = [replace(self, workload=way) for way in ways]
+        return min(found, key=lambda each: each.estimate(target, 1))
 
     def scheme(self, target: CpuTarget, threads: int) -> None:
         """Return None, because products have no schemes to choose from."""
@@ -96,7 +103,7 @@ class ProductOp:
         return product.estimate(self.workload, target, threads)
 
     def in_network(self, costs: NetworkCosts) -> NetworkTime:
-        kind = self.name.rpartition("_")[0] + _products(self.workload).kind
+        kind = self.name.rpartition("_")[0] + self.workload.products.kind
         return costs.estimated(lambda target: self.estimate(target, costs.threads), kind)
 
     def _lower(self, target: CpuTarget, threads: int) -> Any:
@@ -122,7 +129,3 @@ class ProductOp:
         shape = static_shape(self.result)
         assert shape is not None
         return emitter.call_rows(kernel, args, (self.workload.output.size,), shape, "float32")
-
-
-def _products(workload: AttentionWorkload | ProductWorkload) -> Numerics:
-    return workload.products if isinstance(workload, AttentionWorkload) else workload.numerics

@@ -35,7 +35,7 @@ from neocpu.schedules.convolutions.matrix_products.matrix_tiling import (
     PARTS,
 )
 from neocpu.schedules.convolutions.matrix_products.split_kernel import SplitNest
-from neocpu.schedules.convolutions.matrix_products.split_tiling import SplitTiling
+from neocpu.schedules.convolutions.matrix_products.split_tiling import SplitTiling, holds_lines
 from neocpu.schedules.convolutions.matrix_products.tile_space import (
     joins_columns,
     register_tiles,
@@ -50,7 +50,7 @@ from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_div, channel_blocks
-from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, FLOAT32
+from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.scheme import SplitScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
@@ -78,7 +78,7 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
         return False
     if w.prologue and w.kernel != (1, 1):  # strict plans would have no template for it
         return False
-    return _find_unit(target) is not None and bool(_input_blocks(w))
+    return target.bfloat16_tiles is not None and bool(_input_blocks(w))
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[SplitScheme, ...]:
@@ -103,13 +103,8 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[SplitScheme, ...
     return tuple(sorted(found, key=lambda scheme: estimate(workload, scheme, target)))
 
 
-def _find_unit(target: CpuTarget) -> DotUnit | None:
-    unit = target.find_matrix_unit(BFLOAT16_PRODUCTS)
-    return unit if unit is not None and unit.instruction.in_tiles else None
-
-
 def _unit(target: CpuTarget) -> DotUnit:
-    unit = _find_unit(target)
+    unit = target.bfloat16_tiles
     assert unit is not None, target
     return unit
 
@@ -133,7 +128,8 @@ def fold(
 ) -> SplitScheme | None:
     """Return the scheme with the same register tiles for other layouts, or None."""
     unit = _unit(target)
-    if in_layout.block not in _input_blocks(workload) or out_layout.block % unit.lanes:
+    reads = in_layout.block in _input_blocks(workload) or holds_lines(workload, in_layout.block)
+    if not reads or out_layout.block % unit.lanes:
         return None
     return replace(scheme, ic_bn=in_layout.block, oc_bn=out_layout.block)
 

@@ -8,6 +8,7 @@ from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.dot_products.dot_tiling import STRIPS_PER_THREAD, DotTiling
 from neocpu.schedules.convolutions.matrix_products.joined_rows import JoinedRows
 from neocpu.schedules.isa.catalogue import ROW_BYTES
+from neocpu.schedules.tir.tiles import Grid
 from neocpu.schedules.vocabulary.dot_unit import TILES, DotUnit
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import MatrixScheme
@@ -140,6 +141,12 @@ class MatrixTiling(DotTiling):
         """Return the groups of output channels: one, if strips suffice for the threads."""
         enough = self.workload.batch * self.strips >= self.threads
         return 1 if enough else min(self.oc_blocks, self.threads)
+
+    @property
+    def grid(self) -> Grid:
+        """The tiles of a register tile."""
+        down, across = self.pixel_blocks, self.block_columns
+        return Grid(down, across, down * across)
 
     @property
     def shares_channels(self) -> bool:

@@ -1,13 +1,6 @@
 """Register tiles of float32 values that are each the sum of two bfloat16 values.
 
-A task splits the pixels of its strip. Of the four products of two sums, the smallest is left out::
-
-    sums += pixels' upper * weights' lower
-    sums += pixels' upper * weights' upper
-    sums += pixels' lower * weights' upper
-
-Each tile is loaded once for all of them. This order was the fastest of those measured on a Granite
-Rapids: 16.0 cycles per product of tiles with pixels in L1 and weights in L2.
+A task splits the pixels of its strip.
 """
 
 from __future__ import annotations
@@ -20,15 +13,15 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.dot_products.strip_nest import Source
 from neocpu.schedules.convolutions.kernel_nest import moved_back
-from neocpu.schedules.convolutions.matrix_products.matrix_tiling import LINE, PARTS
+from neocpu.schedules.convolutions.matrix_products.matrix_tiling import LINE
 from neocpu.schedules.convolutions.matrix_products.split_tiling import SplitTiling
 from neocpu.schedules.convolutions.matrix_products.tile_kernel import TileNest
 from neocpu.schedules.isa.catalogue import ROW_BYTES
 from neocpu.schedules.operators.epilogue import apply_steps
 from neocpu.schedules.tir.bfloat16 import BITS, rounded_bits, roundings, widened
 from neocpu.schedules.tir.builder import span
+from neocpu.schedules.tir.tiles import Rows, multiply_parts
 
-UPPER, LOWER = range(PARTS)
 # The number of values that are split at a time: a vector of float32.
 VECTOR = 16
 
@@ -125,31 +118,12 @@ class SplitNest(TileNest):
     def _multiply(self, at: tuple[Any, ...], source: Source) -> None:
         t = self._tiling
         block, line, kh, kw, _ = at
-        down, across = range(t.pixel_blocks), range(t.block_columns)
-        pixels = [len(down) * len(across) + i for i in down]
-        taps = [pixels[-1] + 1 + j for j in across]
 
-        def load_pixels(i: int, part: int) -> None:
-            self._load(pixels[i], source(line, *self._place(i, kh, kw), part), t.row_stride)
+        def pixels(i: int, part: int) -> Rows:
+            return source(line, *self._place(i, kh, kw), part), t.row_stride
 
-        def load_taps(j: int, part: int) -> None:
-            column = block * len(across) + j
-            self._load(taps[j], self._weights[column, line, kh, kw, part, 0, 0], ROW_BYTES)
+        def taps(j: int, part: int) -> Rows:
+            column = block * t.block_columns + j
+            return self._weights[column, line, kh, kw, part, 0, 0], ROW_BYTES
 
-        def multiply(i: int, j: int) -> None:
-            self._product(i * len(across) + j, pixels[i], taps[j])
-
-        for j in across:
-            load_taps(j, LOWER)
-            for i in down:
-                if j == 0:
-                    load_pixels(i, UPPER)
-                multiply(i, j)
-        for j in across:
-            load_taps(j, UPPER)
-            for i in down:
-                multiply(i, j)
-        for i in down:
-            load_pixels(i, LOWER)
-            for j in across:
-                multiply(i, j)
+        multiply_parts(self._unit.instruction.name, t.grid, pixels, taps)

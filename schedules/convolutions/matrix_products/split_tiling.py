@@ -12,6 +12,14 @@ from neocpu.schedules.convolutions.matrix_products.matrix_tiling import (
 )
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+
+def holds_lines(workload: Conv2dWorkload, block: int) -> bool:
+    """Return whether a block holds all channels of a pixel, as rows of matrices do, and these are
+    whole lines.
+    """
+    return block == workload.image_channels and block % LINE == 0
 
 
 class SplitTiling(MatrixTiling):
@@ -26,7 +34,7 @@ class SplitTiling(MatrixTiling):
         w, scheme = self.workload, self.scheme
         if not self.joins_columns:
             block = scheme.ic_bn
-            assert block in BLOCKS, scheme
+            assert block in BLOCKS or holds_lines(w, block), scheme
             # There is memory beyond the last channels, but no blocks.
             assert ceil_div(w.kernel_shape[1], block) * block >= self.chunks * LINE, scheme
         assert fits(self.pixel_blocks, self.block_columns, self.unit, PARTS), scheme

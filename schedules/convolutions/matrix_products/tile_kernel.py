@@ -8,20 +8,14 @@ With two rows and two columns of blocks, the loop nest is::
         load pixels 1;             sums[2] += pixels 1 * weights 0
         load weights 1;            sums[1] += pixels 0 * weights 1;  sums[3] += pixels 1 * weights 1
     output[…] = epilogue(sums)        # by way of memory, where a pixel takes lines of the caches
-
-Each task configures and releases the tiles: a thread that has any is switched out more slowly, and
-short rows are only fast until then.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from itertools import product
 from typing import Any, Final
 
-import numpy as np
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
@@ -30,34 +24,20 @@ from neocpu.schedules.convolutions.kernel_nest import moved_back
 from neocpu.schedules.convolutions.matrix_products.joined_copies import join_columns, join_rows
 from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling
 from neocpu.schedules.isa.catalogue import ROW_BYTES, TILE_ROWS
-from neocpu.schedules.tir.builder import flat, llvm_definition, prefetch_to_l2, span
-from neocpu.schedules.vocabulary.dot_unit import TILES
+from neocpu.schedules.tir.builder import flat, prefetch_to_l2, span
+from neocpu.schedules.tir.tiles import (
+    LEAST_LINES,
+    Rows,
+    clear,
+    configured,
+    keep_awake,
+    multiply,
+    store,
+    tile_definitions,
+)
 from neocpu.schedules.vocabulary.layout import ceil_div
 
-# The unit for 512-bit floats powers down after some 2,000 cycles without use, and a store of a tile
-# then waits 1,000 cycles for it. Every loop therefore uses it; integers do not wake it.
-_AWAKE: Final = "neocpu_awake"
-# While a neighbour on the host slows tiles down, a step of four loads and four products takes 4.2
-# times as long as alone, and 2.5 times with eight no-ops behind each of these, which cost nothing
-# alone (measured on an Emerald Rapids of which a virtual machine had two logical CPUs).
-_GAP: Final = "neocpu_gap"
-_NO_OPS: Final = 8
-_DEFINITION: Final = f"""
-define void @{_AWAKE}() alwaysinline nounwind {{
-  call void asm sideeffect "vaddps %zmm31, %zmm31, %zmm31", "~{{zmm31}}"()
-  ret void
-}}
-
-define void @{_GAP}() alwaysinline nounwind {{
-  call void asm sideeffect "{"nop; " * _NO_OPS}", ""()
-  ret void
-}}
-"""
-# Smaller buffers than a kibibyte go to the stack in TVM, which is not aligned to cache lines.
-LEAST_LINES: Final = 16
 _DIVISION: Final = (tirx.floordiv, tirx.floormod)
-# The bytes of a configuration; eight of its entries are those of tiles.
-_ENTRIES: Final = 16
 
 
 class TileNest(StripNest):
@@ -68,22 +48,17 @@ class TileNest(StripNest):
     def _instructions(self) -> ExitStack:
         t = self._tiling
         frames = ExitStack()
-        frames.enter_context(llvm_definition(_DEFINITION))
+        frames.enter_context(tile_definitions())
         frames.enter_context(self._results.frame())
         shape = (t.pixel_blocks * TILE_ROWS, t.vectors, self._lanes)
         kind = self._workload.numerics.sum
         self._scratch = T.alloc_buffer(shape, kind, layout=None)
         return frames
 
-    @contextmanager
-    def _products(self) -> Iterator[None]:
-        """Configure the tiles after all memory is allocated: a task that fails before has none."""
-        configuration = T.alloc_buffer((8,), "int64", scope="local", layout=None)
-        for place, word in enumerate(np.frombuffer(_configuration(self._tiling), np.int64)):
-            T.buffer_store(configuration, tirx.const(int(word), "int64"), [place])
-        _emit("ldtilecfg", tirx.address_of(configuration[0]))
-        yield
-        _emit("tilerelease")
+    def _products(self) -> AbstractContextManager[None]:
+        t = self._tiling
+        row_bytes, right_rows = t.depth * t.element, t.depth // t.unit.group
+        return configured(t.pixel_blocks, t.block_columns, t.rows_of_block, row_bytes, right_rows)
 
     def _strip(self) -> Any:
         t, block = self._tiling, self._scheme.ic_bn
@@ -142,12 +117,11 @@ class TileNest(StripNest):
 
     def _tile(self, at: Tile, source: Source, start: Start) -> None:
         t = self._tiling
-        for number in range(t.pixel_blocks * t.block_columns):
-            _emit("tilezero", _number(number))
+        clear(t.pixel_blocks * t.block_columns)
         chunks, steps = t.unrolled_chunks, t.unrolled_steps
         with self._serial(t.chunks // chunks) as first, self._serial(t.steps // steps) as part:
             with self._rows() as rows:
-                T.evaluate(tirx.call_extern("void", _AWAKE))
+                keep_awake()
                 if t.prefetched_lines:
                     turn = first * (t.steps // steps) + part
                     looped = len(rows) < t.workload.kernel[0]
@@ -158,8 +132,8 @@ class TileNest(StripNest):
                     self._multiply(line, source)
         stride = t.vectors * ROW_BYTES
         for i, j in product(range(t.pixel_blocks), range(t.block_columns)):
-            place = tirx.address_of(self._scratch[i * t.rows_of_block, j, 0])
-            _emit("tilestored64", _number(i * t.block_columns + j), place, _bytes(stride))
+            place = self._scratch[i * t.rows_of_block, j, 0]
+            store(i * t.block_columns + j, place, stride)
         self._store(self._scratch, at)
 
     def _prefetch(self, block: Any, turn: Any) -> None:
@@ -175,18 +149,17 @@ class TileNest(StripNest):
     def _multiply(self, at: tuple[Any, ...], source: Source) -> None:
         t = self._tiling
         block, chunk, kh, kw, step = at
-        sums = t.pixel_blocks * t.block_columns
         line = chunk * t.steps + step
-        left = TILES - sums - t.pixel_blocks
-        for j in range(t.block_columns):
-            taps = sums + t.pixel_blocks + j % left
+
+        def pixels(i: int) -> Rows:
+            y, x = self._place(i, kh, kw)
+            return source(chunk, y, x, step * t.depth), t.row_stride
+
+        def taps(j: int) -> Rows:
             column = block * t.block_columns + j
-            self._load(taps, self._weights[column, line, kh, kw, 0, 0], ROW_BYTES)
-            for i in range(t.pixel_blocks):
-                if j == 0:
-                    y, x = self._place(i, kh, kw)
-                    self._load(sums + i, source(chunk, y, x, step * t.depth), t.row_stride)
-                self._product(i * t.block_columns + j, sums + i, taps)
+            return self._weights[column, line, kh, kw, 0, 0], ROW_BYTES
+
+        multiply(self._unit.instruction.name, t.grid, pixels, taps)
 
     def _place(self, block: int, kh: Any, kw: Any) -> tuple[Any, Any]:
         """Return the row and the column of a block's first pixel at a tap, from the tile's."""
@@ -220,14 +193,6 @@ class TileNest(StripNest):
     def _part_and_lane(self, at: Any) -> tuple[Any, Any]:
         return 0, at
 
-    def _load(self, tile: int, first: Any, stride: int) -> None:
-        _emit("tileloadd64", _number(tile), tirx.address_of(first), _bytes(stride))
-        _gap()
-
-    def _product(self, sums: int, data: int, weights: int) -> None:
-        _emit(self._unit.instruction.name, *map(_number, (sums, data, weights)))
-        _gap()
-
     def _store_vectors(self, sums: Any, v: int, at: tuple[Any, ...]) -> None:
         image, chunk, row, column, lane = at
         vector = T.alloc_buffer((1, self._lanes), str(sums.dtype), scope="local", layout=None)
@@ -243,31 +208,3 @@ class TileNest(StripNest):
             with T.serial(reg_n) as j:
                 T.buffer_store(vector, sums[r * reg_n + j, v, self._every], [0, self._every])
                 self._results.store(vector, (0,), (image, chunk, row + r, column + j), lane)
-
-
-def _configuration(tiling: MatrixTiling) -> bytes:
-    """Return the operand of LDTILECFG: the bytes of a row, and the rows, of each tile."""
-    t = tiling
-    sums, data = t.pixel_blocks * t.block_columns, t.pixel_blocks
-    weights = TILES - sums - data
-    widths = [ROW_BYTES] * sums + [t.depth * t.element] * data + [ROW_BYTES] * weights
-    rows = [t.rows_of_block] * (sums + data) + [t.depth // t.unit.group] * weights
-    none = [0] * (_ENTRIES - TILES)
-    palette = 1
-    return struct.pack("<BB14x16H16B", palette, 0, *widths, *none, *rows, *none)
-
-
-def _emit(name: str, *operands: Any) -> None:
-    T.evaluate(tirx.call_llvm_intrin("void", f"llvm.x86.{name}", *operands))
-
-
-def _gap() -> None:
-    T.evaluate(tirx.call_extern("void", _GAP))
-
-
-def _number(tile: int) -> Any:
-    return tirx.const(tile, "int8")
-
-
-def _bytes(count: int) -> Any:
-    return tirx.const(count, "int64")

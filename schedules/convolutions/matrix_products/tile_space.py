@@ -16,6 +16,12 @@ from neocpu.schedules.convolutions.matrix_products.matrix_tiling import (
     fits,
 )
 from neocpu.schedules.estimates.register_tile import steps_cycles
+from neocpu.schedules.estimates.tile_products import (
+    L1_LOAD,
+    L2_LOAD,
+    begun_cycles,
+    products_cycles,
+)
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -109,21 +115,15 @@ def _pixels(down: int, columns: int, unit: DotUnit) -> Iterator[int]:
         yield each * down
 
 
-L1_LOAD, L2_LOAD = 8.4, 21.0
-"""The cycles of loading a tile."""
 STRIDED_LOADS: Final = ((4096, 16.4), (2048, 12.2), (128, 9.3))
-"""The same from L1 for rows that are at least so many bytes apart."""
-LOAD_INTERFERENCE: Final = 0.7
-"""The cycles that a hidden load still costs: 1x1 tiles take 17.3 cycles, and 2x2 tiles 16."""
-BLOCK_CYCLES, STORE_TILE = 77.0, 18.0
-"""The cycles of beginning a register tile, and of storing one of its tiles."""
+"""The cycles of loading a tile from L1 whose rows are at least so many bytes apart."""
 STORE_CYCLES: Final = 2.0
 """The cycles of storing a vector of sums after the epilogue."""
 
 
 def strip_cycles(t: MatrixTiling, target: CpuTarget, *, products: int = 1, loads: int = 1) -> float:
     """Return a task's cycles, of so many ``products`` and ``loads`` of tiles for one of values."""
-    begun = BLOCK_CYCLES + STORE_TILE * t.pixel_blocks * t.block_columns
+    begun = begun_cycles(t.pixel_blocks, t.block_columns)
     return register_tiles_cycles(t, t.steps * _step(t, target, products, loads), begun)
 
 
@@ -140,9 +140,8 @@ def register_tiles_cycles(t: MatrixTiling, tap: float, begun: float) -> float:
 
 def _step(t: MatrixTiling, target: CpuTarget, products: int, loads: int) -> float:
     """Return the cycles of one product for each pair of tiles, or of loading its operands."""
-    busy = products * t.pixel_blocks * t.block_columns / t.unit.per_cycle
     apart = next((cycles for least, cycles in STRIDED_LOADS if t.row_stride >= least), L1_LOAD)
     data = apart if t.data_bytes < target.l1d // 2 else max(apart, L2_LOAD)
     weights = L1_LOAD if t.data_bytes + t.block_bytes < target.l1d else L2_LOAD
-    brought = loads * (t.pixel_blocks * data + t.block_columns * weights)
-    return max(busy, brought) + LOAD_INTERFERENCE * loads * (t.pixel_blocks + t.block_columns)
+    down, across = (t.pixel_blocks, data), (t.block_columns, weights)
+    return products_cycles(down, across, t.unit, products, loads)

@@ -19,6 +19,7 @@ from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.foundation.progress import silent
 from neocpu.plan.outcome import Promise
 from neocpu.plan.text.tuning_summary import bfloat16_hint
+from neocpu.planning.costs import CostModel
 from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.target_parsing import host_target, parse_target
 from tests.neocpu.quantised_models import network, quantised
@@ -149,9 +150,10 @@ def test_only_operators_that_are_named_may_be_narrow():
 
 def test_small_leaves_no_choice():
     """Integers or bfloat16 then replace float32 altogether."""
+    costs = CostModel(target=ZNVER4, threads=1, measured=None)
     for model, precision in ((network(), "bf16"), (quantised(network()), "int8")):
         options = CompileOptions.parse(precision=precision, small=True).plan
-        convs = options.allowing(read_network(model), ZNVER4).convs
+        convs = options.allowing(read_network(model), costs).convs
         assert convs
         assert not any(conv.in_float for conv in convs)
         assert all(conv.in_float for conv in read_network(model).convs)

@@ -203,4 +203,4 @@ def test_explain_names_split_products(tmp_path, capsys):
     assert main([*arguments, "--threads", "2"]) == 0
     assert main(["explain", str(path)]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"in tiles +\d+ convolutions of float32, by three products of bfloat16", said)
+    assert re.search(r"in tiles +\d+ layers of float32, by three products of bfloat16", said)

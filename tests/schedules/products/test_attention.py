@@ -153,7 +153,8 @@ def test_masks_of_bfloat16(keys):
 @pytest.mark.parametrize(
     ("cpu", "instruction"),
     [
-        ("-mtriple=x86_64-linux-gnu -mcpu=sapphirerapids", "vdpbf16ps"),
+        ("-mtriple=x86_64-linux-gnu -mcpu=cooperlake", "vdpbf16ps"),
+        ("-mtriple=x86_64-linux-gnu -mcpu=sapphirerapids", "tdpbf16ps"),
         ("-mtriple=aarch64-linux-gnu -mcpu=neoverse-n2", "bfdot"),
     ],
 )
@@ -162,6 +163,51 @@ def test_bfloat16_is_multiplied_by_its_instruction(cpu, instruction):
     w = in_bfloat16(contiguous((3,), 197, 197, 64))
     assembly = compile_for(lower_attention(w, target, 2), target)
     assert instruction in assembly
+
+
+def check_split(w, arguments=None, threads=2):
+    """Factors err by 2^-17, and scores of a few units by a few millionths."""
+    arguments = arguments or inputs_of(w)
+    flat = run(lower_attention(replace(w, splits=True), HOST, threads), arguments, (w.output.size,))
+    error = array_of(w.output, flat) - (exact := expected(w, *arguments))
+    assert np.linalg.norm(error) <= 1.5e-5 * np.linalg.norm(exact)
+    return flat
+
+
+@needs.tiles
+@AWKWARD
+def test_split_attention_errs_a_few_millionths(batch, queries, keys, depth, width):
+    check_split(contiguous(batch, queries, keys, depth, width), threads=1 + len(batch))
+
+
+@needs.tiles
+@pytest.mark.parametrize("shape", [(3, 24, 50), (1, 7, 33), (2, 33, 17)])
+def test_split_channels_may_come_first(shape):
+    check_split(channels_first(shape))
+
+
+@needs.tiles
+@pytest.mark.parametrize("keys", [3, 49, 700])
+def test_split_attention_adds_biases_and_masks(keys):
+    biases = ((1, 2, 37, keys), (3, 1, 37, keys), (3, 1, 1, keys), (37, 1))
+    check_split(contiguous((3, 2), 37, keys, 16, biases=biases))
+    mask = np.zeros((6, keys), np.float32)
+    mask[1, 1:] = mask[2, :-1] = mask[3] = -np.inf
+    w = contiguous((2,), 6, keys, 8, biases=((6, keys),), zeros=True)
+    arguments = [*inputs_of(w)[:3], mask.reshape(-1)]
+    arguments[0][0] = np.nan  # of the first query
+    func = lower_attention(replace(w, splits=True), HOST)
+    made = run(func, arguments, (w.output.size,)).reshape(2, 6, 8)
+    exact = np.array(expected(w, *arguments))
+    exact[:, 3] = exact[0, 0] = 0
+    np.testing.assert_allclose(made, exact, rtol=1e-4, atol=1e-5)
+
+
+def test_attention_is_split_only_on_cpus_with_tiles():
+    w = replace(contiguous((3,), 197, 197, 64), splits=True)
+    for cpu, has_tiles in (("sapphirerapids", True), ("znver4", False)):
+        target = parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}")
+        assert ("tdpbf16ps" in compile_for(lower_attention(w, target, 2), target)) == has_tiles
 
 
 def test_heads_are_read_and_written_in_the_layout_of_projections():

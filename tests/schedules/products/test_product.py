@@ -8,6 +8,7 @@ from kernel_harness import HOST, normal, run
 
 from neocpu.schedules.products.product import estimate, lower_product
 from neocpu.schedules.products.workloads import ProductWorkload
+from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS
 from neocpu.schedules.vocabulary.strided_view import StridedView
 from tests import needs
 from tests.schedules.products.test_attention import array_of
@@ -51,6 +52,24 @@ def check(w, threads=2, magnitude=1.0):
 )
 def test_matches_numpy(batch, rows, columns, depth, turned):
     check(product_of(batch, rows, columns, depth, turned=turned))
+
+
+@needs.tiles
+@pytest.mark.parametrize(
+    ("products", "bound"), [({"splits": True}, 8e-6), ({"products": BFLOAT16_PRODUCTS}, 2.0**-7)]
+)
+@pytest.mark.parametrize("turned", [(0, 0, 0), (1, 1, 0), (0, 1, 1), (1, 0, 0)])
+@pytest.mark.parametrize(
+    ("batch", "rows", "columns", "depth"),
+    [((2, 3), 17, 16, 49), ((), 31, 45, 5), ((3,), 40, 70, 1), ((16,), 16, 16, 160)],
+)
+def test_products_in_tiles(batch, rows, columns, depth, turned, products, bound):
+    w = replace(product_of(batch, rows, columns, depth, turned=turned, scale=0.5), **products)
+    left, right = (normal((view.size,), i) for i, view in enumerate((w.left, w.right)))
+    flat = run(lower_product(w, HOST, 2), [left, right], (w.output.size,))
+    exact = w.scale * (array_of(w.left, left).astype(np.float64) @ array_of(w.right, right))
+    error = array_of(w.output, flat) - exact
+    assert 0 < np.linalg.norm(error) <= bound * np.linalg.norm(exact)
 
 
 def test_scale_and_threads():
