@@ -1,4 +1,4 @@
-"""The measured peak of instructions for 8-bit convolutions on this machine.
+"""The measured peak of instructions for 8-bit convolutions in vectors on this machine.
 
 The template of these convolutions emits the same sequence. Here its operands lie in the first-level
 cache, and register tiles of several shapes are tried: the best one counts.
@@ -6,9 +6,7 @@ cache, and register tiles of several shapes are tried: the best one counts.
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
@@ -18,8 +16,6 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.bench.limits.kernel_runner import KernelRunner, TimedKernel
-from neocpu.bench.limits.measuring_process import measure_in_process
-from neocpu.foundation.errors import TargetError
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.schedules.convolutions.dot_products.dot_instructions import (
     add_products,
@@ -30,13 +26,11 @@ from neocpu.schedules.tir.builder import build_kernel, span
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 SAMPLES: Final = 30  # samples of each tile, which take turns
 DEPTH: Final = 64  # steps with different operands: some KB, which fit any first-level cache
 ROUNDS: Final = 1 << 10  # passes over these steps in a call, which take about a millisecond
 VECTORS: Final = (1, 2, 3)  # vectors of sums for each pixel of a tile
-TIMEOUT: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +53,10 @@ class DotSequence:
             return "widened"
         return "pairs" if self.groups == 1 else f"x{self.groups}"
 
+    def peak(self, runner: KernelRunner) -> float:
+        """Return the multiply-accumulates per second of the best register tile."""
+        return dot_peak(runner, self)
+
     def to_json(self) -> JsonObject:
         return {**self.numerics.to_json(), "groups": self.groups}
 
@@ -67,26 +65,6 @@ class DotSequence:
         fields = dict(data)
         groups = int(fields.pop("groups"))
         return cls(Numerics.take_from(fields), groups)
-
-
-def measure_dot_peaks(
-    target: str, threads: int, sequences: Sequence[DotSequence]
-) -> dict[DotSequence, float]:
-    """Return each sequence's multiply-accumulates per second, measured in a process.
-
-    Raises TargetError: the measuring process fails.
-    """
-    if not sequences:
-        return {}
-    asked = json.dumps([each.to_json() for each in sequences])
-    rates = measure_in_process(
-        __name__,
-        (target, threads, asked),
-        TargetError,
-        "measure this machine's instructions",
-        TIMEOUT,
-    )
-    return dict(zip(sequences, rates, strict=True))
 
 
 def dot_peak(runner: KernelRunner, sequence: DotSequence, samples: int = SAMPLES) -> float:
@@ -179,13 +157,3 @@ def _built(runner: KernelRunner, sequence: DotSequence, tile: tuple[int, int]) -
 def _macs(unit: DotUnit, groups: int, tile: tuple[int, int], threads: int) -> int:
     rows, vectors = tile
     return threads * ROUNDS * DEPTH * rows * vectors * groups * unit.macs
-
-
-def main() -> None:
-    target, threads, asked = sys.argv[1:]
-    with KernelRunner(parse_target(target), int(threads)) as runner:
-        print(json.dumps([dot_peak(runner, DotSequence.from_json(e)) for e in json.loads(asked)]))
-
-
-if __name__ == "__main__":
-    main()

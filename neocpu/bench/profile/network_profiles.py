@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from neocpu.bench.engines.measured_model import find_model
-from neocpu.bench.limits.dot_peak import measure_dot_peaks
+from neocpu.bench.limits.instruction_peaks import measure_peaks
 from neocpu.bench.limits.roofline import measure_limits
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.foundation.json_codec import JsonObject
@@ -29,10 +29,10 @@ class ProfileRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntegerKernel:
-    """All convolutions of one shape, by one sequence of instructions."""
+class ProductKernel:
+    """All layers of one shape, by one sequence of instructions that add several products."""
 
-    work: str  # the convolutions' shapes, in words
+    work: str  # the layers' shapes, in words
     sequence: str  # the instructions that multiply and add
     count: int
     seconds: float  # the sum of their times, each in its fastest round, as peaks are best samples
@@ -52,7 +52,7 @@ class ModelProfile:
     name: str
     target: str
     profile: ProfileReport
-    kernels: tuple[IntegerKernel, ...] = ()  # the model's convolutions in 8-bit integers
+    kernels: tuple[ProductKernel, ...] = ()  # layers in 8-bit integers or in tiles
 
     def __str__(self) -> str:
         return f"{self.name}: {self.profile.total * 1e3:.2f} ms of operators"
@@ -62,7 +62,7 @@ class ModelProfile:
             "model": self.name,
             "target": self.target,
             "profile": self.profile.to_json(),
-            "integer_kernels": [kernel.to_json() for kernel in self.kernels],
+            "product_kernels": [kernel.to_json() for kernel in self.kernels],
         }
 
 
@@ -87,16 +87,19 @@ def measure_profiles(
             profile = measure_profile(
                 tested.artifact, header.plan, limits, on_progress=on_progress, number=tested.number
             )
-            kernels = integer_kernels(profile, header.target, on_progress)
+            kernels = product_kernels(profile, header.target, on_progress)
         return ModelProfile(tested.name, header.target, profile, kernels)
 
     yield from measure_each(models, measure)
 
 
-def integer_kernels(
+def product_kernels(
     profile: ProfileReport, target: str, on_progress: ProgressCallback = silent
-) -> tuple[IntegerKernel, ...]:
-    """Measure the peaks of a profile's 8-bit convolutions. Raises TargetError: it is impossible."""
+) -> tuple[ProductKernel, ...]:
+    """Measure the peaks of a profile's layers in 8-bit integers or in tiles.
+
+    Raises TargetError: it is impossible.
+    """
     groups: dict[tuple[str, str], list[Operator]] = defaultdict(list)
     cpu = parse_target(target)
     found = {}
@@ -107,9 +110,9 @@ def integer_kernels(
             groups[one.work, name].append(one)
     if found:
         on_progress(Progress("measure instructions", detail=", ".join(found)))
-    measured = measure_dot_peaks(target, profile.threads, tuple(found.values()))
+    measured = measure_peaks(target, profile.threads, tuple(found.values()))
     kernels = (
-        IntegerKernel(
+        ProductKernel(
             work=work,
             sequence=name,
             count=len(operators),
@@ -122,9 +125,9 @@ def integer_kernels(
     return tuple(sorted(kernels, key=lambda kernel: kernel.seconds, reverse=True))
 
 
-def average_share(kernels: Sequence[IntegerKernel]) -> float:
+def average_share(kernels: Sequence[ProductKernel]) -> float:
     return statistics.fmean(kernel.share for kernel in kernels)
 
 
-def total_share(kernels: Sequence[IntegerKernel]) -> float:
+def total_share(kernels: Sequence[ProductKernel]) -> float:
     return sum(k.macs / k.peak for k in kernels) / sum(k.seconds for k in kernels)

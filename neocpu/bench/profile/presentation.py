@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from neocpu.bench.profile.network_profiles import (
-    IntegerKernel,
     ModelProfile,
+    ProductKernel,
     average_share,
     total_share,
 )
@@ -145,8 +145,8 @@ def _of_model(model: ModelProfile) -> list[Table]:
     return [*found, kernel_table(where, model.kernels)] if model.kernels else found
 
 
-def kernel_table(where: str, kernels: Sequence[IntegerKernel]) -> Table:
-    columns: Columns[IntegerKernel] = {
+def kernel_table(where: str, kernels: Sequence[ProductKernel]) -> Table:
+    columns: Columns[ProductKernel] = {
         "computes": lambda each: each.work,
         "instructions": lambda each: each.sequence,
         "times": lambda each: str(each.count),
@@ -159,9 +159,9 @@ def kernel_table(where: str, kernels: Sequence[IntegerKernel]) -> Table:
         f"On average over the shapes {average_share(kernels):.0%} of the peak are reached, in "
         f"all of their time {total_share(kernels):.0%}. The peak is the best of the same "
         "instructions on register tiles whose operands are in the first-level cache; a "
-        "convolution's time, of its fastest run, has all else that its kernel does."
+        "layer's time, of its fastest run, has all else that its kernel does."
     )
-    return Table.of(f"8-bit convolutions of {where}", kernels, columns, (note,))
+    return Table.of(f"Layers in 8-bit integers or in tiles, of {where}", kernels, columns, (note,))
 
 
 def profile_summary(models: Sequence[ModelProfile]) -> Table:

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from neocpu.bench.limits.dot_peak import DotSequence
+from neocpu.bench.limits.instruction_peaks import InstructionSequence
 from neocpu.bench.limits.measuring_process import measure_in_process
 from neocpu.bench.limits.roofline import Limits
+from neocpu.bench.limits.tile_peak import TileSequence
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.json_codec import JsonObject, value_to_json
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
@@ -25,8 +27,10 @@ from neocpu.plan.members import members
 from neocpu.plan.operators import DENSE, PlannedOperator
 from neocpu.plan.plan import Plan
 from neocpu.runtime.described_calls import operators_in_turn
-from neocpu.schedules.vocabulary.numerics import Numerics
-from neocpu.schedules.vocabulary.scheme import MatrixScheme
+from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
+from neocpu.schedules.vocabulary.scheme import MatrixScheme, SplitScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 ROUNDS: Final = 20
 TIMEOUT: Final = 600.0
@@ -58,7 +62,8 @@ class Operator:
     flops: int  # the operations of multiply-adds, by the direct algorithm
     weights: int  # bytes of the weights it reads
     others: int  # bytes of all else it reads and writes
-    sequence: DotSequence | None = None  # instructions of convolutions in 8-bit integers
+    # Instructions of convolutions in 8-bit integers, and of all products in tiles.
+    sequence: InstructionSequence | None = None
     times: int = 1  # in loops more; seconds and operations are of all times, bytes of one (caches)
     predicted: float = 0.0  # seconds that the compiler predicted; 0 if the plan has no prediction
     lacks: str = ""  # the shortcomings that the compiler found, in words
@@ -265,7 +270,7 @@ def operators_of(
 
     calls: kernel, median and least seconds, bytes of weights and other bytes, in calling order.
     """
-    calls = tuple(calls)
+    calls, cpu = tuple(calls), parse_target(plan.target)
     transforms = {one.kernel: one for one in plan.transforms}
     operators = []
     named = operators_in_turn(plan.ops, (kernel for kernel, *_ in calls))
@@ -273,7 +278,7 @@ def operators_of(
         name, kind, work, flops, sequence = kernel, OTHER, "", 0, None
         if op is not None:
             name, kind, work, flops = op.name, _kind(op), op.workload, op.flops
-            sequence = _sequence(op)
+            sequence = _sequence(op, cpu)
         elif kernel in transforms:
             kind, work = TRANSFORM, transforms[kernel].shape_text
         operators.append(
@@ -308,13 +313,19 @@ def _runtime(seconds: float) -> Operator:
     )
 
 
-def _sequence(op: PlannedOperator) -> DotSequence | None:
-    """Return the multiplying instructions of an operator that sums integers in vectors."""
-    if op.numerics is None or op.numerics.sum != "int32" or op.scheme is None:
-        return None
-    if op.scheme.template == MatrixScheme.template:
+def _sequence(op: PlannedOperator, cpu: CpuTarget) -> InstructionSequence | None:
+    """Return the multiplying instructions of an operator that sums integers, or is in tiles."""
+    if op.scheme is not None and op.scheme.template == SplitScheme.template:
+        return TileSequence(BFLOAT16_PRODUCTS, parts=2)
+    if op.numerics is None or op.scheme is None:
         return None
     numerics = Numerics.take_from({"numerics": value_to_json(op.numerics)})
+    if op.scheme.template == MatrixScheme.template:
+        unit = cpu.find_matrix_unit(numerics)
+        in_tiles = unit is not None and unit.instruction.in_tiles
+        return TileSequence(replace(numerics, output=numerics.sum)) if in_tiles else None
+    if op.numerics.sum != "int32":
+        return None
     groups = op.scheme.parameters.get("int16_groups")
     return DotSequence(numerics, groups if isinstance(groups, int) and groups else 1)
 

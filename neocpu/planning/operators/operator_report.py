@@ -39,7 +39,7 @@ class OperatorReport:
     in_network: NetworkTime | None  # None if it is estimated from the kernel's loops
     tensors: frozenset[str]  # names in the model of those it makes or absorbed
     reads_integers: bool  # whether its weights or its data are integers
-    numerics: Numerics | None  # element types that a convolution reads, adds up and stores
+    numerics: Numerics | None  # element types that it reads, adds up and stores, with a scheme
     day: str = ""  # day of the measurement that the cost is from; empty for estimates
     alternatives: tuple[Alternative, ...] = ()  # the next best ways to run it
     proof: SumBound | None = None  # proof that its integer sums are exact, if that needs a proof
@@ -99,12 +99,13 @@ def report_of_layer(
 ) -> OperatorReport:
     """Describe an operator on matrices, for which the search has nothing to choose."""
     numerics, target, threads = op.workload.numerics, costs.plan, costs.threads
+    scheme = op.scheme(target, threads)
     return OperatorReport(
         name=op.name,
         kind=op.name.rpartition("_")[0],
         workload=str(op.workload),
         flops=op.workload.flops,
-        scheme=op.scheme(target, threads),
+        scheme=scheme,
         weight_bytes=None,
         in_layout="NC",
         out_layout="NC",
@@ -115,5 +116,5 @@ def report_of_layer(
         in_network=op.in_network(costs),
         tensors=_tensors((op.result, *op.absorbed), renamed),
         reads_integers=DTYPES[numerics.weights].is_integer,
-        numerics=numerics if op.precision is Precision.INT8 else None,
+        numerics=None if scheme is None else numerics,
     )

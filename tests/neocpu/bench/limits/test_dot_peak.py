@@ -14,13 +14,14 @@ from neocpu.bench.limits.dot_peak import (
     DotSequence,
     dot_kernel,
     dot_peak,
-    measure_dot_peaks,
     tiles,
 )
+from neocpu.bench.limits.instruction_peaks import measure_peaks, sequence_from_json
 from neocpu.bench.limits.kernel_runner import KernelRunner
+from neocpu.bench.limits.tile_peak import TileSequence, tile_kernel
 from neocpu.foundation.errors import TargetError
 from neocpu.schedules.tir.codegen import PIPELINE
-from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
 from neocpu.schedules.vocabulary.target_parsing import host_target, parse_target
 
 
@@ -40,6 +41,34 @@ NAMES = [
     ("alderlake", sequence(), "vpdpbusd", {"vpdpbusd": 1}),
     ("cortex-a76", sequence(data="int8"), "sdot", {"sdot": 1}),
 ]
+
+
+INTEGERS = Numerics(data="uint8", weights="int8", sum="int32", output="int32")
+TILED = {
+    TileSequence(BFLOAT16_PRODUCTS): ("tdpbf16ps", 4),
+    TileSequence(BFLOAT16_PRODUCTS, parts=2): ("3 tdpbf16ps", 12),
+    TileSequence(INTEGERS): ("tdpbusd", 4),
+}
+
+
+@pytest.mark.parametrize("found", TILED)
+def test_a_step_has_four_products_of_tiles_for_each_of_a_value(found):
+    target, (name, products) = parse_target("sapphirerapids"), TILED[found]
+    assert found.name(target) == name
+    kernel = tile_kernel(found.unit(target), found.parts, 1)
+    module = tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")})
+    code = str(tvm.tirx.build(module, target.to_tvm(), pipeline=PIPELINE).inspect_source("asm"))
+    count = len(re.findall(rf"\s{name.split()[-1]}\s", code))
+    assert count > 0
+    assert count % products == 0
+    loads = len(re.findall(r"\stileloadd\s", code))
+    assert loads == (count if found.parts == 1 else 2 * count // 3)
+
+
+@needs.tiles
+def test_tiles_multiply_several_times_as_fast_as_vectors_add():
+    peaks = measure_peaks(str(host_target()), 1, tuple(TILED))
+    assert all(peak > 1e10 for peak in peaks.values())
 
 
 @pytest.mark.parametrize(("cpu", "found", "name", "counts"), NAMES)
@@ -86,7 +115,9 @@ def test_tiles_fit_the_registers_or_nearly():
 
 def test_a_sequence_goes_through_json():
     for _, found, _, _ in NAMES:
-        assert DotSequence.from_json(found.to_json()) == found
+        assert sequence_from_json(found.to_json()) == found
+    for found in TILED:
+        assert sequence_from_json(found.to_json()) == found
 
 
 @needs.machine("x86_64")
@@ -100,5 +131,5 @@ def test_a_peak_is_a_number_of_this_machine():
 def test_peaks_that_cannot_run_here_are_refused():
     other = "neoverse-v1" if host_target().machine == "x86_64" else "haswell"
     with pytest.raises(TargetError, match="cannot measure this machine's instructions"):
-        measure_dot_peaks(other, 1, [sequence(data="int8")])
-    assert measure_dot_peaks(other, 1, []) == {}
+        measure_peaks(other, 1, [sequence(data="int8")])
+    assert measure_peaks(other, 1, []) == {}

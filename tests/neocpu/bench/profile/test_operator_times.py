@@ -11,12 +11,13 @@ from small_plans import small_operator, small_plan, small_transform
 import neocpu
 from neocpu.bench.limits.dot_peak import DotSequence
 from neocpu.bench.limits.roofline import Limits
+from neocpu.bench.limits.tile_peak import TileSequence
 from neocpu.bench.profile import network_profiles as module
 from neocpu.bench.profile import presentation
 from neocpu.bench.profile.network_profiles import (
     ModelProfile,
     average_share,
-    integer_kernels,
+    product_kernels,
     total_share,
 )
 from neocpu.bench.profile.presentation import kernel_table
@@ -33,7 +34,7 @@ from neocpu.plan.profiling.operator_times import (
 )
 from neocpu.runtime.described_calls import DescribedCall
 from neocpu.runtime.timeline import Timeline, TraceEvent
-from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
 
 LIMITS = Limits(threads=2, flops=1e11, dram=1e10, cache=1_000_000, cache_read=4e10)
 
@@ -315,8 +316,8 @@ def kernels(monkeypatch):
         asked.append((target, threads, len(sequences)))
         return {s: 2e9 if s.groups == 2 else 4e9 for s in sequences}
 
-    monkeypatch.setattr(module, "measure_dot_peaks", peaks)
-    found = integer_kernels(
+    monkeypatch.setattr(module, "measure_peaks", peaks)
+    found = product_kernels(
         ProfileReport(
             threads=2,
             seconds=0.01,
@@ -349,13 +350,20 @@ def test_a_plan_names_the_multiplying_instruction():
     assert sequence("conv2d_dot", PAIRS, int16_groups=2) == DotSequence(PAIRS, 2)
     assert sequence("conv2d_dot", WIDE, int16_groups=0) == DotSequence(WIDE, 1)
     assert sequence("conv2d_direct", None) is None
-    assert sequence("conv2d_matrix", WIDE) is None  # its peak is not that of vectors
+    assert sequence("conv2d_matrix", WIDE) is None  # of pairs, on Arm
+    tiled = "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids"
+    assert sequence("conv2d_split", None, target=tiled) == TileSequence(BFLOAT16_PRODUCTS, parts=2)
+    in_integers = sequence("conv2d_matrix", WIDE, target=tiled)
+    assert in_integers == TileSequence(replace(WIDE, output="int32"))
 
 
-def sequence(template, numerics, **parameters):
+ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n2"
+
+
+def sequence(template, numerics, *, target=ARM, **parameters):
     """Return the multiplying instructions of a convolution."""
     stored = numerics and fields_from_json(PlannedNumerics, numerics.to_json()["numerics"])
     scheme = PlannedScheme(template=template, parameters=parameters)
     op = small_operator("conv2d_0", kernel="k", scheme=scheme, numerics=stored)
-    (found,) = operators_of(small_plan(ops=(op,)), [("k", 1e-3, 1e-3, 1, 1)])
+    (found,) = operators_of(small_plan(ops=(op,), target=target), [("k", 1e-3, 1e-3, 1, 1)])
     return found.sequence
