@@ -213,6 +213,16 @@ class Pipeline:
                 return costs, plan
         return None
 
+    def choose(
+        self, model: Simplified, admissions: Sequence[Admission]
+    ) -> tuple[CostModel, LayoutPlan]:
+        """Choose a model's plan without rewriting it."""
+        source = model.source
+        with self.clock.phase("search"):
+            found = self._choose(source.network, 0, admissions[:1], ())
+        assert found is not None  # no plan was tried before
+        return found
+
     def plan_jointly(
         self, models: Sequence[Simplified], admission: Admission
     ) -> Sequence[LayoutPlan | None]:

@@ -136,6 +136,7 @@ class CallPlan:
     constants: tuple[NDArray[Any], ...]  # weights that follow those of the model
     activations: tuple[Placement, ...]  # place in the arena of each tensor between two kernels
     arena_bytes: int
+    starts: tuple[int, ...]  # the first byte of each tensor that lies in no other, in order
     places: Mapping[str, StoredPlace]  # places of the requested variables that are left
 
 
@@ -236,15 +237,29 @@ def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
     return tvm.transform.Sequential(passes)(view_results(mod))
 
 
+def plan_separately(
+    mod: tvm.IRModule, target: CpuTarget
+) -> tuple[dict[str, tirx.PrimFunc], CallPlan]:
+    """Return a lowered module's kernels, and its calls, whose tensors share no memory."""
+    _, kernels, planned = on_deep_stack(_plan, mod, target, Dump(), (), separate=True)
+    functions = {str(var.name_hint): func for var, func in kernels.functions_items()}
+    return functions, planned
+
+
 def _plan(
-    mod: tvm.IRModule, target: CpuTarget, dump: Dump, names: Collection[str]
+    mod: tvm.IRModule,
+    target: CpuTarget,
+    dump: Dump,
+    names: Collection[str],
+    *,
+    separate: bool = False,
 ) -> tuple[_Unplaced, tvm.IRModule, CallPlan]:
     with target.to_tvm():
         mod = hoist_loops(mod)
         written = _written(mod)
         lifted, constants = lift_constants(call_kernels(mod))
         unplaced = _Unplaced(lifted, constants, written, names)
-        planned, placed = _placed(unplaced, target)
+        planned, placed = _placed(unplaced, target, separate=separate)
         dump.module("planned", placed)
         named = relax.transform.AttachGlobalSymbol()(placed)
     kernels = {
@@ -254,16 +269,21 @@ def _plan(
 
 
 def _placed(
-    unplaced: _Unplaced, target: CpuTarget, launches: Sequence[Steps] = ()
+    unplaced: _Unplaced,
+    target: CpuTarget,
+    launches: Sequence[Steps] = (),
+    *,
+    separate: bool = False,
 ) -> tuple[CallPlan, tvm.IRModule]:
     written = unplaced.written
-    placed = plan_memory(unplaced.mod, target, written, unplaced.names, launches)
+    placed = plan_memory(unplaced.mod, target, written, unplaced.names, launches, separate=separate)
     program = program_of(placed, written)
     planned = CallPlan(
         program=program,
         constants=unplaced.constants,
         activations=placed.activations,
         arena_bytes=placed.arena_bytes,
+        starts=placed.starts,
         places=placed.places,
     )
     return planned, placed.mod

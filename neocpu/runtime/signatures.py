@@ -99,7 +99,26 @@ class SignatureSet:
                 for spec, array in zip(self.all[0].inputs, arrays, strict=True)
             ]
         )
-        raise UsageError(f"the module is compiled for {self}; got {given}")
+        nearest = self._nearest(shapes)
+        hint = "" if nearest is None else f"; the nearest is {shapes_text(nearest.inputs)}"
+        raise UsageError(f"the module is compiled for {self}; got {given}{hint}")
+
+    def _nearest(self, shapes: Sequence[tuple[int, ...]]) -> Signature | None:
+        """Return the signature whose extents differ least in sum; None if there is no choice."""
+        if len(self.all) == 1:
+            return None
+
+        def distance(one: Signature) -> int:
+            pairs = zip((spec.shape for spec in one.inputs), shapes, strict=True)
+            return sum(
+                abs(own - given)
+                for shape, asked in pairs
+                for own, given in zip(shape, asked, strict=True)
+            )
+
+        ranks = [len(shape) for shape in shapes]
+        fitting = [each for each in self.all if [len(s.shape) for s in each.inputs] == ranks]
+        return min(fitting, key=distance, default=None)
 
     def __str__(self) -> str:
         shown = [shapes_text(each.inputs) for each in self.all[:SHOWN]]

@@ -81,6 +81,7 @@ shape_set = click.option(
     help="The whole shape of an input with dynamic dimensions. NAME=16000 sets a named dimension, "
     "or makes an input a constant (NAME=480,640 for several elements). Repeatable. A set of shapes "
     "puts a plan for each into the one file: 'x:{1,4,16},3,224,{224,320}' for all combinations "
-    "(quoted, because the shell expands braces), one input repeated, or batch=1..16 for both ends "
-    "and the powers of two between them. Sets of several dimensions give all combinations.",
+    "(quoted, because the shell expands braces), one input repeated, batch=1..16 for both ends and "
+    "the powers of two between them, or h=224..448/32 for all steps of 32. Sets of several "
+    "dimensions give all combinations.",
 )

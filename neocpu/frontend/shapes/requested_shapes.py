@@ -16,7 +16,7 @@ Shapes: TypeAlias = "Mapping[str, Given] | Sequence[Mapping[str, Given]]"
 
 MAX_SIGNATURES: Final = 64  # the most signatures of a set
 
-_RANGE: Final = r"\d{1,18}\.\.\d{1,18}"
+_RANGE: Final = r"\d{1,18}\.\.\d{1,18}(?:/\d{1,18})?"
 _CHOICE: Final = rf"(?:{_RANGE}|\d{{1,18}})"
 _EXTENT: Final = rf"(?:{_CHOICE}|\{{(?:{_CHOICE}(?:,{_CHOICE})*)?\}})"
 
@@ -25,8 +25,9 @@ def parse_set(text: str) -> tuple[str, tuple[Given, ...]] | None:
     """Parse ``NAME:{1,4},3,224,224`` or ``NAME=1..16``, a set of shapes or values.
 
     Extents in braces combine in all ways; a range stands for its ends and the powers of two
-    between. A text that `parse_given` takes is a set of one, and another form None; an empty or too
-    large set is a `UsageError`.
+    between, or, as ``224..448/32``, for each step from its first to its last extent. A text that
+    `parse_given` takes is a set of one, and another form None; an empty or too large set, and a
+    step that misses the last extent, are a `UsageError`.
     """
     if match := re.fullmatch(rf"(.+):({_EXTENT}(?:,{_EXTENT})*)", text):
         extents = [_choices(each, text) for each in re.findall(_EXTENT, match[2])]
@@ -43,11 +44,31 @@ def parse_set(text: str) -> tuple[str, tuple[Given, ...]] | None:
 def _choices(extent: str, text: str) -> list[int]:
     found: list[int] = []
     for each in filter(None, extent.strip("{}").split(",")):
-        first, _, last = each.partition("..")
-        found += _good_set(int(first), int(last)) if last else [int(first)]
+        first, _, rest = each.partition("..")
+        last, _, step = rest.partition("/")
+        if step:
+            found += _steps(int(first), int(last), int(step), text)
+        else:
+            found += _good_set(int(first), int(last)) if last else [int(first)]
     if not found:
         raise UsageError(f"--shape {text}: '{extent}' is an empty set; give it an extent")
     return found
+
+
+def _steps(first: int, last: int, step: int, text: str) -> range:
+    """Return ``first``, ``first + step`` and so on to ``last``."""
+    if not step:
+        raise UsageError(f"--shape {text}: a step of 0 never reaches {last}; give 1 or more")
+    if first > last:
+        return range(0)
+    if missed := (last - first) % step:
+        reached = last - missed
+        raise UsageError(
+            f"--shape {text}: steps of {step} from {first} miss {last}; end with {reached} or "
+            f"{reached + step}"
+        )
+    _check_count((last - first) // step + 1)
+    return range(first, last + 1, step)
 
 
 def _good_set(first: int, last: int) -> list[int]:
@@ -116,7 +137,10 @@ def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:
 
 def _check_count(count: int) -> None:
     if count > MAX_SIGNATURES:
-        raise UsageError(f"a set of {count} shapes: an artifact has at most {MAX_SIGNATURES}")
+        raise UsageError(
+            f"a set of {count} shapes: an artifact has at most {MAX_SIGNATURES}; give fewer "
+            "extents, or larger steps"
+        )
 
 
 def _given_text(name: str, given: Given) -> str:

@@ -15,6 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from neocpu.schedules.vocabulary.layout import ceil_div
+
 ALIGN: Final = 128
 """The alignment of groups in bytes: two cache lines, which CPUs prefetch together."""
 
@@ -53,6 +55,15 @@ def place(groups: Sequence[Group]) -> Arena:
                 taken.add(replace(span, offset=start + span.offset))
     ends = (start + _extent(group) for start, group in zip(starts, groups, strict=True))
     return Arena(max(ends, default=0), tuple(starts))
+
+
+def place_separately(groups: Sequence[Group]) -> Arena:
+    """Place all groups one after another, whenever they are busy."""
+    starts, end = [], 0
+    for group in groups:
+        starts.append(end)
+        end += ceil_div(_extent(group), ALIGN) * ALIGN
+    return Arena(end, tuple(starts))
 
 
 class _Taken:

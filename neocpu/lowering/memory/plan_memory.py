@@ -18,7 +18,7 @@ from tvm.ir import Call, GlobalVar, Var
 
 from neocpu.ir.expressions import Expr, dtype_of, known_shape, static_shape
 from neocpu.ir.uses import bindings, used_vars
-from neocpu.lowering.memory.arena import Span, place
+from neocpu.lowering.memory.arena import Span, place, place_separately
 from neocpu.lowering.memory.joins import (
     Guard,
     Guards,
@@ -57,6 +57,7 @@ class PlannedModule:
     mod: tvm.IRModule
     activations: tuple[Placement, ...]  # places of these parameters, which may overlap
     arena_bytes: int
+    starts: tuple[int, ...]  # the first byte of each tensor that lies in no other, in order
     guards: tuple[tuple[Guard, ...], ...]  # those of each call; their conditions are parameters
     loops: tuple[LoopCalls, ...]  # each within another one or after it
     launches: tuple[Launch, ...]  # the calls that are launched jointly, in order
@@ -69,6 +70,8 @@ def plan_memory(
     written: Mapping[str, int],
     names: Collection[str] = (),
     launches: Sequence[Steps] = (),
+    *,
+    separate: bool = False,
 ) -> PlannedModule:
     """Replace the allocations of ``main`` by parameters, and concatenations by places.
 
@@ -77,14 +80,17 @@ def plan_memory(
     reads it. The `target` copies parts of concatenations that cannot be made in their places.
     `written` is the number of tensors that a kernel writes, if not one. The places of `names` are
     returned, and `launches` has the bindings that call the kernels of each joint launch, in order.
+    `separate`: no two tensors share memory at different times, so that tensors of any size are
+    placed in the same order.
     """
-    layout = lay_out(mod, written, launches)
+    layout = lay_out(mod, written, launches, separate=separate)
     emitter = _Emitter(mod, layout, target)
     planned = emitter.run()
     return PlannedModule(
         mod=planned,
         activations=emitter.placements,
         arena_bytes=layout.size,
+        starts=tuple(sorted(layout.starts.values())),
         guards=tuple(emitter.guards),
         loops=tuple(emitter.loops),
         launches=tuple(map(emitter.calls_of, launches)),
@@ -104,7 +110,11 @@ class MemoryLayout:
 
 
 def lay_out(
-    mod: tvm.IRModule, written: Mapping[str, int], launches: Sequence[Steps] = ()
+    mod: tvm.IRModule,
+    written: Mapping[str, int],
+    launches: Sequence[Steps] = (),
+    *,
+    separate: bool = False,
 ) -> MemoryLayout:
     """Return tensors' places; what a call of a launch writes is in use from its first call on."""
     main = mod["main"]
@@ -116,7 +126,8 @@ def lay_out(
     for root, span in busy_spans(uses, joins):
         first = firsts.get(span.first, span.first)
         groups.setdefault(root, []).append(replace(span, first=first))
-    arena = place([tuple(spans) for spans in groups.values()])
+    spans = [tuple(each) for each in groups.values()]
+    arena = place_separately(spans) if separate else place(spans)
     starts = dict(zip(groups, arena.starts, strict=True))
     return MemoryLayout(uses, guards, joins, arena.size, starts)
 

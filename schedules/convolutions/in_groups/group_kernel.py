@@ -141,6 +141,9 @@ class Emitter:
     def _tiles(self, place: tuple[Any, ...], taps: _Taps) -> None:
         """Emit a row's register tiles, in one loop where all columns lie in the image."""
         w, reg_n = self._workload, self._scheme.reg_n
+        if self._scheme.moves_back:
+            self._moved_tiles(place, taps)
+            return
         count = ceil_div(w.out_width, reg_n)
         inside = [
             tile
@@ -149,12 +152,28 @@ class Emitter:
         ]
         first, end = (inside[0], inside[-1] + 1) if inside else (count, count)
         for tile in range(first):
-            self._tile(place, tile * reg_n, min(reg_n, w.out_width - tile * reg_n), tile, taps)
+            x = tile * reg_n
+            self._tile(place, x, min(reg_n, w.out_width - x), x, taps)
         if inside:
             with T.serial(end - first) as tile:
-                self._tile(place, (first + tile) * reg_n, reg_n, first, taps)
+                self._tile(place, (first + tile) * reg_n, reg_n, first * reg_n, taps)
         for tile in range(end, count):
-            self._tile(place, tile * reg_n, min(reg_n, w.out_width - tile * reg_n), tile, taps)
+            x = tile * reg_n
+            self._tile(place, x, min(reg_n, w.out_width - x), x, taps)
+
+    def _moved_tiles(self, place: tuple[Any, ...], taps: _Taps) -> None:
+        """Emit a row of any width: the first and the last tile, and those between in one loop, of
+        which the last moves back. Only the first and the last tile read outside the image.
+        """
+        w, reg_n = self._workload, self._scheme.reg_n
+        if reg_n > moved_limit(w):
+            raise ValueError(f"rows of {w.out_width} pixels are too short for tiles of {reg_n}")
+        last = w.out_width - reg_n
+        self._tile(place, 0, reg_n, 0, taps)
+        with T.serial(ceil_div(last - reg_n, reg_n)) as tile:
+            x = T.Bind(T.min((tile + 1) * reg_n, last - reg_n))
+            self._tile(place, x, reg_n, reg_n, taps)
+        self._tile(place, T.Bind(tirx.const(last)), reg_n, last, taps)
 
     def _columns(self, x: int, width: int) -> list[tuple[int, int, int]]:
         """Return ``(input column - x * stride, output column - x, tap)`` inside the image."""
@@ -169,7 +188,7 @@ class Emitter:
 
     def _tile(self, place: tuple[Any, ...], x: Any, width: int, like: int, taps: _Taps) -> None:
         """Emit ``width`` output pixels from column ``x``, for one vector of the chunk or all;
-        ``like`` is a tile with the same columns inside the image.
+        ``like`` is the first column of a tile with the same columns inside the image.
         """
         (image, chunk), y, top = place
         if self._lane is not None:
@@ -187,7 +206,7 @@ class Emitter:
         w, lanes, every = self._workload, self._lanes, span(0, self._lanes)
         emit_rows, is_unrolled = taps
         users: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        columns = self._columns(like * self._scheme.reg_n, width)
+        columns = self._columns(like, width)
         for offset, j, kw in columns:
             users[offset].append((j, kw))
         acc = T.alloc_buffer((width, lanes), w.numerics.sum, scope="local", layout=None)
@@ -316,6 +335,12 @@ class Emitter:
                     return splat(self._data[image, source[0], row, column, source[1]], lanes)
 
                 yield scalar_at, weight_at(channel)
+
+
+def moved_limit(workload: Conv2dWorkload) -> int:
+    """Return the widest register tile whose last one may move back; 0 if rows are too short."""
+    _, left, _, right = workload.padding
+    return max(0, (workload.out_width - max(left, right)) // 2)
 
 
 def _first_uses(columns: Sequence[tuple[int, int, int]]) -> dict[int, list[int]]:

@@ -1,0 +1,299 @@
+"""Formulas for integers that depend on sizes, found from their values at a few sizes.
+
+Extents of tensors and loops follow from the sizes of a network's inputs by sums, products and
+quotients: a convolution's output has ``(h + 2 * padding - kernel) // stride + 1`` rows, a loop over
+register tiles ``ceil(w / 6)`` turns. `ValueTable` looks for the simplest such formula that gives
+all values. If several are as simple and differ at other sizes, it takes none of them: more sizes
+are needed to tell them apart.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, combinations_with_replacement, product
+from typing import Final, TypeAlias
+
+from neocpu.schedules.vocabulary.traced_sizes import Formula, Operation
+
+Values: TypeAlias = tuple[int, ...]
+"""An integer's values, one for each size."""
+
+OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
+    "+": lambda one, other: one + other,
+    "-": lambda one, other: one - other,
+    "*": lambda one, other: one * other,
+    "//": lambda one, other: one // other,
+}
+# The factors before a division, and the most divisors, that are tried.
+FACTORS: Final = (1, 2, 3, 4)
+MOST_DIVISORS: Final = 512
+# The most entries whose products are tried as the base of others.
+MOST_FACTORS: Final = 24
+# The largest of values from which on they are taken for a quotient of a product.
+FEWEST_FOR_PRODUCTS: Final = 64
+# Pads and windows, by which a factor may differ from a known entry.
+MARGINS: Final = (0, *chain.from_iterable((more, -more) for more in range(1, 9)))
+# The number of other sizes at which formulas are compared.
+PROBES: Final = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """An operand: a constant, or the number of an entry."""
+
+    number: int
+    is_entry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An integer that is computed from earlier ones; quotients are rounded down."""
+
+    operation: Operation
+    left: Term
+    right: Term
+
+
+class ValueTable:
+    """The sizes, and integers that are computed from them.
+
+    Entries are numbered from 0 on. The first ones are the sizes themselves: ``sizes`` has a tuple
+    of values for each. `entries` has those that are known before, from other values, and
+    `range_of` sizes between whose least and largest formulas are compared, by default the same.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[Values],
+        entries: Sequence[Entry] = (),
+        range_of: Sequence[Values] | None = None,
+    ) -> None:
+        self._count = len(sizes[0])
+        self.entries: list[Entry] = list(entries)
+        # The values at the given sizes come first, then those at sizes between them.
+        rows = [*zip(*sizes, strict=True), *zip(*map(_between, range_of or sizes), strict=True)]
+        columns = zip(*map(self.evaluate, rows), strict=True)
+        self._vectors: list[Values] = list(columns)
+        self._numbers: dict[Values, int] = {}
+        for number, vector in enumerate(self._vectors):
+            self._numbers.setdefault(vector[: self._count], number)
+
+    def find(self, values: Sequence[int], own: Sequence[int] = ()) -> Term | None:
+        """Return the constant or the entry with these values; None if no formula was found.
+
+        `own`: the entries whose quotients are tried, which are too many among all.
+        """
+        given = tuple(values)
+        assert len(given) == self._count, given
+        if len(set(given)) == 1:
+            return Term(given[0])
+        return self._known(given) or self._simple(given) or self._composed(given, own)
+
+    def find_all(self, every: Sequence[Values]) -> list[Term] | None:
+        """Return the terms of several integers, which may follow from each other in any order."""
+        found: dict[Values, Term] = {}
+        # Small numbers have many formulas by chance, and often follow from larger ones.
+        left = sorted(dict.fromkeys(every), key=max, reverse=True)
+        while left:
+            own = [term.number for term in found.values() if term.is_entry]
+            solved = self._first(left, lambda each: self._known(each) or self._simple(each))
+            solved = solved or self._first(left, partial(self.find, own=own))
+            if solved is None:
+                return None
+            values, found[values] = solved
+            left.remove(values)
+        return [found[each] for each in every]
+
+    def _first(
+        self, every: Sequence[Values], find: Callable[[Values], Term | None]
+    ) -> tuple[Values, Term] | None:
+        for each in every:
+            term = Term(each[0]) if len(set(each)) == 1 else find(each)
+            if term is not None:
+                return each, term
+        return None
+
+    def express(self, formula: Formula, sizes: Mapping[str, Term]) -> Term:
+        """Return the term of a formula of sizes, which are terms themselves."""
+        if isinstance(formula, str):
+            return sizes[formula]
+        if isinstance(formula, int):
+            return Term(formula)
+        operation, left, right = formula
+        return self._add(operation, self.express(left, sizes), self.express(right, sizes))
+
+    def evaluate(self, sizes: Sequence[int]) -> list[int]:
+        """Return all entries' values at other sizes."""
+        found = list(sizes)
+
+        def value(term: Term) -> int:
+            return found[term.number] if term.is_entry else term.number
+
+        for entry in self.entries:
+            found.append(OPERATIONS[entry.operation](value(entry.left), value(entry.right)))
+        return found
+
+    def _known(self, values: Values) -> Term | None:
+        number = self._numbers.get(values)
+        return None if number is None else Term(number, is_entry=True)
+
+    def _add(self, operation: Operation, left: Term, right: Term) -> Term:
+        def vector(term: Term) -> Values:
+            if term.is_entry:
+                return self._vectors[term.number]
+            return (term.number,) * (self._count + PROBES)
+
+        pairs = zip(vector(left), vector(right), strict=True)
+        values = tuple(OPERATIONS[operation](one, other) for one, other in pairs)
+        if len(set(values)) == 1:
+            return Term(values[0])
+        known = self._known(values[: self._count])
+        if known is not None and self._vectors[known.number] == values:
+            return known
+        self._numbers.setdefault(values[: self._count], len(self._vectors))
+        self._vectors.append(values)
+        self.entries.append(Entry(operation, left, right))
+        return Term(len(self._vectors) - 1, is_entry=True)
+
+    def _simple(self, values: Values) -> Term | None:
+        """Return an entry that follows from one other entry, by a factor, a sum and a quotient."""
+        bases = list(self._bases())
+        for parts, base in bases:
+            if (found := _line(base, values)) is not None:
+                return self._linear(parts, *found)
+        for parts, base in bases:
+            if len(parts) > 1 and max(values) < FEWEST_FOR_PRODUCTS:
+                break
+            if (quotient := _quotient(base, values)) is not None:
+                factor, added, divisor = quotient
+                top = self._linear(parts, factor, added)
+                return self._add("//", top, Term(divisor))
+        return None
+
+    def _bases(self) -> Iterator[tuple[tuple[int, ...], Values]]:
+        """Yield entries, then products of two; each as numbers of entries, with the values."""
+        every = list(enumerate(self._vectors))
+        yield from (((number,), vector) for number, vector in every)
+        for (one, left), (other, right) in combinations_with_replacement(every[:MOST_FACTORS], 2):
+            yield (one, other), tuple(a * b for a, b in zip(left, right, strict=True))
+
+    def _linear(self, parts: tuple[int, ...], factor: int, added: int) -> Term:
+        found, *others = (Term(number, is_entry=True) for number in parts)
+        for other in others:
+            found = self._add("*", found, other)
+        if factor != 1:
+            found = self._add("*", found, Term(factor))
+        if added:
+            found = self._add("+" if added > 0 else "-", found, Term(abs(added)))
+        return found
+
+    def _composed(self, values: Values, own: Sequence[int]) -> Term | None:
+        """Return an entry that follows from two others, or from one beside a common factor."""
+        for operation, other, rest in self._divisions(values):
+            left = Term(rest[0]) if len(set(rest)) == 1 else self._known(rest)
+            left = left or self._simple(rest) or self._ratio(rest, own)
+            if left is not None:
+                return self._add(operation, left, other())
+        return self._ratio(values, own)
+
+    def _ratio(self, values: Values, own: Sequence[int]) -> Term | None:
+        """Return an entry that is the quotient of two of ``own``, rounded down or up.
+
+        None if several fit, and differ at other sizes.
+        """
+        fits: dict[Values, tuple[int, int, bool]] = {}
+        for bottom, top in product(own, own):
+            parts, wholes = self._vectors[bottom], self._vectors[top]
+            if bottom == top or min(parts) < 1:
+                continue
+            pairs = list(zip(wholes, parts, strict=True))
+            for up in (False, True):
+                found = tuple((whole + (part - 1) * up) // part for whole, part in pairs)
+                if found[: self._count] == values:
+                    fits.setdefault(found, (top, bottom, up))
+        if len(fits) != 1:
+            return None
+        ((top, bottom, up),) = fits.values()
+        whole, part = (Term(number, is_entry=True) for number in (top, bottom))
+        if up:
+            whole = self._add("-", self._add("+", whole, part), Term(1))
+        return self._add("//", whole, part)
+
+    def _divisions(self, values: Values) -> Iterator[tuple[Operation, Callable[[], Term], Values]]:
+        """Yield an operation, a function that makes its right operand, and the values of its left
+        operand.
+        """
+        common = math.gcd(*values)
+        if common > 1:
+            yield "*", partial(Term, common), tuple(value // common for value in values)
+        every = list(enumerate(self._vectors))
+        for more, (number, base) in product(MARGINS, every):
+            pairs = [(value, part + more) for value, part in zip(values, base, strict=False)]
+            if all(part and value % part == 0 for value, part in pairs):
+                other = partial(self._linear, (number,), 1, more)
+                yield "*", other, tuple(value // part for value, part in pairs)
+        for number, base in every:
+            other = partial(self._linear, (number,), 1, 0)
+            yield "+", other, tuple(v - part for v, part in zip(values, base, strict=False))
+
+
+def _between(values: Values) -> Values:
+    """Return other sizes between the least and the largest, in the same steps."""
+    least, step = min(values), math.gcd(*(value - values[0] for value in values)) or 1
+    rng = random.Random(least)
+    return tuple(rng.randrange(least, max(values) + 1, step) for _ in range(PROBES))
+
+
+def _line(base: Values, values: Values) -> tuple[int, int] | None:
+    """Return ``factor, added`` with ``values = factor * base + added``; None if there are none."""
+    own = base[: len(values)]
+    one, other = own[0], next((each for each in own if each != own[0]), own[0])
+    if one == other:
+        return None
+    factor, rest = divmod(values[own.index(other)] - values[0], other - one)
+    if rest or factor < 1:
+        return None
+    added = values[0] - factor * one
+    fits = all(v == factor * b + added for v, b in zip(values, own, strict=True))
+    return (factor, added) if fits else None
+
+
+def _quotient(base: Values, values: Values) -> tuple[int, int, int] | None:
+    """Return ``factor, added, divisor`` with ``values = (factor * base + added) // divisor``.
+
+    Rounding down, or up, is taken before other roundings, which have to follow from the values.
+    None also if several fit, and differ for the bases that ``base`` has after those of the values.
+    """
+    pairs = list(zip(base, values, strict=False))
+    for factor in FACTORS:
+        fits = []
+        for divisor in _divisors(pairs, factor):
+            if math.gcd(factor, divisor) > 1:
+                continue
+            whole = {value * divisor - factor * part for part, value in pairs}
+            if len(whole) == 1:  # sizes are in steps, so that nothing is rounded
+                return factor, whole.pop(), divisor
+            least = max(whole)
+            most = min((value + 1) * divisor - 1 - factor * part for part, value in pairs)
+            sums = [added for added in (0, divisor - 1) if least <= added <= most]
+            if not sums and least == most:
+                sums = [least]
+            fits += [(factor, added, divisor) for added in sums]
+        if fits:
+            found = {tuple((f * part + added) // d for part in base) for f, added, d in fits}
+            return fits[0] if len(found) == 1 else None
+    return None
+
+
+def _divisors(pairs: Sequence[tuple[int, int]], factor: int) -> range:
+    """Return the divisors of ``factor * base`` that may give the values, whatever is added."""
+    if min(value for _, value in pairs) < 1:
+        return range(0)
+    least = max(factor * base // (value + 1) for base, value in pairs)
+    above = [-(-factor * base // (value - 1)) for base, value in pairs if value > 1]
+    most = min(above, default=least + MOST_DIVISORS)
+    return range(max(2, least), min(most, least + MOST_DIVISORS) + 1)
