@@ -28,9 +28,7 @@ from neocpu.schedules.vocabulary.layout import Format
 from neocpu.schedules.vocabulary.scheme import Scheme
 
 PlanKey: TypeAlias = tuple[tuple[tuple[Format, Format, Scheme | None], ...], tuple[type, ...]]
-"""The layouts and the scheme of each operator, and the class of each dense layer, which says
-whether it has a template. Plans with equal keys are the same.
-"""
+"""Each operator's layouts and scheme, and each dense layer's class: equal plans have equal keys."""
 
 
 def plan_key(plan: LayoutPlan) -> PlanKey:

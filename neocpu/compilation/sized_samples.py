@@ -23,7 +23,12 @@ from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.schedules.convolutions.in_groups.group_kernel import moved_limit
-from neocpu.schedules.vocabulary.scheme import GroupScheme
+from neocpu.schedules.vocabulary.scheme import (
+    DepthwiseScheme,
+    GroupScheme,
+    MovedDepthwiseScheme,
+    MovedGroupedScheme,
+)
 from neocpu.schedules.vocabulary.traced_sizes import tracing
 
 TEMPLATES: Final = frozenset(
@@ -105,4 +110,5 @@ def _for_any_size(least: LayoutOp, choice: Choice) -> Choice:
     reg_n = min(scheme.reg_n, moved_limit(least.workload))
     if not reg_n:
         raise UnsupportedError(f"{least.name} has too few columns at the smallest size: raise it")
-    return replace(choice, scheme=replace(scheme, reg_n=reg_n, moves_back=True))
+    kind = MovedDepthwiseScheme if isinstance(scheme, DepthwiseScheme) else MovedGroupedScheme
+    return replace(choice, scheme=kind(scheme.oc_bn, reg_n, scheme.unroll_ker, scheme.out_bn))

@@ -22,12 +22,7 @@ from neocpu.schedules.products.panel import (
     reader,
 )
 from neocpu.schedules.products.row_tile import RowTile, busiest_seconds, parts_of
-from neocpu.schedules.products.tile_rows import (
-    Panel,
-    TileRows,
-    choose_rows,
-    product_instructions,
-)
+from neocpu.schedules.products.tile_rows import Panel, TileRows, choose_rows, product_instructions
 from neocpu.schedules.products.workloads import ProductWorkload
 from neocpu.schedules.tir.builder import build_kernel, digits, task_loop
 from neocpu.schedules.tir.llvm_text import opaque_numbers
@@ -129,8 +124,6 @@ def _in_tiles(
                         _store(output, row + r, column, width, sums, (r, v))
 
 
-def _store(
-    output: Matrix, row: Any, column: Any, width: int, sums: Any, at: tuple[Any, int]
-) -> None:
+def _store(output: Matrix, row: Any, column: Any, width: int, sums: Any, at: Any) -> None:
     with T.vectorized(width) as o:
         T.buffer_store(output.buffer, sums[(*at, o)], [output.place(row, column + o)])

@@ -11,7 +11,7 @@ from neocpu.foundation.json_codec import JsonObject
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
 
 # Optional parameters; with 0, their default, kernels are the same as without them.
-OPTIONAL = ("edge_tiles", "int16_groups", "moves_back", "on_the_fly", "out_bn", "sum_chunks")
+OPTIONAL = ("edge_tiles", "int16_groups", "on_the_fly", "out_bn", "sum_chunks")
 # The largest parameter: they count channels, pixels and tiles of tensors that fit in memory.
 MAX_PARAMETER = 1 << 24
 
@@ -147,15 +147,16 @@ class GroupScheme(StoreFold):
     - `unroll_ker`: whether the loop over the window's rows is unrolled; that over columns always
       is.
     - `out_bn`: the output's block if it differs from ``oc_bn``; otherwise 0.
-    - `moves_back`: whether the last register tile of a row overlaps the one before it, in place of
-      a narrower one. The loop nest is then the same for all widths from two tiles and a pad on.
+
+    `moves_back` says whether the last register tile of a row overlaps the one before it, in place
+    of a narrower one. The loop nest is then the same for all widths from two tiles and a pad on.
     """
 
+    moves_back: ClassVar[bool] = False
     oc_bn: int
     reg_n: int
     unroll_ker: bool
     out_bn: int = 0
-    moves_back: bool = False
 
     @property
     def in_layout(self) -> DataLayout:
@@ -176,6 +177,20 @@ class GroupedScheme(GroupScheme):
 
     template: ClassVar[str] = "conv2d_grouped"
     words: ClassVar[str] = "Each group of channels by itself, a vector lane per output channel."
+
+
+class MovedDepthwiseScheme(DepthwiseScheme):
+    """A `DepthwiseScheme` for rows of any width; no record has one."""
+
+    __slots__ = ()
+    moves_back: ClassVar[bool] = True
+
+
+class MovedGroupedScheme(GroupedScheme):
+    """A `GroupedScheme` for rows of any width; no record has one."""
+
+    __slots__ = ()
+    moves_back: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ their results hold where other sizes compare alike.
 from __future__ import annotations
 
 import json
+import operator as op
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,6 +22,7 @@ Formula: TypeAlias = "str | int | tuple[Operation, Formula, Formula]"
 ATTRIBUTE: Final = "neocpu.formulas"
 """The attribute of a kernel with the formulas that were noted while it was made, in JSON."""
 
+_OPERATORS: Final = {"+": op.add, "-": op.sub, "*": op.mul, "//": op.floordiv}
 _NOTED: ContextVar[dict[Formula, int] | None] = ContextVar("noted", default=None)
 _TRACING: ContextVar[bool] = ContextVar("tracing", default=False)
 
@@ -77,16 +79,8 @@ class Traced(int):
 
 def _combined(operation: Operation, left: Any, right: Any) -> Any:
     one, other = (int(each) if isinstance(each, int) else each for each in (left, right))
-    match operation:
-        case "+":
-            value = one + other
-        case "-":
-            value = one - other
-        case "*":
-            value = one * other
-        case _:
-            value = one // other
-    if not isinstance(value, int) or not isinstance(left, int) or not isinstance(right, int):
+    value = _OPERATORS[operation](one, other)
+    if not all(isinstance(each, int) for each in (left, right, value)):
         return value
     return Traced(value, (operation, _formula(left), _formula(right)))
 

@@ -23,6 +23,7 @@ MODELS = {
     "--shape image:1,3,224,224 --shape image:4,3,320,320": stand_ins.pointwise(
         ["n", 3, "h", "w"], 2
     ),
+    "--shape image:1,3,224..320/32,256": stand_ins.pointwise(["n", 3, "h", "w"], 2),
     "--shape batch=1..16": stand_ins.pointwise(["batch", 3, 32, 32], 2),
     "--shape 'batch={1,4}' --shape 'h={224,320}'": stand_ins.pointwise(["batch", 3, "h", 224], 2),
 }

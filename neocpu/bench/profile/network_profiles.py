@@ -96,10 +96,7 @@ def measure_profiles(
 def product_kernels(
     profile: ProfileReport, target: str, on_progress: ProgressCallback = silent
 ) -> tuple[ProductKernel, ...]:
-    """Measure the peaks of a profile's layers in 8-bit integers or in tiles.
-
-    Raises TargetError: it is impossible.
-    """
+    """Measure the peaks of layers in 8-bit integers or in tiles. Raises TargetError: impossible."""
     groups: dict[tuple[str, str], list[Operator]] = defaultdict(list)
     cpu = parse_target(target)
     found = {}

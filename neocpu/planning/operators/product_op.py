@@ -76,9 +76,7 @@ class ProductOp:
         return Precision.BF16 if self.workload.products == BFLOAT16_PRODUCTS else Precision.FP32
 
     def computing(self, precision: Precision, target: CpuTarget, splits: bool = False) -> ProductOp:
-        """Return the operator multiplying bfloat16 if that is allowed and faster by its estimate,
-        or values as two of bfloat16 if ``splits`` allows that.
-        """
+        """Return the operator in the fastest numbers, by estimates; ``splits`` allows parts."""
         w = self.workload
         if isinstance(w, AttentionWorkload) and w.mixes:
             return self
@@ -90,8 +88,8 @@ class ProductOp:
             ways.append(replace(w, products=BFLOAT16_PRODUCTS))
         if splits and has_tiles:
             ways.append(replace(w, splits=True))
-        found = [replace(self, workload=way) for way in ways]
-        return min(found, key=lambda each: each.estimate(target, 1))
+        found = (replace(self, workload=way) for way in ways)
+        return min(found, key=lambda op: op.estimate(target, 1))
 
     def scheme(self, target: CpuTarget, threads: int) -> None:
         """Return None, because products have no schemes to choose from."""

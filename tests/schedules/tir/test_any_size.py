@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import needs
 import numpy as np
 import pytest
 from conv_reference import written
@@ -79,6 +80,7 @@ def runnable(func, extents):
         ("conv2d_winograd", 3, 1, 1),
     ],
 )
+@needs.one_in(3)
 def test_one_kernel_computes_all_sizes(template, kernel, stride, groups):
     outs = 16 if groups == 16 else 32
 
