@@ -112,6 +112,8 @@ def test_threads_share_what_has_more_bytes():
     assert tiled(few).groups == 1
     # Few pixels share a block's weights, so that the next one's are fetched meanwhile.
     assert tiled(many).prefetched_lines
+    shared = conv_workload(1, 64, 112, 112, 64, (3, 3), padding=pad, numerics=HALVES)
+    assert not tiled(shared).prefetched_lines
 
 
 @pytest.mark.parametrize(
