@@ -20,9 +20,9 @@ from neocpu.building.program import Operand
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.lowering.recipes import RECIPE
-from neocpu.schedules.tir.any_size import NotGeneralError, generalise, most_general
+from neocpu.schedules.tir.any_size import NotGeneralError, generalise
 from neocpu.schedules.tir.noted_formulas import noted_formulas, terms_of
-from neocpu.schedules.tir.value_table import Entry, Term, ValueTable
+from neocpu.schedules.tir.value_table import Entry, Term, ValueTable, values_of
 from neocpu.schedules.vocabulary.traced_sizes import ATTRIBUTE, from_text
 
 FEWEST: Final = 4
@@ -35,7 +35,7 @@ class Sample:
 
     sizes: tuple[int, ...]  # the extents of the inputs that vary
     inputs: tuple[TensorSpec, ...]
-    weights: tuple[str, ...]  # digests of the model's packed weights
+    weights: tuple[bytes, ...]  # digests of the model's packed weights
     kernels: Mapping[str, tirx.PrimFunc]
     planned: CallPlan
 
@@ -72,7 +72,7 @@ class SizedProgram:
 
     def values(self, sizes: Sequence[int]) -> list[int]:
         """Return the integers that terms refer to."""
-        return ValueTable([(size,) for size in sizes], self.entries).evaluate(sizes)
+        return values_of(self.entries, sizes)
 
 
 def merge_samples(samples: Sequence[Sample]) -> SizedProgram:
@@ -82,8 +82,7 @@ def merge_samples(samples: Sequence[Sample]) -> SizedProgram:
     """
     _check_alike(samples)
     first = samples[0].planned
-    sizes = list(zip(*(each.sizes for each in samples), strict=True))
-    table = ValueTable(sizes)
+    table = ValueTable(_sizes_of(samples))
     specs = zip(*(each.inputs for each in samples), strict=True)
     inputs = tuple(
         SizedTensor(dtype=one[0].dtype, shape=_terms(table, [s.shape for s in one], one[0].name))
@@ -103,6 +102,11 @@ def merge_samples(samples: Sequence[Sample]) -> SizedProgram:
         constants=first.constants,
         activations=activations,
     )
+
+
+def _sizes_of(samples: Sequence[Sample]) -> list[tuple[int, ...]]:
+    """Return the samples' values of each extent."""
+    return list(zip(*(each.sizes for each in samples), strict=True))
 
 
 def _check_alike(samples: Sequence[Sample]) -> None:
@@ -165,23 +169,17 @@ def _merged_kernel(
     """Return a kernel for any size, and the entries with those that it needs."""
     given = [each.kernels[name] for each in samples]
     functions = [each.without_attr(RECIPE).without_attr(ATTRIBUTE) for each in given]
-    alike = most_general(functions, FEWEST)
-    if not alike:
-        raise UnsupportedError(
-            f"kernel '{name}' has its most general form for fewer than {FEWEST} of "
-            f"{len(samples)} sizes: give a single shape"
-        )
     try:
-        found = generalise([functions[number] for number in alike])
+        found = generalise(functions, FEWEST)
     except NotGeneralError as error:
         raise UnsupportedError(
             f"kernel '{name}' is not the same for all sizes ({error}): give a single shape"
         ) from None
     if not found.extents:
-        return SizedKernel(func=functions[0]), entries
-    sizes = list(zip(*(samples[number].sizes for number in alike), strict=True))
-    table = ValueTable(sizes, entries, list(zip(*(each.sizes for each in samples), strict=True)))
-    texts = [str(given[number].attrs.get(ATTRIBUTE, "[]")) for number in alike]
+        return SizedKernel(func=found.func), entries
+    alike = [samples[number] for number in found.alike]
+    table = ValueTable(_sizes_of(alike), entries, _sizes_of(samples))
+    texts = [str(given[number].attrs.get(ATTRIBUTE, "[]")) for number in found.alike]
     noted = [from_text(text) for text in texts]
     own = {
         size: table.find([each[size] for each in noted])

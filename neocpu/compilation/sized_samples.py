@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.pipeline import lower, plan_separately
 from neocpu.building.sized_program import Sample, SizedProgram, merge_samples
-from neocpu.compilation.model_forms import Planned
+from neocpu.compilation.model_forms import Planned, Simplified
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.ir.array_digests import ArrayDigests
 from neocpu.pipeline import Pipeline
 from neocpu.planning.choice import Choice
+from neocpu.planning.network import Network
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.optimisation_levels import LayoutPlan
@@ -58,47 +57,53 @@ def plan_for_sizes(
     same for all sizes.
     """
     pipeline = replace(pipeline, templates=TEMPLATES & (pipeline.templates or TEMPLATES))
-    admissions = pipeline.accuracy.admissions[:1]
-    agreed: LayoutPlan | None = None
-    first: Planned | None = None
+
+    def read(own: tuple[int, ...]) -> Simplified:
+        return pipeline.read(partial(load, own), keep=False)
+
+    typical, least = map(read, sizes[:2])
+    costs, found = pipeline.choose(typical, pipeline.accuracy.admissions)
+    _check_operators(found.network, least.source.network, sizes[1])
+    pairs = zip(least.source.network.ops, found.choices, strict=True)
+    agreed = replace(found, choices=tuple(_for_any_size(*pair) for pair in pairs))
     samples = []
-    for own in sizes:
-        model = pipeline.read(partial(load, own), keep=False)
-        network = model.source.network
-        if agreed is None:
-            costs, found = pipeline.choose(model, admissions)
-            least = pipeline.read(partial(load, sizes[1]), keep=False).source.network
-            pairs = zip(least.ops, found.choices, strict=True)
-            agreed = replace(found, choices=tuple(_for_any_size(*pair) for pair in pairs))
-        elif [op.name for op in network.ops] != [op.name for op in agreed.network.ops]:
-            raise UnsupportedError(
-                f"the network has other operators for sizes {own} than for {sizes[0]}: give a "
-                "single shape"
-            )
-        mine = replace(agreed, network=pipeline.options.allowing(network, costs))
-        with tracing():
-            planned = pipeline.plan(model, admissions, agreed=mine, compares=False)
-        assert planned is not None  # no plan was tried before
+    first: Planned | None = None
+    for own, model in zip(sizes, chain((typical, least), map(read, sizes[2:])), strict=True):
+        network = pipeline.options.allowing(model.source.network, costs)
+        _check_operators(agreed.network, network, own)
+        planned, sample = _sampled(pipeline, model, replace(agreed, network=network), own)
+        samples.append(sample)
         first = first or planned
-        with pipeline.clock.phase("lower"):
-            mod = on_deep_stack(lower, planned.mod, pipeline.target, pipeline.dump)
-            kernels, calls = plan_separately(mod, pipeline.target)
-        samples.append(
-            Sample(
-                sizes=own,
-                inputs=planned.loaded.inputs,
-                weights=tuple(map(_digest, planned.weights)),
-                kernels=kernels,
-                planned=calls,
-            )
-        )
     assert first is not None
     return SizedPlan(program=on_deep_stack(merge_samples, samples), planned=first)
 
 
-def _digest(array: NDArray[np.generic]) -> str:
-    content = hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data)
-    return f"{array.dtype} {array.shape} {content.hexdigest()}"
+def _check_operators(network: Network, other: Network, sizes: tuple[int, ...]) -> None:
+    if [op.name for op in other.ops] != [op.name for op in network.ops]:
+        raise UnsupportedError(
+            f"the network has other operators for sizes {sizes}: give a single shape"
+        )
+
+
+def _sampled(
+    pipeline: Pipeline, model: Simplified, agreed: LayoutPlan, sizes: tuple[int, ...]
+) -> tuple[Planned, Sample]:
+    """Plan a model as agreed, and lower it."""
+    with tracing():
+        planned = pipeline.plan(
+            model, pipeline.accuracy.admissions[:1], agreed=agreed, compares=False
+        )
+    assert planned is not None  # no plan was tried before
+    with pipeline.clock.phase("lower"):
+        mod = on_deep_stack(lower, planned.mod, pipeline.target, pipeline.dump)
+        kernels, calls = plan_separately(mod, pipeline.target)
+    return planned, Sample(
+        sizes=sizes,
+        inputs=planned.loaded.inputs,
+        weights=tuple(map(ArrayDigests().of, planned.weights)),
+        kernels=kernels,
+        planned=calls,
+    )
 
 
 def _for_any_size(least: LayoutOp, choice: Choice) -> Choice:

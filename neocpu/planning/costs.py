@@ -59,7 +59,8 @@ class CostModel(MemoryCosts):
     def splits_values(self) -> bool:
         """Whether float32 values may be multiplied as sums of two bfloat16 values."""
         named = self.templates is None or SplitScheme.template in self.templates
-        return named and self.admission.error_factor >= conv2d_split.ERROR_FACTOR
+        admitted = self.admission.error_factor >= conv2d_split.ERROR_FACTOR
+        return named and admitted and self.target.bfloat16_tiles is not None
 
     def price(self, choice: Choice) -> float:
         """Return what the search minimises: a choice's seconds plus the price of its weights."""

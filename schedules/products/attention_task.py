@@ -61,9 +61,9 @@ class Task:
         self._group = self._tile.unit.group
         panels = allocate if self._group == 1 else allocate_pairs
         self._keys = panels(w.depth, w.keys, lanes)
-        pack(self._keys, keys, w.depth, w.keys, lanes, w.scale)
+        pack([self._keys], keys, w.depth, w.keys, lanes, w.scale)
         self._values = panels(w.keys, w.width, lanes)
-        pack(self._values, values, w.keys, w.width, lanes)
+        pack([self._values], values, w.keys, w.width, lanes)
 
     def _allocate(self) -> None:
         """Allocate the factors of a tile's products, where they are rounded."""

@@ -120,10 +120,10 @@ class _Task:
         with T.serial(heads) as head:
             keys = matrix_at(k, w.k, [*index, head]).transposed()
             first = head * panels_of(w.keys, self._lanes)
-            pack(self._keys, keys, w.depth, w.keys, self._lanes, w.scale, first)
+            pack([self._keys], keys, w.depth, w.keys, self._lanes, w.scale, first)
             values = matrix_at(v, w.v, [*index, head])
             first = head * panels_of(w.width, self._lanes)
-            pack(self._values, values, w.keys, w.width, self._lanes, 1.0, first)
+            pack([self._values], values, w.keys, w.width, self._lanes, 1.0, first)
         rows = heads * tile.height
         self._softmax = RowSoftmax(RowTile(rows, rows, tile.unit), w.keys)
 

@@ -1,7 +1,7 @@
 """Panels: a factor of a product packed for its register tiles, a few vectors side by side.
 
 Panels of bfloat16 combine two rows: an element is a pair in an int32 whose lower half belongs to
-the upper row. If the number of rows is odd, zeros follow the last. A second panel may hold what
+the upper row. If the number of rows is odd, zeros follow the last. Other panels may hold what
 rounding to bfloat16 leaves.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.tir.bfloat16 import rounded_bits, widened
+from neocpu.schedules.tir.bfloat16 import parts_of
 from neocpu.schedules.tir.builder import for_vectors, span, splat, transpose
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.strided_view import StridedView
@@ -113,17 +113,16 @@ def reader(panels: Any, number: Any, lanes: int, first: Any = 0) -> Callable[[An
 
 
 def pack(
-    panels: Any,
+    parts: Sequence[Any],
     source: Matrix,
     rows: int,
     columns: int,
     lanes: int,
     scale: float = 1.0,
     first: Any = 0,
-    remainders: Any = None,
 ) -> None:
-    """Copy a matrix, scaled, to its panels, which begin with number ``first``. `remainders`: panels
-    for what rounding leaves, if there are any.
+    """Copy a matrix, scaled, to its panels, which begin with number ``first``. `parts` has those of
+    each part of a value: one, or two of bfloat16.
 
     Lanes beyond the columns are left unchanged::
 
@@ -132,33 +131,27 @@ def pack(
             for tile of rows: panels[...] = transposed(source[...])       # or rows are neighbours
     """
     if source.along != 1 and source.down == 1:
-        _pack_transposed(panels, source, rows, columns, lanes, scale, first, remainders)
+        _pack_transposed(parts, source, rows, columns, lanes, scale, first)
         return
-    if _has_pairs(panels):
-        _pack_pairs(panels, source, rows, columns, lanes, scale, remainders)
+    if _has_pairs(parts):
+        _pack_pairs(parts, source, rows, columns, lanes, scale)
         return
 
     def copy(column: Any, width: int) -> None:
         panel, lane = _lane(column, lanes)
         with T.serial(rows) as row, T.vectorized(width) as o:
             value = _times(source.element(row, column + o), scale)
-            T.buffer_store(panels, value, [first + panel, row, lane + o])
+            T.buffer_store(parts[0], value, [first + panel, row, lane + o])
 
     for_vectors(columns, lanes, copy)
 
 
-def _has_pairs(panels: Any) -> bool:
-    return str(panels.dtype) == "int32"
+def _has_pairs(parts: Sequence[Any]) -> bool:
+    return str(parts[0].dtype) == "int32"
 
 
 def _pack_pairs(
-    panels: Any,
-    source: Matrix,
-    rows: int,
-    columns: int,
-    lanes: int,
-    scale: float,
-    remainders: Any,
+    parts: Sequence[Any], source: Matrix, rows: int, columns: int, lanes: int, scale: float
 ) -> None:
     def copy(column: Any, width: int) -> None:
         panel, lane = _lane(column, lanes)
@@ -168,7 +161,7 @@ def _pack_pairs(
                 _times(source.vector(PAIR * pair + row, column, width), scale, width)
                 for row in range(count)
             ]
-            _store_pair(panels, remainders, [panel, pair, span(lane, width)], both, width)
+            _store_pair(parts, [panel, pair, span(lane, width)], both, width)
 
         with T.serial(rows // PAIR) as pair:
             store(pair, PAIR)
@@ -178,19 +171,12 @@ def _pack_pairs(
     for_vectors(columns, lanes, copy)
 
 
-def _store_pair(
-    panels: Any, remainders: Any, at: list[Any], rows: Sequence[Any], width: int
-) -> None:
+def _store_pair(parts: Sequence[Any], at: list[Any], rows: Sequence[Any], width: int) -> None:
     """Store vectors of two rows, or of the last one, as pairs of bfloat16."""
-    if remainders is None:
-        T.buffer_store(panels, _pair([rounded_bits(row, width) for row in rows], width), at)
-        return
-    values = [T.Bind(row) for row in rows]
-    upper = [T.Bind(rounded_bits(value, width)) for value in values]
-    parts = zip(values, upper, strict=True)
-    lower = [rounded_bits(value - widened(bits), width) for value, bits in parts]
-    T.buffer_store(panels, _pair(upper, width), at)
-    T.buffer_store(remainders, _pair(lower, width), at)
+    values = map(T.Bind, rows) if len(parts) > 1 else rows  # whose remainders are values again
+    made = (parts_of(value, width, len(parts)) for value in values)
+    for panels, bits in zip(parts, zip(*made, strict=True), strict=True):
+        T.buffer_store(panels, _pair(bits, width), at)
 
 
 def _pair(rows: Sequence[Any], width: int) -> Any:
@@ -218,14 +204,13 @@ def _lane(column: Any, lanes: int) -> tuple[Any, Any]:
 
 
 def _pack_transposed(
-    panels: Any,
+    parts: Sequence[Any],
     source: Matrix,
     rows: int,
     columns: int,
     lanes: int,
     scale: float,
     number: Any,
-    remainders: Any,
 ) -> None:
     def tiles(column: Any, width: int) -> None:
         row, edge = 0, lanes
@@ -246,13 +231,13 @@ def _pack_transposed(
         ]
         panel, lane = _lane(column, lanes)
         made = [_times(vector, scale, edge) for vector in transpose(loaded)]
-        if _has_pairs(panels):
+        if _has_pairs(parts):
             row = tirx.floordiv(row, PAIR)
             for k in range(0, edge, PAIR):
                 at = [number + panel, row + k // PAIR, span(lane, edge)]
-                _store_pair(panels, remainders, at, made[k : k + PAIR], edge)
+                _store_pair(parts, at, made[k : k + PAIR], edge)
             return
         for k, vector in enumerate(made):
-            T.buffer_store(panels, vector, [number + panel, row + k, span(lane, edge)])
+            T.buffer_store(parts[0], vector, [number + panel, row + k, span(lane, edge)])
 
     for_vectors(columns, lanes, tiles)

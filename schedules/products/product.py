@@ -97,7 +97,7 @@ def _in_vectors(
 ) -> None:
     (left, right, output), lanes = matrices, tile.lanes
     panels = allocate(w.depth, w.columns, lanes)
-    pack(panels, right, w.depth, w.columns, lanes, w.scale)
+    pack([panels], right, w.depth, w.columns, lanes, w.scale)
     for row in rows:
         for panel, widths in each_panel(w.columns, lanes):
             sums = tile.multiply(

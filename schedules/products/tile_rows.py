@@ -25,19 +25,16 @@ from neocpu.schedules.isa.catalogue import ROW_BYTES, TILE_ROWS
 from neocpu.schedules.products.panel import PAIR, VECTORS, Matrix, allocate_pairs, pack
 from neocpu.schedules.products.row_tile import STORE_CYCLES, RowTile, choose_tile
 from neocpu.schedules.tir import tiles
-from neocpu.schedules.tir.bfloat16 import BITS, dot_products, rounded_bits, roundings, widened
+from neocpu.schedules.tir.bfloat16 import BITS, dot_products, parts_of, roundings
 from neocpu.schedules.tir.builder import for_vectors, span, splat
 from neocpu.schedules.tir.llvm_text import opaque_number
+from neocpu.schedules.tir.tiles import LINE, PARTS, PRODUCTS
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-LINE: Final = 32
-"""The values of bfloat16 in a row of a tile."""
-# The products of parts for one of values.
-_PRODUCTS: Final = {1: 1, 2: 3}
 # The cycles of rounding a vector, and of splitting one.
-_ROUND_CYCLES: Final = {1: 3, 2: 6}
+_ROUND_CYCLES: Final = {1: 3, PARTS: 6}
 
 Parts: TypeAlias = tuple[Any, ...]
 """The buffers of the parts of a factor: rounded values and, if there are two, the remainders."""
@@ -64,7 +61,7 @@ class TileRows(RowTile):
 
         def panel(across: int) -> float:
             factors = (self.down, L1_LOAD), (across, weights)
-            each = products_cycles(*factors, self.unit, _PRODUCTS[self.parts], self.parts)
+            each = products_cycles(*factors, self.unit, PRODUCTS[self.parts], self.parts)
             stored = across * self.height * STORE_CYCLES
             return lines * each + begun_cycles(self.down, across) + stored
 
@@ -89,7 +86,7 @@ class TileRows(RowTile):
                 zero = splat(tirx.const(0, "int32"), VECTORS * self.lanes)
                 at = [panel, rows // PAIR + pair, span(0, VECTORS * self.lanes)]
                 T.buffer_store(each, zero, at)
-        pack(panels[0], source, rows, columns, self.lanes, scale, 0, *panels[1:])
+        pack(panels, source, rows, columns, self.lanes, scale)
         return panels
 
     def put(self, rows: Parts, depth: int, read: Callable[[Any, Any, int], Any]) -> None:
@@ -97,11 +94,8 @@ class TileRows(RowTile):
 
         def copy(column: Any, width: int) -> None:
             value = T.Bind(read(row, column, width))
-            bits = T.Bind(rounded_bits(value, width))
-            T.buffer_store(rows[0], bits, [row, span(column, width)])
-            if self.parts > 1:
-                lower = rounded_bits(value - widened(bits), width)
-                T.buffer_store(rows[1], lower, [row, span(column, width)])
+            for each, bits in zip(rows, parts_of(value, width, self.parts), strict=True):
+                T.buffer_store(each, bits, [row, span(column, width)])
 
         missing = -depth % LINE
         with T.serial(self.height) as row:
@@ -181,7 +175,7 @@ def choose_rows(
         return choose_tile(rows, panel_bytes, target, numerics)
     most = VECTORS * TILE_ROWS
     height = most if rows >= most else min(rows, TILE_ROWS)
-    return TileRows(rows, height, unit, 2 if splits else 1)
+    return TileRows(rows, height, unit, PARTS if splits else 1)
 
 
 def product_instructions(tile: RowTile, *extents: int) -> ExitStack:

@@ -47,44 +47,42 @@ class SizedKernel:
     """A kernel for any size.
 
     - `func`: the kernel, whose first argument has the extents as its shape, if there are any.
-    - `extents`: each extent's values, one for each of the kernels that were compared.
+    - `extents`: each extent's values, one for each of the kernels that it was made of.
+    - `alike`: the positions of these kernels among those that were compared.
     """
 
     func: tirx.PrimFunc
     extents: tuple[_Numbers, ...]
+    alike: tuple[int, ...]
 
 
-def generalise(kernels: Sequence[tirx.PrimFunc]) -> SizedKernel:
-    """Return a kernel that equals each of ``kernels``, given the extents of that one.
+def generalise(kernels: Sequence[tirx.PrimFunc], fewest: int) -> SizedKernel:
+    """Return a kernel that equals, given their extents, those of ``kernels`` that are most general.
 
-    All other kernels that a template emits alike are reached by other extents. Raises
-    NotGeneralError if the kernels are not alike.
+    Where a size is a multiple of a register tile, templates and TVM leave out the bounds of the
+    last tile. Kernels with all bounds have the most parts, and hold there too. All other kernels
+    that a template emits alike are reached by other extents. Raises NotGeneralError if fewer than
+    ``fewest`` are alike among the most general ones, or if they differ in more than integers.
     """
-    merged = _Merged([_Document(_parts(each)) for each in kernels])
+    documents = [_Document(_parts(each)) for each in kernels]
+    alike = _most_general(documents)
+    if len(alike) < fewest:
+        raise NotGeneralError(f"{len(alike)} of {len(kernels)} have its most general form")
+    merged = _Merged([documents[number] for number in alike])
     if not merged.extents:
-        return SizedKernel(func=kernels[0], extents=())
+        return SizedKernel(func=kernels[alike[0]], extents=(), alike=alike)
     params, body, ret_type, attrs, extents = tvm.ir.load_json(merged.text())
     shape = [tirx.decl_buffer(list(extents), "uint8", EXTENTS)]
     func = tirx.PrimFunc([*shape, *params], body, ret_type, attrs)
-    return SizedKernel(func=func, extents=tuple(merged.extents))
+    return SizedKernel(func=func, extents=tuple(merged.extents), alike=alike)
 
 
-def most_general(kernels: Sequence[tirx.PrimFunc], fewest: int) -> list[int]:
-    """Return the positions of the kernels with the most parts that are equal but for integers; none
-    if there are fewer than ``fewest``.
-
-    Where a size is a multiple of a register tile, templates and TVM leave out the bounds of the
-    last tile. The kernels that have all bounds are more general: they hold there too.
-    """
+def _most_general(documents: Sequence[_Document]) -> tuple[int, ...]:
+    """Return the positions of the documents with the most nodes, equal but for integers."""
     groups: dict[int, list[int]] = {}
-    sizes: dict[int, int] = {}
-    for number, kernel in enumerate(kernels):
-        document = _Document(_parts(kernel))
-        structure = document.structure()
-        groups.setdefault(structure, []).append(number)
-        sizes[structure] = max(sizes.get(structure, 0), len(document.nodes))
-    found = groups[max(groups, key=sizes.__getitem__)]
-    return found if len(found) >= fewest else []
+    for number, document in enumerate(documents):
+        groups.setdefault(document.structure(), []).append(number)
+    return tuple(max(groups.values(), key=lambda each: max(len(documents[n].nodes) for n in each)))
 
 
 def _parts(func: tirx.PrimFunc) -> Any:

@@ -137,5 +137,13 @@ def rounded_bits(value: Any, width: int) -> Any:
     return tirx.call_extern(f"{BITS}x{width}", f"{_ROUND}_{width}", value)
 
 
+def parts_of(value: Any, width: int, parts: int = 2) -> tuple[Any, ...]:
+    """Return a float32 vector rounded to bfloat16 and, of two parts, its remainder rounded."""
+    if parts == 1:
+        return (rounded_bits(value, width),)
+    upper = T.Bind(rounded_bits(value, width))
+    return upper, rounded_bits(value - widened(upper), width)
+
+
 def _const(value: int) -> Any:
     return tirx.const(value, "uint32")

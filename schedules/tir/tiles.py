@@ -20,8 +20,14 @@ from neocpu.schedules.isa.catalogue import ROW_BYTES, TILE_ROWS
 from neocpu.schedules.tir.builder import llvm_definition
 from neocpu.schedules.vocabulary.dot_unit import TILES
 
-UPPER, LOWER = range(2)
-"""The parts of a float32 value as bfloat16: the value rounded, and the remainder rounded."""
+LINE: Final = ROW_BYTES // 2
+"""The values of bfloat16 in a row of a tile."""
+PARTS: Final = 2
+"""The parts of a float32 value as bfloat16."""
+UPPER, LOWER = range(PARTS)
+"""The value rounded, and the remainder rounded."""
+PRODUCTS: Final = {1: 1, PARTS: 3}
+"""The products of tiles for one of values, by the parts of a value; see `multiply_parts`."""
 
 
 @dataclass(frozen=True, slots=True)

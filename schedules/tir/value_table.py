@@ -89,9 +89,7 @@ class ValueTable:
         """
         given = tuple(values)
         assert len(given) == self._count, given
-        if len(set(given)) == 1:
-            return Term(given[0])
-        return self._known(given) or self._simple(given) or self._composed(given, own)
+        return self._easily(given) or self._composed(given, own)
 
     def find_all(self, every: Sequence[Values]) -> list[Term] | None:
         """Return the terms of several integers, which may follow from each other in any order."""
@@ -100,22 +98,12 @@ class ValueTable:
         left = sorted(dict.fromkeys(every), key=max, reverse=True)
         while left:
             own = [term.number for term in found.values() if term.is_entry]
-            solved = self._first(left, lambda each: self._known(each) or self._simple(each))
-            solved = solved or self._first(left, partial(self.find, own=own))
+            solved = _first(left, self._easily) or _first(left, partial(self.find, own=own))
             if solved is None:
                 return None
             values, found[values] = solved
             left.remove(values)
         return [found[each] for each in every]
-
-    def _first(
-        self, every: Sequence[Values], find: Callable[[Values], Term | None]
-    ) -> tuple[Values, Term] | None:
-        for each in every:
-            term = Term(each[0]) if len(set(each)) == 1 else find(each)
-            if term is not None:
-                return each, term
-        return None
 
     def express(self, formula: Formula, sizes: Mapping[str, Term]) -> Term:
         """Return the term of a formula of sizes, which are terms themselves."""
@@ -128,14 +116,13 @@ class ValueTable:
 
     def evaluate(self, sizes: Sequence[int]) -> list[int]:
         """Return all entries' values at other sizes."""
-        found = list(sizes)
+        return values_of(self.entries, sizes)
 
-        def value(term: Term) -> int:
-            return found[term.number] if term.is_entry else term.number
-
-        for entry in self.entries:
-            found.append(OPERATIONS[entry.operation](value(entry.left), value(entry.right)))
-        return found
+    def _easily(self, values: Values) -> Term | None:
+        """Return a constant, an entry, or one that follows from one other."""
+        if len(set(values)) == 1:
+            return Term(values[0])
+        return self._known(values) or self._simple(values)
 
     def _known(self, values: Values) -> Term | None:
         number = self._numbers.get(values)
@@ -194,8 +181,7 @@ class ValueTable:
     def _composed(self, values: Values, own: Sequence[int]) -> Term | None:
         """Return an entry that follows from two others, or from one beside a common factor."""
         for operation, other, rest in self._divisions(values):
-            left = Term(rest[0]) if len(set(rest)) == 1 else self._known(rest)
-            left = left or self._simple(rest) or self._ratio(rest, own)
+            left = self._easily(rest) or self._ratio(rest, own)
             if left is not None:
                 return self._add(operation, left, other())
         return self._ratio(values, own)
@@ -239,6 +225,26 @@ class ValueTable:
         for number, base in every:
             other = partial(self._linear, (number,), 1, 0)
             yield "+", other, tuple(v - part for v, part in zip(values, base, strict=False))
+
+
+def values_of(entries: Sequence[Entry], sizes: Sequence[int]) -> list[int]:
+    """Return the sizes and the values of all entries."""
+    found = list(sizes)
+
+    def value(term: Term) -> int:
+        return found[term.number] if term.is_entry else term.number
+
+    for entry in entries:
+        found.append(OPERATIONS[entry.operation](value(entry.left), value(entry.right)))
+    return found
+
+
+def _first(
+    every: Sequence[Values], find: Callable[[Values], Term | None]
+) -> tuple[Values, Term] | None:
+    """Return the first values for which ``find`` returns a term, and the term."""
+    found = ((each, find(each)) for each in every)
+    return next(((each, term) for each, term in found if term is not None), None)
 
 
 def _between(values: Values) -> Values:

@@ -22,8 +22,6 @@ SAMPLES: Final = 30
 DEPTH: Final = 4  # steps with different operands, which fit any first-level cache
 ROUNDS: Final = 1 << 11  # passes over these steps in a call, which take about a millisecond
 SIDE: Final = 2  # tiles of sums, down and across: the form that is fastest in most layers
-PRODUCTS: Final = {1: 1, 2: 3}
-"""The products of tiles for one of values, by the parts of a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class TileSequence:
 
     def name(self, target: CpuTarget) -> str:
         """Return its name in tables: ``tdpbf16ps``, ``3 tdpbf16ps``…"""
-        products = PRODUCTS[self.parts]
+        products = tiles.PRODUCTS[self.parts]
         name = self.unit(target).instruction.name
         return name if products == 1 else f"{products} {name}"
 

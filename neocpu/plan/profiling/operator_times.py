@@ -27,6 +27,7 @@ from neocpu.plan.members import members
 from neocpu.plan.operators import DENSE, PlannedOperator
 from neocpu.plan.plan import Plan
 from neocpu.runtime.described_calls import operators_in_turn
+from neocpu.schedules.tir.tiles import PARTS
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
 from neocpu.schedules.vocabulary.scheme import MatrixScheme, SplitScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -316,7 +317,7 @@ def _runtime(seconds: float) -> Operator:
 def _sequence(op: PlannedOperator, cpu: CpuTarget) -> InstructionSequence | None:
     """Return the multiplying instructions of an operator that sums integers, or is in tiles."""
     if op.scheme is not None and op.scheme.template == SplitScheme.template:
-        return TileSequence(BFLOAT16_PRODUCTS, parts=2)
+        return TileSequence(BFLOAT16_PRODUCTS, parts=PARTS)
     if op.numerics is None or op.scheme is None:
         return None
     numerics = Numerics.take_from({"numerics": value_to_json(op.numerics)})

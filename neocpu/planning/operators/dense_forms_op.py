@@ -98,7 +98,8 @@ def _in_parts(op: DenseOp, target: CpuTarget) -> FormedDenseOp | None:
     w = op.workload
     if w.m <= FEW_ROWS or w.numerics != FLOAT32 or not np.isfinite(op.weights).all():
         return None
-    weights = np.ascontiguousarray(op.weights.T)[:, :, None, None]
+    # A view: packing copies the weights anyway, and each plan that is considered asks for the form.
+    weights = op.weights.T[:, :, None, None]
     found = _in_forms(op, [ConvForm(_as_pixels(w), weights, op.operands)], target)
     return found if found and found.estimate(target, 1) < op.estimate(target, 1) else None
 

@@ -81,12 +81,11 @@ class ProductOp:
         if isinstance(w, AttentionWorkload) and w.mixes:
             return self
         ways = [w]
-        has_tiles = target.bfloat16_tiles is not None
         unit = target.find_dot_unit(BFLOAT16_PRODUCTS)
         in_vectors = isinstance(w, AttentionWorkload) and unit is not None and unit.intrinsic
-        if precision is Precision.BF16 and (has_tiles or in_vectors):
+        if precision is Precision.BF16 and (in_vectors or target.bfloat16_tiles is not None):
             ways.append(replace(w, products=BFLOAT16_PRODUCTS))
-        if splits and has_tiles:
+        if splits:
             ways.append(replace(w, splits=True))
         found = (replace(self, workload=way) for way in ways)
         return min(found, key=lambda op: op.estimate(target, 1))

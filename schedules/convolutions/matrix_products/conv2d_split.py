@@ -28,12 +28,7 @@ from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.bfloat16 import array_dtype, from_bits, round_to_bits
 from neocpu.schedules.convolutions.matrix_products import tile_space
 from neocpu.schedules.convolutions.matrix_products.joined_weights import with_joined_columns
-from neocpu.schedules.convolutions.matrix_products.matrix_tiling import (
-    BLOCKS,
-    JOINED_BLOCK,
-    LINE,
-    PARTS,
-)
+from neocpu.schedules.convolutions.matrix_products.matrix_tiling import BLOCKS, JOINED_BLOCK
 from neocpu.schedules.convolutions.matrix_products.split_kernel import SplitNest
 from neocpu.schedules.convolutions.matrix_products.split_tiling import SplitTiling, holds_lines
 from neocpu.schedules.convolutions.matrix_products.tile_space import (
@@ -47,6 +42,7 @@ from neocpu.schedules.estimates.register_tile import steps_cycles
 from neocpu.schedules.isa.catalogue import TILE_COLUMNS
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
+from neocpu.schedules.tir.tiles import LINE, PARTS, PRODUCTS
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_div, channel_blocks
@@ -62,8 +58,6 @@ ERROR_FACTOR = 17.0
 LEAST_CHANNELS = 24
 # The cycles of splitting a line of channels of a pixel.
 SPLIT_CYCLES = 10.0
-# Products of tiles for each product of values, and loads of each operand.
-PRODUCTS, LOADS = 3, 2
 # The most rows of a window that are unrolled, as columns are: more overflow the instruction cache.
 MAX_UNROLLED_ROWS = 3
 WIDEST_WINDOW = 16
@@ -183,7 +177,7 @@ def estimate(
     """Return analytic seconds: the busiest thread's products and splits, and weight transfers."""
     unit = _unit(target)
     t = SplitTiling(workload, scheme, unit, target.l2, threads)
-    work = tile_space.strip_cycles(t, target, products=PRODUCTS, loads=LOADS)
+    work = tile_space.strip_cycles(t, target, products=PRODUCTS[PARTS], loads=PARTS)
     each = SPLIT_CYCLES + LINE // unit.lanes * steps_cycles(workload.prologue)
     work += t.copied_pixels * t.chunks * each
     return t.seconds(work, target)

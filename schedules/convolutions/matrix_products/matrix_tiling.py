@@ -8,7 +8,7 @@ from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.dot_products.dot_tiling import STRIPS_PER_THREAD, DotTiling
 from neocpu.schedules.convolutions.matrix_products.joined_rows import JoinedRows
 from neocpu.schedules.isa.catalogue import ROW_BYTES
-from neocpu.schedules.tir.tiles import Grid
+from neocpu.schedules.tir.tiles import LINE, Grid
 from neocpu.schedules.vocabulary.dot_unit import TILES, DotUnit
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import MatrixScheme
@@ -17,10 +17,8 @@ MOST_VISITS: Final = 16  # register tiles for which prefetching a block's weight
 LEAST_BYTES: Final = 8192  # of a block's weights to prefetch
 STRIP_TILES: Final = 8  # at least, of register tiles, if there are as many for each thread
 UNROLLED_STEPS: Final = 6  # at most, of lines, without a branch between them, if they divide all
-LINE: Final = 32  # input channels in a row of a bfloat16 tile
 BLOCKS: Final = (LINE // 2, LINE, 2 * LINE)  # that the kernel can read, if they make up whole lines
 JOINED_BLOCK: Final = 4  # input channels of a picture; a line holds several columns of the window
-PARTS: Final = 2  # of a value: the value rounded to bfloat16, and the rounded remainder
 PART_BYTES: Final = 2
 
 

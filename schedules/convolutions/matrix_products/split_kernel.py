@@ -13,14 +13,13 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.dot_products.strip_nest import Source
 from neocpu.schedules.convolutions.kernel_nest import moved_back
-from neocpu.schedules.convolutions.matrix_products.matrix_tiling import LINE
 from neocpu.schedules.convolutions.matrix_products.split_tiling import SplitTiling
 from neocpu.schedules.convolutions.matrix_products.tile_kernel import TileNest
 from neocpu.schedules.isa.catalogue import ROW_BYTES
 from neocpu.schedules.operators.epilogue import apply_steps
-from neocpu.schedules.tir.bfloat16 import BITS, rounded_bits, roundings, widened
+from neocpu.schedules.tir.bfloat16 import BITS, parts_of, roundings
 from neocpu.schedules.tir.builder import span
-from neocpu.schedules.tir.tiles import Rows, multiply_parts
+from neocpu.schedules.tir.tiles import LINE, Rows, multiply_parts
 
 # The number of values that are split at a time: a vector of float32.
 VECTOR = 16
@@ -46,9 +45,8 @@ class SplitNest(TileNest):
     def bits(self) -> str:
         return BITS
 
-    def parts_of(self, value: Any) -> tuple[Any, Any]:
-        upper = T.Bind(rounded_bits(value, VECTOR))
-        return upper, rounded_bits(value - widened(upper), VECTOR)
+    def parts_of(self, value: Any) -> tuple[Any, ...]:
+        return parts_of(value, VECTOR)
 
     def _split_row(self, image: Any, tile: Any) -> Any:
         """Split the pixels of a strip of an image that forms one row."""

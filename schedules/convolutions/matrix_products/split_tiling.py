@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from neocpu.schedules.convolutions.matrix_products.matrix_tiling import (
     BLOCKS,
-    LINE,
     PART_BYTES,
-    PARTS,
     MatrixTiling,
     fits,
 )
+from neocpu.schedules.tir.tiles import LINE, PARTS
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
