@@ -58,8 +58,9 @@ def _list(context: click.Context, option: click.Parameter, value: bool) -> None:
 def _shapes(text: str) -> tuple[str, tuple[Given, ...]]:
     """Read ``NAME:{1,4},3,224,224``, ``NAME=1..16``, or a form of ``--shape`` elsewhere."""
     if (given := parse_set(text)) is None:
-        form = "NAME:1,3,224,224, NAME:{1,4},3,224,224, NAME=16000, NAME=480,640 or NAME=1..16"
-        raise ValueError(f"'{text}' is not of the form {form}")
+        shapes = "NAME:1,3,224,224, NAME:{1,4},3,224,224"
+        values = "NAME=16000, NAME=480,640, NAME=1..16 or NAME=224..448/32"
+        raise ValueError(f"'{text}' is not of the form {shapes}, {values}")
     return given
 
 
