@@ -131,8 +131,7 @@ class TileRows(RowTile):
                 first = panel.parts[part][panel.number, pair, j * self.lanes]
                 return first, 4 * VECTORS * self.lanes
 
-            emit = tiles.multiply if self.parts == 1 else tiles.multiply_parts
-            emit(name, grid, left, right)
+            tiles.multiply(name, grid, left, right, self.parts)
         for i, j in product(range(self.down), range(vectors)):
             tiles.store(i * vectors + j, place(i * self._tile_rows, j), stride)
 

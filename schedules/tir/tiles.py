@@ -27,7 +27,7 @@ PARTS: Final = 2
 UPPER, LOWER = range(PARTS)
 """The value rounded, and the remainder rounded."""
 PRODUCTS: Final = {1: 1, PARTS: 3}
-"""The products of tiles for one of values, by the parts of a value; see `multiply_parts`."""
+"""The products of tiles for one of values, by the parts of a value; see `multiply`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +115,19 @@ def store(tile: int, first: Any, stride: int) -> None:
 
 
 def multiply(
-    instruction: str, grid: Grid, left: Callable[[int], Rows], right: Callable[[int], Rows]
+    instruction: str,
+    grid: Grid,
+    left: Callable[..., Rows],
+    right: Callable[..., Rows],
+    parts: int = 1,
 ) -> None:
-    """Emit the loads of ``left(i)`` and ``right(j)``, and their products, added to the sums."""
+    """Emit the loads of ``left(i)`` and ``right(j)``, and their products, added to the sums.
+
+    Values in several ``parts`` are those of ``left(i, part)`` and ``right(j, part)``.
+    """
+    if parts > 1:
+        _multiply_parts(instruction, grid, left, right)
+        return
     first = grid.kept + grid.down
     for j in range(grid.across):
         taps = first + j % (TILES - first)
@@ -128,7 +138,7 @@ def multiply(
             _product(instruction, i * grid.across + j, grid.kept + i, taps)
 
 
-def multiply_parts(
+def _multiply_parts(
     instruction: str,
     grid: Grid,
     left: Callable[[int, int], Rows],

@@ -10,6 +10,7 @@ are needed to tell them apart.
 from __future__ import annotations
 
 import math
+import operator
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,17 +18,12 @@ from functools import partial
 from itertools import chain, combinations_with_replacement, product
 from typing import Final, TypeAlias
 
-from neocpu.schedules.vocabulary.traced_sizes import Formula, Operation
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.traced_sizes import OPERATIONS, Formula, Operation
 
 Values: TypeAlias = tuple[int, ...]
 """An integer's values, one for each size."""
 
-OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
-    "+": lambda one, other: one + other,
-    "-": lambda one, other: one - other,
-    "*": lambda one, other: one * other,
-    "//": lambda one, other: one // other,
-}
 # The factors before a division, and the most divisors, that are tried.
 FACTORS: Final = (1, 2, 3, 4)
 MOST_DIVISORS: Final = 512
@@ -196,9 +192,8 @@ class ValueTable:
             parts, wholes = self._vectors[bottom], self._vectors[top]
             if bottom == top or min(parts) < 1:
                 continue
-            pairs = list(zip(wholes, parts, strict=True))
             for up in (False, True):
-                found = tuple((whole + (part - 1) * up) // part for whole, part in pairs)
+                found = tuple(map(ceil_div if up else operator.floordiv, wholes, parts))
                 if found[: self._count] == values:
                     fits.setdefault(found, (top, bottom, up))
         if len(fits) != 1:
@@ -300,6 +295,6 @@ def _divisors(pairs: Sequence[tuple[int, int]], factor: int) -> range:
     if min(value for _, value in pairs) < 1:
         return range(0)
     least = max(factor * base // (value + 1) for base, value in pairs)
-    above = [-(-factor * base // (value - 1)) for base, value in pairs if value > 1]
+    above = [ceil_div(factor * base, value - 1) for base, value in pairs if value > 1]
     most = min(above, default=least + MOST_DIVISORS)
     return range(max(2, least), min(most, least + MOST_DIVISORS) + 1)

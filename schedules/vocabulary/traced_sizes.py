@@ -19,10 +19,12 @@ Operation: TypeAlias = Literal["+", "-", "*", "//"]
 Formula: TypeAlias = "str | int | tuple[Operation, Formula, Formula]"
 """The name of a size, a constant, or an operation and its operands."""
 
+OPERATIONS: Final = {"+": op.add, "-": op.sub, "*": op.mul, "//": op.floordiv}
+"""The functions of operations."""
+
 ATTRIBUTE: Final = "neocpu.formulas"
 """The attribute of a kernel with the formulas that were noted while it was made, in JSON."""
 
-_OPERATORS: Final = {"+": op.add, "-": op.sub, "*": op.mul, "//": op.floordiv}
 _NOTED: ContextVar[dict[Formula, int] | None] = ContextVar("noted", default=None)
 _TRACING: ContextVar[bool] = ContextVar("tracing", default=False)
 
@@ -79,7 +81,7 @@ class Traced(int):
 
 def _combined(operation: Operation, left: Any, right: Any) -> Any:
     one, other = (int(each) if isinstance(each, int) else each for each in (left, right))
-    value = _OPERATORS[operation](one, other)
+    value = OPERATIONS[operation](one, other)
     if not all(isinstance(each, int) for each in (left, right, value)):
         return value
     return Traced(value, (operation, _formula(left), _formula(right)))

@@ -87,8 +87,8 @@ def tile_kernel(unit: DotUnit, parts: int, threads: int, rounds: int = ROUNDS) -
                     def rows(factor: Any, i: int, part: int = 0) -> tiles.Rows:
                         return factor[i, step * parts + part, 0, 0], ROW_BYTES
 
-                    multiply = tiles.multiply if parts == 1 else tiles.multiply_parts
-                    multiply(name, grid, partial(rows, left), partial(rows, right))
+                    sides = partial(rows, left), partial(rows, right)
+                    tiles.multiply(name, grid, *sides, parts)
                 for number in range(grid.kept):
                     tiles.store(number, output[task, number, 0, 0], ROW_BYTES)
 

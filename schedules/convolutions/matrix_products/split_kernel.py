@@ -19,7 +19,7 @@ from neocpu.schedules.isa.catalogue import ROW_BYTES
 from neocpu.schedules.operators.epilogue import apply_steps
 from neocpu.schedules.tir.bfloat16 import BITS, parts_of, roundings
 from neocpu.schedules.tir.builder import span
-from neocpu.schedules.tir.tiles import LINE, Rows, multiply_parts
+from neocpu.schedules.tir.tiles import LINE, PARTS, Rows, multiply
 
 # The number of values that are split at a time: a vector of float32.
 VECTOR = 16
@@ -124,4 +124,4 @@ class SplitNest(TileNest):
             column = block * t.block_columns + j
             return self._weights[column, line, kh, kw, part, 0, 0], ROW_BYTES
 
-        multiply_parts(self._unit.instruction.name, t.grid, pixels, taps)
+        multiply(self._unit.instruction.name, t.grid, pixels, taps, PARTS)
