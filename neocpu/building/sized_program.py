@@ -18,11 +18,12 @@ from tvm import tirx
 from neocpu.building.pipeline import CallPlan
 from neocpu.building.program import Operand
 from neocpu.foundation.errors import UnsupportedError
+from neocpu.foundation.size_formulas import Entry, Term, values_of
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.lowering.recipes import RECIPE
 from neocpu.schedules.tir.any_size import NotGeneralError, generalise
 from neocpu.schedules.tir.noted_formulas import noted_formulas, terms_of
-from neocpu.schedules.tir.value_table import Entry, Term, ValueTable, values_of
+from neocpu.schedules.tir.value_table import ValueTable
 from neocpu.schedules.vocabulary.traced_sizes import ATTRIBUTE, from_text
 
 FEWEST: Final = 4

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from neocpu.schedules.tir.value_table import Term, Values, ValueTable
+from neocpu.foundation.size_formulas import Term
+from neocpu.schedules.tir.value_table import Values, ValueTable
 from neocpu.schedules.vocabulary.traced_sizes import Formula
 
 

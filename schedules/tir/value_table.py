@@ -13,13 +13,13 @@ import math
 import operator
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, combinations_with_replacement, product
 from typing import Final, TypeAlias
 
+from neocpu.foundation.size_formulas import OPERATIONS, Entry, Operation, Term, values_of
 from neocpu.schedules.vocabulary.layout import ceil_div
-from neocpu.schedules.vocabulary.traced_sizes import OPERATIONS, Formula, Operation
+from neocpu.schedules.vocabulary.traced_sizes import Formula
 
 Values: TypeAlias = tuple[int, ...]
 """An integer's values, one for each size."""
@@ -35,23 +35,6 @@ FEWEST_FOR_PRODUCTS: Final = 64
 MARGINS: Final = (0, *chain.from_iterable((more, -more) for more in range(1, 9)))
 # The number of other sizes at which formulas are compared.
 PROBES: Final = 96
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """An operand: a constant, or the number of an entry."""
-
-    number: int
-    is_entry: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An integer that is computed from earlier ones; quotients are rounded down."""
-
-    operation: Operation
-    left: Term
-    right: Term
 
 
 class ValueTable:
@@ -220,18 +203,6 @@ class ValueTable:
         for number, base in every:
             other = partial(self._linear, (number,), 1, 0)
             yield "+", other, tuple(v - part for v, part in zip(values, base, strict=False))
-
-
-def values_of(entries: Sequence[Entry], sizes: Sequence[int]) -> list[int]:
-    """Return the sizes and the values of all entries."""
-    found = list(sizes)
-
-    def value(term: Term) -> int:
-        return found[term.number] if term.is_entry else term.number
-
-    for entry in entries:
-        found.append(OPERATIONS[entry.operation](value(entry.left), value(entry.right)))
-    return found
 
 
 def _first(

@@ -8,19 +8,15 @@ their results hold where other sizes compare alike.
 from __future__ import annotations
 
 import json
-import operator as op
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
-Operation: TypeAlias = Literal["+", "-", "*", "//"]
+from neocpu.foundation.size_formulas import OPERATIONS, Operation
 
 Formula: TypeAlias = "str | int | tuple[Operation, Formula, Formula]"
 """The name of a size, a constant, or an operation and its operands."""
-
-OPERATIONS: Final = {"+": op.add, "-": op.sub, "*": op.mul, "//": op.floordiv}
-"""The functions of operations."""
 
 ATTRIBUTE: Final = "neocpu.formulas"
 """The attribute of a kernel with the formulas that were noted while it was made, in JSON."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from neocpu.building.sized_program import SizedProgram, SizedTensor
 from neocpu.foundation.bfloat16 import array_dtype
-from neocpu.schedules.tir.value_table import Term
+from neocpu.foundation.size_formulas import Term
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.measuring.buffers import aligned_copy
 from neocpu.search.measuring.kernel_calls import Argument, Kernel, KernelPool, compile_kernels

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from neocpu.schedules.tir.value_table import Term, ValueTable
+from neocpu.foundation.size_formulas import Term
+from neocpu.schedules.tir.value_table import ValueTable
 
 HEIGHTS = (59, 161, 271, 483, 697, 907, 1131, 1951, 84, 330, 578, 750, 1210, 1404, 222, 1662)
 WIDTHS = (67, 173, 379, 489, 801, 1127, 513, 1739, 90, 1508, 444, 136, 618, 1910, 276, 1042)
