@@ -17,6 +17,7 @@ from neocpu.foundation.units import plural, size
 from neocpu.plan.plan import Plan
 from neocpu.runtime.header_parts import Call, Launch, Placement, Prologue, Repeat, Slice
 from neocpu.runtime.header_text import accuracy, planned_for, screen, summary, tensors
+from neocpu.runtime.sized_form import SizedForm
 
 FORMAT: Final = 7
 """Version of layout and header: raised when an older runtime could not read a newer file."""
@@ -24,6 +25,8 @@ SET_FORMAT: Final = 8
 """The format of an artifact that is compiled for a set of shapes."""
 PACKING_FORMAT: Final = 9
 """The format of an artifact that packs some of its weights when it is loaded."""
+SIZED_FORMAT: Final = 10
+"""The format of an artifact whose calls choose extents of its inputs."""
 
 HEADER_SECTION: Final = ".neocpu"
 WEIGHTS_SECTION: Final = ".neocpu.weights"
@@ -89,6 +92,9 @@ class ArtifactHeader:
     others: tuple[ArtifactHeader, ...] = ()
     # The calls, in a set of shapes, that pack weights which the section lacks in a plan's packing.
     prologue: Prologue | None = None
+    # The terms in place of the integers above, which are those at the typical sizes; None if all
+    # shapes are fixed.
+    sized: SizedForm | None = None
 
     def __repr__(self) -> str:
         return f"<neocpu.ArtifactHeader {self.summary}>"
@@ -208,7 +214,8 @@ class ArtifactHeader:
         if self.others:
             packing = {} if self.prologue is None else {"prologue": self.prologue.to_json()}
             return {**common, **packing, "plans": [each._program() for each in self.each]}
-        return {**common, **self._program()}
+        program = self._program()
+        return {**common, **(self.sized.to_json(program) if self.sized is not None else program)}
 
     def _program(self) -> JsonObject:
         return {
@@ -233,6 +240,10 @@ class ArtifactHeader:
     def from_json(cls, data: Any) -> ArtifactHeader:
         """Inverse of `to_json`, for a header that the C library has read and checked."""
         _place_outcome(data)
+        if data["format"] == SIZED_FORMAT:
+            sized = SizedForm.from_json(data)
+            typical = cls._from_json(data, sized.program_at(data, sized.typical))
+            return replace(typical, sized=sized, format=SIZED_FORMAT)
         if data["format"] != FORMAT:
             first, *others = (cls._from_json(data, program) for program in data["plans"])
             packing = data["format"] == PACKING_FORMAT
@@ -285,7 +296,7 @@ def _place_outcome(data: Any) -> None:
     outcome = data.pop("outcome", None)
     if not isinstance(outcome, dict):
         return
-    programs = [data] if data["format"] == FORMAT else data["plans"]
+    programs = data.get("plans", [data])
     plans = outcome.get("plans")
     for program, more in zip(programs, plans if isinstance(plans, list) else (), strict=False):
         if isinstance(program["plan"], dict) and isinstance(more, dict):
