@@ -30,7 +30,14 @@ from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.kernel_report import kernel_reports, report_shortcomings
 from neocpu.building.link import write_artifact
 from neocpu.building.parallel_codegen import OneAtATime
-from neocpu.building.pipeline import Dump, PhaseClock, begin_build, finish_build, lower
+from neocpu.building.pipeline import (
+    Built,
+    Dump,
+    PhaseClock,
+    begin_build,
+    finish_build,
+    lower,
+)
 from neocpu.compilation.artifact_header import header_of
 from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.compilation.model_forms import (
@@ -268,6 +275,19 @@ class Pipeline:
         planned, building = generating.planned, generating.building
         with self.clock.phase("build"):
             built = finish_build(building, self.threads)
+        compiled = self.describe(planned, built)
+        with ExitStack() as on_failure:
+            on_failure.enter_context(compiled)
+            with self.clock.phase("link"):
+                compiled.header = write_artifact(
+                    built, planned.weights, compiled.header, compiled.path
+                )
+            planned.weights.clear()
+            on_failure.pop_all()
+        return Attempt(planned.key, compiled)
+
+    def describe(self, planned: Planned, built: Built) -> CompiledModule:
+        """Return a module whose header has the plan; its artifact is not written yet."""
         predicted = kernel_reports(
             built.planned.program,
             built.work,
@@ -284,20 +304,12 @@ class Pipeline:
             activation_bytes=built.planned.arena_bytes,
             seconds=self.clock.seconds,
         )
-        compiled = CompiledModule(
-            header_of(planned, plan, self.target),
+        header = header_of(planned, plan, self.target)
+        self.dump("plan", partial(json.dumps, header.stored_plan, indent=1), "json")
+        return CompiledModule(
+            header,
             planned.decided,
             predicted=predicted,
             kernels=built.kernels,
             origins=planned.origins,
         )
-        with ExitStack() as on_failure:
-            on_failure.enter_context(compiled)
-            self.dump("plan", partial(json.dumps, compiled.header.stored_plan, indent=1), "json")
-            with self.clock.phase("link"):
-                compiled.header = write_artifact(
-                    built, planned.weights, compiled.header, compiled.path
-                )
-            planned.weights.clear()
-            on_failure.pop_all()
-        return Attempt(planned.key, compiled)

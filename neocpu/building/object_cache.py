@@ -107,8 +107,7 @@ class KernelCode:
         lacks: tuple[Shortcoming, ...] = (),
     ) -> KernelCode:
         parameters = tuple(
-            (str(p.name), tuple(int(n) for n in p.ty.shape), str(p.ty.dtype))
-            for p in function.params
+            (str(p.name), tuple(map(_extent, p.ty.shape)), str(p.ty.dtype)) for p in function.params
         )
         attributes = {
             str(name): str(value) if isinstance(value, str) else int(value)
@@ -128,6 +127,11 @@ class KernelCode:
         buffers = [tirx.decl_buffer(shape, dtype, name) for name, shape, dtype in self.parameters]
         attributes = tvm.ir.make_node("ir.DictAttrs", **self.attributes)
         return tirx.PrimFunc(buffers, tirx.Evaluate(0), attrs=attributes)
+
+
+def _extent(value: Any) -> int:
+    """Return an extent, or 0 if calls choose it."""
+    return int(value) if isinstance(value, tirx.IntImm) else 0
 
 
 class ObjectCache:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,6 +44,8 @@ LIMITS: Final = Limits(cpu_seconds=60, seconds=600.0)
 
 _NAMED_ORIGINS = 3
 
+NOTHING_COUNTED: Final[Mapping[str, tirx.PrimFunc]] = {}
+
 _PLAINLY: Final = Shortcoming(kind=AS_IT_STANDS, detail="TVM or LLVM fails at it otherwise")
 
 # A module, and the target to build it for.
@@ -58,6 +60,7 @@ class _Job:
     function: Any  # function from `anonymous`
     origins: tuple[str, ...]  # names of the model's tensors that it computes
     path: Path
+    counted: Any = None  # the scheduled function whose work is counted, if not its own
     plain: bool = False
 
     @property
@@ -77,11 +80,17 @@ class _Job:
 class CodeGeneration:
     """The machine code of every function of a module, made by children within a ``with`` block.
 
-    Raises ArtifactError, also within the block, if there is no room for the objects.
+    `counted`: functions, by name, whose work is counted in place of those of any size. Raises
+    ArtifactError, also within the block, if there is no room for the objects.
     """
 
     def __init__(
-        self, mod: tvm.IRModule, target: CpuTarget, workers: int, cache: ObjectCache | None = None
+        self,
+        mod: tvm.IRModule,
+        target: CpuTarget,
+        workers: int,
+        cache: ObjectCache | None = None,
+        counted: Mapping[str, tirx.PrimFunc] = NOTHING_COUNTED,
     ) -> None:
         self._target, self._workers, self._cache = target, workers, cache
         self._keys: dict[str, str] = {}  # by name
@@ -89,14 +98,15 @@ class CodeGeneration:
         self._jobs: dict[str, _Job] = {}
         self._folder = TemporaryFolder("objects")
         for var, function in mod.functions_items():
-            self._add(str(var.name_hint), function)
+            name = str(var.name_hint)
+            self._add(name, function, counted.get(name))
         # Costliest first, so that no CPU is idle for long at the end.
         jobs = list(self._jobs.values())
         on_deep_stack(lambda: jobs.sort(key=lambda job: (-_cost(job.function), job.name)))
         self._jobs = {self._keys[job.name]: job for job in jobs}
         self._running = _in_children(jobs, target, workers, Path(self._folder.name))
 
-    def _add(self, name: str, function: Any) -> None:
+    def _add(self, name: str, function: Any, counted: Any) -> None:
         nameless = anonymous(function)
         key = self._keys[name] = key_of(nameless, self._target)
         if key in self._codes or key in self._jobs:
@@ -107,7 +117,7 @@ class CodeGeneration:
             return
         origins = tuple(map(str, (function.attrs or {}).get(ORIGIN, ())))
         path = Path(self._folder.name) / f"{len(self._jobs)}.o"
-        self._jobs[key] = _Job(name, nameless, origins, path)
+        self._jobs[key] = _Job(name, nameless, origins, path, counted)
 
     def start(self) -> None:
         self._running.start()
@@ -151,11 +161,17 @@ class OneAtATime(ExitStack):
         self._cache = cache
         self._last: CodeGeneration | None = None
 
-    def start(self, mod: tvm.IRModule, target: CpuTarget, workers: int) -> CodeGeneration:
+    def start(
+        self,
+        mod: tvm.IRModule,
+        target: CpuTarget,
+        workers: int,
+        counted: Mapping[str, tirx.PrimFunc] = NOTHING_COUNTED,
+    ) -> CodeGeneration:
         """Start a generation once the children of the last one are done; see `CodeGeneration`."""
         if self._last is not None:
             self._last.wait()
-        generation = CodeGeneration(mod, target, workers, self._cache)
+        generation = CodeGeneration(mod, target, workers, self._cache, counted)
         self._last = self.enter_context(generation)
         self._last.start()
         return self._last
@@ -185,7 +201,8 @@ def _do(job: _Job, target: CpuTarget) -> None:
     mod, how = schedule(job.function, target)
     _generate(mod, how).write_to_file(str(job.path))
     launches = parallel_loops(mod[SYMBOL])
-    work, lacks, doubt = _loops_of(mod[SYMBOL], launches, target)
+    counted = mod[SYMBOL] if job.counted is None else job.counted
+    work, lacks, doubt = _loops_of(counted, parallel_loops(counted), target)
     found = (_PLAINLY,) if job.plain else lacks
     notes = [launches, [nest.to_json() for nest in work], doubt, [each.to_json() for each in found]]
     job.notes.write_text(json.dumps(notes))

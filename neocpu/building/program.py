@@ -36,6 +36,9 @@ class Kernel:
     sizes: tuple[int, ...]  # bytes of each tensor argument
     types: tuple[str, ...]  # element type of each tensor argument
     results: int  # the number of tensors that it writes, which are its last arguments
+    # For a kernel of any size: positions of the extents in its first tensor by which the size of
+    # each tensor is to be multiplied.
+    factors: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

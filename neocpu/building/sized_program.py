@@ -36,6 +36,7 @@ class Sample:
 
     sizes: tuple[int, ...]  # the extents of the inputs that vary
     inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
     weights: tuple[bytes, ...]  # digests of the model's packed weights
     kernels: Mapping[str, tirx.PrimFunc]
     planned: CallPlan
@@ -43,12 +44,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizedTensor:
-    """A tensor between two kernels, or an input."""
+    """A tensor between two kernels, an input or an output."""
 
     dtype: str
     shape: tuple[Term, ...]
     block: int | None = None  # the number of its block of memory, of which no two overlap
-    offset: Term | None = None  # bytes from the block's start; None for inputs
+    offset: Term | None = None  # bytes from the block's start
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -68,6 +69,7 @@ class SizedProgram:
     calls: tuple[tuple[str, tuple[Operand, ...]], ...]
     results: tuple[Operand, ...]
     inputs: tuple[SizedTensor, ...]
+    outputs: tuple[SizedTensor, ...]
     constants: tuple[np.ndarray, ...]  # weights that follow those of the model
     activations: tuple[SizedTensor, ...]
 
@@ -84,11 +86,8 @@ def merge_samples(samples: Sequence[Sample]) -> SizedProgram:
     _check_alike(samples)
     first = samples[0].planned
     table = ValueTable(_sizes_of(samples))
-    specs = zip(*(each.inputs for each in samples), strict=True)
-    inputs = tuple(
-        SizedTensor(dtype=one[0].dtype, shape=_terms(table, [s.shape for s in one], one[0].name))
-        for one in specs
-    )
+    inputs = _specs(table, [each.inputs for each in samples])
+    outputs = _specs(table, [each.outputs for each in samples])
     activations = tuple(_activations(table, samples))
     entries = tuple(table.entries)
     kernels = {}
@@ -100,6 +99,7 @@ def merge_samples(samples: Sequence[Sample]) -> SizedProgram:
         calls=first.program.calls,
         results=first.program.results,
         inputs=inputs,
+        outputs=outputs,
         constants=first.constants,
         activations=activations,
     )
@@ -128,6 +128,14 @@ def _check_alike(samples: Sequence[Sample]) -> None:
             raise UnsupportedError(
                 "a constant of the network depends on its size: give a single shape"
             )
+
+
+def _specs(table: ValueTable, every: Sequence[Sequence[TensorSpec]]) -> tuple[SizedTensor, ...]:
+    """Return inputs or outputs; ``every`` has those of each sample."""
+    return tuple(
+        SizedTensor(dtype=one[0].dtype, shape=_terms(table, [s.shape for s in one], one[0].name))
+        for one in zip(*every, strict=True)
+    )
 
 
 def _activations(table: ValueTable, samples: Sequence[Sample]) -> Iterator[SizedTensor]:

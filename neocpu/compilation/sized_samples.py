@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +14,7 @@ from neocpu.building.pipeline import lower, plan_separately
 from neocpu.building.sized_program import Sample, SizedProgram, merge_samples
 from neocpu.compilation.model_forms import Planned, Simplified
 from neocpu.foundation.errors import UnsupportedError
+from neocpu.foundation.size_formulas import Size
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.ir.array_digests import ArrayDigests
 from neocpu.pipeline import Pipeline
@@ -22,6 +24,7 @@ from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.schedules.convolutions.in_groups.group_kernel import moved_limit
+from neocpu.schedules.vocabulary.accuracy import Admission
 from neocpu.schedules.vocabulary.scheme import (
     DepthwiseScheme,
     GroupScheme,
@@ -38,31 +41,36 @@ TEMPLATES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SizedPlan:
-    """A program for any size, and the planned model of the first size, with its weights."""
+    """A program for any size; the planned model of the first size, with its weights, and the
+    program for that size alone.
+    """
 
     program: SizedProgram
     planned: Planned
+    typical: Sample
 
 
 def plan_for_sizes(
     pipeline: Pipeline,
     load: Callable[[tuple[int, ...]], LoadedModel],
     sizes: Sequence[tuple[int, ...]],
+    admission: Admission | None = None,
 ) -> SizedPlan:
     """Plan a model for its first size, and make a program for any size.
 
     `load` returns the model whose inputs have these extents, where they vary. The second of
     ``sizes`` is the smallest that the program is for. The others should be far apart, and at least
     a dozen: special cases of kernels are left out. Raises UnsupportedError: the network is not the
-    same for all sizes.
+    same for all sizes. `admission`: that of the plan; by default the accuracy's first.
     """
+    admissions = (admission or pipeline.accuracy.admission,)
     pipeline = replace(pipeline, templates=TEMPLATES & (pipeline.templates or TEMPLATES))
 
     def read(own: tuple[int, ...]) -> Simplified:
         return pipeline.read(partial(load, own), keep=False)
 
     typical, least = map(read, sizes[:2])
-    costs, found = pipeline.choose(typical, pipeline.accuracy.admissions)
+    costs, found = pipeline.choose(typical, admissions)
     _check_operators(found.network, least.source.network, sizes[1])
     pairs = zip(least.source.network.ops, found.choices, strict=True)
     agreed = replace(found, choices=tuple(_for_any_size(*pair) for pair in pairs))
@@ -71,11 +79,13 @@ def plan_for_sizes(
     for own, model in zip(sizes, chain((typical, least), map(read, sizes[2:])), strict=True):
         network = pipeline.options.allowing(model.source.network, costs)
         _check_operators(agreed.network, network, own)
-        planned, sample = _sampled(pipeline, model, replace(agreed, network=network), own)
+        mine = replace(agreed, network=network)
+        planned, sample = _sampled(pipeline, model, mine, own, admissions)
         samples.append(sample)
         first = first or planned
     assert first is not None
-    return SizedPlan(program=on_deep_stack(merge_samples, samples), planned=first)
+    program = on_deep_stack(merge_samples, samples)
+    return SizedPlan(program=program, planned=first, typical=samples[0])
 
 
 def _check_operators(network: Network, other: Network, sizes: tuple[int, ...]) -> None:
@@ -86,13 +96,15 @@ def _check_operators(network: Network, other: Network, sizes: tuple[int, ...]) -
 
 
 def _sampled(
-    pipeline: Pipeline, model: Simplified, agreed: LayoutPlan, sizes: tuple[int, ...]
+    pipeline: Pipeline,
+    model: Simplified,
+    agreed: LayoutPlan,
+    sizes: tuple[int, ...],
+    admissions: Sequence[Admission],
 ) -> tuple[Planned, Sample]:
     """Plan a model as agreed, and lower it."""
     with tracing():
-        planned = pipeline.plan(
-            model, pipeline.accuracy.admissions[:1], agreed=agreed, compares=False
-        )
+        planned = pipeline.plan(model, admissions, agreed=agreed, compares=False)
     assert planned is not None  # no plan was tried before
     with pipeline.clock.phase("lower"):
         mod = on_deep_stack(lower, planned.mod, pipeline.target, pipeline.dump)
@@ -100,6 +112,7 @@ def _sampled(
     return planned, Sample(
         sizes=sizes,
         inputs=planned.loaded.inputs,
+        outputs=planned.loaded.outputs,
         weights=tuple(map(ArrayDigests().of, planned.weights)),
         kernels=kernels,
         planned=calls,
@@ -117,3 +130,12 @@ def _for_any_size(least: LayoutOp, choice: Choice) -> Choice:
         raise UnsupportedError(f"{least.name} has too few columns at the smallest size: raise it")
     kind = MovedDepthwiseScheme if isinstance(scheme, DepthwiseScheme) else MovedGroupedScheme
     return replace(choice, scheme=kind(scheme.oc_bn, reg_n, scheme.unroll_ker, scheme.out_bn))
+
+
+def sample_sizes(sizes: Sequence[Size]) -> list[tuple[int, ...]]:
+    """Return the sizes at which a model is read: typical ones, the least, and others between."""
+    rng = random.Random(0)
+    found = [tuple(size.typical for size in sizes), tuple(size.least for size in sizes)]
+    for _ in range(40):
+        found.append(tuple(rng.randrange(s.least, s.most + 1, s.step) for s in sizes))
+    return found

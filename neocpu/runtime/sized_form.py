@@ -38,9 +38,12 @@ class SizedForm:
     def typical(self) -> tuple[int, ...]:
         return tuple(size.typical for size in self.sizes)
 
-    def shapes(
-        self, sizes: Sequence[int], every: Iterable[Shape]
-    ) -> tuple[tuple[int, ...], ...]:
+    def integers(self, sizes: Sequence[int], terms: Iterable[Term]) -> tuple[int, ...]:
+        """Return the values of terms at some sizes."""
+        values = values_of(self.entries, sizes)
+        return tuple(value_of(term, values) for term in terms)
+
+    def shapes(self, sizes: Sequence[int], every: Iterable[Shape]) -> tuple[tuple[int, ...], ...]:
         """Return shapes, such as those of ``inputs``, at some sizes."""
         values = values_of(self.entries, sizes)
         return tuple(tuple(value_of(term, values) for term in shape) for shape in every)

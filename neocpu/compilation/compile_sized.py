@@ -1,0 +1,143 @@
+"""Compile a model whose calls choose extents of its inputs: one plan for all of its sizes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Final, TypeAlias
+
+from neocpu.building.link import link_artifact, place
+from neocpu.building.sized_build import generate_code, sized_header
+from neocpu.compilation.accuracy_fallback import verifier_of
+from neocpu.compilation.compiled_module import CompiledModule
+from neocpu.compilation.sized_samples import plan_for_sizes, sample_sizes
+from neocpu.foundation.errors import AccuracyError
+from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.progress import Progress
+from neocpu.foundation.size_formulas import Size
+from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.pipeline import Pipeline
+from neocpu.plan.reports.stored_plan import with_verdict
+from neocpu.schedules.vocabulary.accuracy import Admission
+from neocpu.verification.reference.comparison import Verdict
+
+RANDOM_SIZES: Final = 5
+"""The number of sizes between the smallest and the largest at which outputs are verified."""
+
+Load: TypeAlias = Callable[[tuple[int, ...]], LoadedModel]
+"""A function that reads the model whose inputs have these extents where calls choose them."""
+
+
+def compile_sized(
+    pipeline: Pipeline, load: Load, sizes: Sequence[Size], unchecked: str | None
+) -> CompiledModule:
+    """Compile a model for all sizes, by the first plan whose outputs keep the promised accuracy.
+
+    `unchecked`: the reason why outputs are not verified; None if they are. Raises UnsupportedError:
+    the model is not the same for all sizes. Raises AccuracyError: no plan keeps the promise.
+    """
+    missed: list[tuple[Admission, Verdict]] = []
+    admissions = pipeline.accuracy.admissions
+    for admission in admissions if unchecked is None else admissions[:1]:
+        with ExitStack() as on_failure:
+            compiled = on_failure.enter_context(_compile(pipeline, load, sizes, admission))
+            verdict = None if unchecked else _verify(compiled, pipeline, load, sizes)
+            if verdict is None or verdict.kept or admission is admissions[-1]:
+                _finish(compiled, pipeline, verdict, unchecked, missed)
+                on_failure.pop_all()
+                return compiled
+            missed.append((admission, verdict))
+    raise AssertionError("there is no admission")
+
+
+def _compile(
+    pipeline: Pipeline, load: Load, sizes: Sequence[Size], admission: Admission
+) -> CompiledModule:
+    sized = plan_for_sizes(pipeline, load, sample_sizes(sizes), admission)
+    program, planned = sized.program, sized.planned
+    with pipeline.clock.phase("build"):
+        built = generate_code(
+            program, sized.typical, pipeline.target, pipeline.generations, usable_cpus()
+        )
+    weights = [*planned.weights, *program.constants]
+    places = place(weights)
+    compiled = pipeline.describe(planned, built)
+    with ExitStack() as on_failure:
+        on_failure.enter_context(compiled)
+        compiled.header = sized_header(compiled.header, program, sizes, places)
+        with pipeline.clock.phase("link"):
+            link_artifact(built.kernels, places, weights, compiled.header, compiled.path)
+        planned.weights.clear()
+        on_failure.pop_all()
+    return compiled
+
+
+def _verify(
+    compiled: CompiledModule, pipeline: Pipeline, load: Load, sizes: Sequence[Size]
+) -> Verdict:
+    """Return the worst verdict on outputs at several sizes."""
+    checked = checked_sizes(sizes)
+    # Checks may take about as long as the compilation in sum.
+    patience = sum(pipeline.clock.seconds.values()) / len(checked)
+    worst: Verdict | None = None
+    with pipeline.clock.phase("verify", alone=False):
+        for number, own in enumerate(checked):
+            pipeline.clock.report(Progress("verify", number, len(checked)))
+            verdict = _verify_size(compiled, pipeline, load(own), own, patience)
+            if worst is None or verdict.found.norm_error > worst.found.norm_error:
+                worst = verdict
+            if not verdict.kept:
+                worst = verdict
+                break
+    assert worst is not None
+    return worst
+
+
+def _verify_size(
+    compiled: CompiledModule,
+    pipeline: Pipeline,
+    loaded: LoadedModel,
+    sizes: tuple[int, ...],
+    patience: float,
+) -> Verdict:
+    verifier = verifier_of(loaded, pipeline.accuracy)
+    with compiled.module(min(pipeline.threads, usable_cpus())) as module:
+        outputs = module.run(verifier.inputs)
+    verdict = verifier.judge(outputs, patience)
+    if not verdict.is_accepted:
+        shape = "x".join(map(str, sizes))
+        raise AccuracyError(f"at size {shape}, {verifier.reason(verdict)}")
+    return verdict
+
+
+def checked_sizes(sizes: Sequence[Size]) -> list[tuple[int, ...]]:
+    """Return the sizes at which outputs are verified: typical, smallest, largest, random ones."""
+    rng = random.Random(0)
+    ends = (
+        tuple(size.typical for size in sizes),
+        tuple(size.least for size in sizes),
+        tuple(size.most for size in sizes),
+    )
+    between = (
+        tuple(rng.randrange(size.least, size.most + 1, size.step) for size in sizes)
+        for _ in range(RANDOM_SIZES)
+    )
+    return list(dict.fromkeys((*ends, *between)))
+
+
+def _finish(
+    compiled: CompiledModule,
+    pipeline: Pipeline,
+    verdict: Verdict | None,
+    unchecked: str | None,
+    missed: Sequence[tuple[Admission, Verdict]],
+) -> None:
+    """Write the verdict into the artifact."""
+    seconds = dict(pipeline.clock.seconds)
+    plan = with_verdict(
+        compiled.plan, seconds=seconds, verdict=verdict, unchecked=unchecked, missed=missed
+    )
+    compiled.add_outcome(compiled.header.with_plan(plan))
+    compiled.verification = None if verdict is None else verdict.found
+    compiled.seconds = seconds
