@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from neocpu.foundation.errors import UsageError
-from neocpu.frontend.shapes.input_shapes import Given, InputShapes, parse_given
+from neocpu.frontend.shapes.input_shapes import Given, InputShapes, RangedShape, parse_given
 
-Shapes: TypeAlias = "Mapping[str, Given] | Sequence[Mapping[str, Given]]"
-"""Shapes of inputs by name, or a sequence of them, one for each signature."""
+Shapes: TypeAlias = "Mapping[str, Given | RangedShape] | Sequence[Mapping[str, Given]]"
+"""Shapes of inputs by name, perhaps with ranges; or a sequence of them, one for each signature."""
 
 MAX_SIGNATURES: Final = 64  # the most signatures of a set
 
@@ -113,7 +113,7 @@ def join_sets(given: Sequence[tuple[str, tuple[Given, ...]]]) -> list[dict[str, 
     return [{name: each[name] for name in lists} for each in signatures]
 
 
-def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:
+def parse_signatures(shapes: Shapes | None) -> Sequence[Mapping[str, Given | RangedShape]]:
     """Return the signatures of a set, or the only one; a bad set is a `UsageError`."""
     if shapes is None or isinstance(shapes, Mapping):
         return [shapes or {}]
