@@ -16,7 +16,7 @@ from neocpu.foundation.units import parse_duration
 from neocpu.frontend.processing.processing import NO_PROCESSING, Processing
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.frontend.shapes.requested_shapes import Shapes, parse_signatures
-from neocpu.frontend.shapes.size_ranges import SizeRanges, Typical, settled
+from neocpu.frontend.shapes.size_ranges import SizeRanges, Typical, fix_single
 from neocpu.graph.table import parse_disabled
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.precision import Precision, parse_precision
@@ -102,7 +102,7 @@ class CompileOptions:
         disable_rules: Sequence[str] = (),
     ) -> CompileOptions:
         """Parse the arguments of `neocpu.compile`, which describes them."""
-        shapes = settled(shapes)
+        shapes = fix_single(shapes)
         ranges = SizeRanges.parse(shapes, typical, batch)
         given = [] if ranges is not None else parse_signatures(shapes)
         signatures = tuple(InputShapes.parse(each, batch) for each in given)

@@ -116,7 +116,7 @@ class SizeRanges:
             if (elements := math.prod(largest[name])) > MAX_ELEMENTS:
                 raise UsageError(
                     f"--shape {name}:{self._shape_text(name)}: the largest has {elements} "
-                    f"elements, of which at most {MAX_ELEMENTS} are supported; end ranges sooner"
+                    f"elements; at most {MAX_ELEMENTS} are supported: end ranges sooner"
                 )
 
     def _with_typical(self, typical: Typical) -> SizeRanges:
@@ -182,16 +182,18 @@ class SizeRanges:
         )
 
 
-def settled(shapes: Shapes | None) -> Shapes | None:
+def fix_single(shapes: Shapes | None) -> Shapes | None:
     """Return requested shapes with the extent itself in place of each range that has only one."""
     if not isinstance(shapes, Mapping):
         return shapes
-    return {name: _settled(each) if is_ranged(each) else each for name, each in shapes.items()}
+    return {
+        name: _without_single(each) if is_ranged(each) else each for name, each in shapes.items()
+    }
 
 
-def _settled(given: Any) -> Any:
+def _without_single(given: Any) -> Any:
     if isinstance(given, list | tuple):
-        return tuple(map(_settled, given))
+        return tuple(map(_without_single, given))
     return given[0] if isinstance(given, range) and len(given) == 1 else given
 
 
