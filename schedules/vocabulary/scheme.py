@@ -5,10 +5,12 @@ computes an operator. Choosing schemes is choosing layouts, which they fix.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
+
+AnyScheme = TypeVar("AnyScheme", bound="Scheme")
 
 # Optional parameters; with 0, their default, kernels are the same as without them.
 OPTIONAL = ("edge_tiles", "int16_groups", "on_the_fly", "out_bn", "sum_chunks")
@@ -42,6 +44,12 @@ class Scheme:
         params = self.to_json()
         name = params.pop("template")
         return f"{name}({' '.join(f'{k}={v}' for k, v in params.items())})"
+
+
+def as_kind(scheme: Scheme, kind: type[AnyScheme], **more: Any) -> AnyScheme:
+    """Return a scheme of a related class with the same parameters, and those in ``more``."""
+    shared = {each.name for each in fields(kind)} & {each.name for each in fields(scheme)}
+    return kind(**{name: getattr(scheme, name) for name in shared} | more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,14 +324,23 @@ class SplitScheme(BlockScheme):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CutMatrixScheme(MatrixScheme):
+    """A `MatrixScheme` for images of any size; no record has one."""
+
+    cut: StripCut
+
+    def to_json(self) -> JsonObject:
+        return as_kind(self, MatrixScheme).to_json()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CutSplitScheme(SplitScheme):
     """A `SplitScheme` for images of any size; no record has one."""
 
     cut: StripCut
 
     def to_json(self) -> JsonObject:
-        own = {each.name: getattr(self, each.name) for each in fields(SplitScheme)}
-        return SplitScheme(**own).to_json()
+        return as_kind(self, SplitScheme).to_json()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from neocpu.schedules.vocabulary.dot_unit import TILES, DotUnit
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import MatrixScheme, StripCut
 from neocpu.schedules.vocabulary.traced_sizes import larger, smaller
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 MOST_VISITS: Final = 16  # register tiles for which prefetching a block's weights pays
 LEAST_BYTES: Final = 8192  # of a block's weights to prefetch
@@ -58,7 +59,8 @@ class MatrixTiling(DotTiling):
 
     @property
     def overhangs(self) -> bool:
-        return self.scheme.cut is not None
+        # Pixels that are read where they lie have nothing behind the last one.
+        return self.scheme.cut is not None and (self.copies or self.parts > 1)
 
     def _reading(self) -> tuple[bool, bool]:
         copies, is_flat = super()._reading()
@@ -219,11 +221,14 @@ class MatrixTiling(DotTiling):
             return 0
         return ceil_div(self.block_bytes, ROW_BYTES * visits * self.turns)
 
-    def as_cut(self) -> StripCut:
-        """Return the division of this workload, for images of any size."""
+    def as_cut(self, least: Conv2dWorkload) -> StripCut:
+        """Return the division of this workload, for images of any size from ``least`` on."""
         shares = self.strips == 1 and self.groups > 1
+        # Pixels that are read where they lie must fill a register tile; joined rows are copied.
+        pixels = least.out_height * least.out_width if self.is_flat else 0
+        in_place = self.parts == 1 and not self.copies
         return StripCut(
-            joins_rows=self.joined is not None,
+            joins_rows=self.joined is not None or (in_place and pixels < self.scheme.reg_n),
             strip_tiles=0 if shares else self.strip_tiles,
             prefetched_lines=self.prefetched_lines,
         )
