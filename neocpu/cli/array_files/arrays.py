@@ -22,7 +22,8 @@ from neocpu.foundation.host import usable_memory
 from neocpu.foundation.tensor_spec import TensorSpec, shapes_text
 from neocpu.runtime.arguments import check_names
 from neocpu.runtime.npy import MAGIC, open_archive, open_member, read_npy
-from neocpu.runtime.signatures import Signature, SignatureSet
+from neocpu.runtime.signature_sets import SignatureSet
+from neocpu.runtime.signatures import Signature
 
 if TYPE_CHECKING:
     from neocpu.frontend.shapes.input_shapes import Given

@@ -16,7 +16,7 @@ from neocpu.runtime.header_parts import Prologue
 from neocpu.runtime.module import load
 
 MAY_BE_MISSING = set(
-    "repeats slices launches streams others row_function rows_mixed numbered prologue".split()
+    "repeats slices launches streams others row_function rows_mixed numbered prologue sized".split()
 )
 TENSOR = {"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8]}
 
