@@ -182,7 +182,7 @@ class ArtifactHeader:
         """The signatures of an artifact whose calls choose extents; None if shapes are fixed."""
         if self.sized is None:
             return None
-        return SizedSignatures.of_form(self.sized, Signature(self.inputs, self.outputs, 0))
+        return SizedSignatures.of_form(self.sized, Signature(self.inputs, self.outputs))
 
     @property
     def input_ranges(self) -> dict[str, Ranges]:
@@ -215,13 +215,34 @@ class ArtifactHeader:
     def of(self, shapes: Mapping[str, Any]) -> ArtifactHeader:
         """Return the header of the first signature whose inputs have these shapes.
 
-        Raises UsageError: none has.
+        If calls choose extents, its integers are those at the sizes of these inputs; it is planned
+        for the typical ones. Raises UsageError: no signature has the shapes.
         """
+        if (sized := self.sized_signatures) is not None:
+            known = {spec.name for spec in self.inputs}
+            if all(name in known and isinstance(shape, tuple) for name, shape in shapes.items()):
+                return self._at(sized.with_shapes(shapes))
+            raise UsageError(f"{self.name} is compiled for {sized}, and no other inputs")
         for each in self.each:
             known = {spec.name: spec.shape for spec in each.inputs}
             if all(known.get(name) == shape for name, shape in shapes.items()):
                 return each
         raise UsageError(f"{self.name} is compiled for {self.set_text}, and no other shapes")
+
+    def _at(self, signature: Signature) -> ArtifactHeader:
+        form = self.sized
+        assert form is not None
+        assert signature.sizes is not None
+        shapes = form.shapes(signature.sizes, form.activations)
+        *offsets, arena = form.integers(signature.sizes, (*form.offsets, form.arena_bytes))
+        places = zip(offsets, self.activations, shapes, strict=True)
+        return replace(
+            self,
+            inputs=signature.inputs,
+            outputs=signature.outputs,
+            activations=tuple(Placement(offset, one.dtype, own) for offset, one, own in places),
+            arena_bytes=arena,
+        )
 
     @property
     def summary(self) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.size_formulas import Size
-from neocpu.foundation.tensor_spec import TensorSpec, shapes_text
+from neocpu.foundation.tensor_spec import shapes_text
 from neocpu.runtime.shape_ranges import Extent, Range, Ranges, ranges_text, shape_hint
 from neocpu.runtime.signatures import Signature
 
@@ -45,8 +45,8 @@ class SizedSignatures:
         self._kept = lru_cache(KEPT)(make)
 
     @classmethod
-    def of_form(cls, form: SizedForm, typical: Signature) -> SizedSignatures:
-        """Return those of an artifact that is not loaded."""
+    def of_form(cls, form: SizedForm, any_size: Signature) -> SizedSignatures:
+        """Return those of an artifact that is not loaded, given the signature at any sizes."""
 
         def extents(sizes: Sizes) -> list[int]:
             shapes = form.shapes(sizes, (*form.inputs, *form.outputs))
@@ -61,6 +61,7 @@ class SizedSignatures:
             )
             for number in range(len(form.sizes))
         ]
+        typical = replace(_with_shapes(any_size, extents(form.typical)), number=0)
         return cls(typical, form.sizes, axes, extents)
 
     def at(self, sizes: Sizes) -> Signature:
@@ -80,6 +81,20 @@ class SizedSignatures:
             if spec.shape != shape:
                 raise self._refusal(shapes)
         return found
+
+    def with_shapes(self, given: Mapping[str, tuple[int, ...]]) -> Signature:
+        """Return the signature whose inputs have some shapes; other sizes are the typical ones.
+
+        Raises UsageError: none has.
+        """
+        typical = self.typical
+        sizes = {size.name: size.typical for size in self.sizes}
+        for spec, ranges in zip(typical.inputs, self.inputs, strict=True):
+            for extent, value in zip(ranges, given.get(spec.name, ()), strict=False):
+                if isinstance(extent, Size) and value in extent:
+                    sizes[extent.name] = value
+        found = self.at(tuple(sizes.values()))
+        return self.of([given.get(spec.name, spec.shape) for spec in found.inputs])
 
     @cached_property
     def inputs(self) -> tuple[Ranges, ...]:
@@ -221,13 +236,14 @@ def _signature_at(
             )
     if sizes == typical.sizes:
         return typical
-    rest = iter(extents(sizes))
+    return _with_shapes(Signature(typical.inputs, typical.outputs, sizes=sizes), extents(sizes))
+
+
+def _with_shapes(signature: Signature, extents: Iterable[int]) -> Signature:
+    """Return a signature with the extents of all its inputs and outputs."""
+    rest = iter(extents)
     inputs, outputs = (
-        tuple(_with_shape(spec, rest) for spec in specs)
-        for specs in (typical.inputs, typical.outputs)
+        tuple(replace(spec, shape=tuple(next(rest) for _ in spec.shape)) for spec in specs)
+        for specs in (signature.inputs, signature.outputs)
     )
-    return Signature(inputs, outputs, sizes=sizes)
-
-
-def _with_shape(spec: TensorSpec, extents: Any) -> TensorSpec:
-    return replace(spec, shape=tuple(next(extents) for _ in spec.shape))
+    return replace(signature, inputs=inputs, outputs=outputs)

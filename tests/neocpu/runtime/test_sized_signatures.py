@@ -117,3 +117,13 @@ def test_arguments_are_checked_with_ranges():
         check_positional(signatures, [array, array])
     with pytest.raises(UsageError, match=rf"expected {kind}, got dtype float64: convert it"):
         check_positional(signatures, [array.astype("float64")])
+
+
+def test_some_shapes_choose_their_sizes_and_the_others_are_typical():
+    found = picture()
+    assert found.with_shapes({}) == found.typical
+    assert found.with_shapes({"x": (1, 3, 480, 640)}).sizes == (480, 640)
+    with pytest.raises(UsageError, match=r"extent 2 is 70.*the nearest is x.1,3,72,64"):
+        found.with_shapes({"x": (1, 3, 70, 64)})
+    with pytest.raises(UsageError, match="expected float32"):
+        found.with_shapes({"x": (3, 64, 64)})
