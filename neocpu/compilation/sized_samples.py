@@ -24,17 +24,26 @@ from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.schedules.convolutions.in_groups.group_kernel import moved_limit
+from neocpu.schedules.convolutions.matrix_products.conv2d_split import for_any_size
 from neocpu.schedules.vocabulary.accuracy import Admission
 from neocpu.schedules.vocabulary.scheme import (
     DepthwiseScheme,
     GroupScheme,
     MovedDepthwiseScheme,
     MovedGroupedScheme,
+    SplitScheme,
 )
 from neocpu.schedules.vocabulary.traced_sizes import tracing
 
 TEMPLATES: Final = frozenset(
-    {"conv2d_depthwise", "conv2d_direct", "conv2d_grouped", "conv2d_nchw", "conv2d_winograd"}
+    {
+        "conv2d_depthwise",
+        "conv2d_direct",
+        "conv2d_grouped",
+        "conv2d_nchw",
+        "conv2d_split",
+        "conv2d_winograd",
+    }
 )
 """The templates of convolutions whose kernels differ between sizes only in integers."""
 
@@ -72,8 +81,8 @@ def plan_for_sizes(
     typical, least = map(read, sizes[:2])
     costs, found = pipeline.choose(typical, admissions)
     _check_operators(found.network, least.source.network, sizes[1])
-    pairs = zip(least.source.network.ops, found.choices, strict=True)
-    agreed = replace(found, choices=tuple(_for_any_size(*pair) for pair in pairs))
+    pairs = zip(found.network.ops, least.source.network.ops, found.choices, strict=True)
+    agreed = replace(found, choices=tuple(_for_any_size(pipeline, *each) for each in pairs))
     samples = []
     first: Planned | None = None
     for own, model in zip(sizes, chain((typical, least), map(read, sizes[2:])), strict=True):
@@ -119,9 +128,13 @@ def _sampled(
     )
 
 
-def _for_any_size(least: LayoutOp, choice: Choice) -> Choice:
+def _for_any_size(pipeline: Pipeline, op: LayoutOp, least: LayoutOp, choice: Choice) -> Choice:
     """Return a choice whose kernel computes all sizes from that of ``least`` on."""
     scheme = choice.scheme
+    if isinstance(scheme, SplitScheme):
+        assert isinstance(op, ConvOp), op.name
+        cut = for_any_size(op.workload, scheme, pipeline.target, pipeline.threads)
+        return replace(choice, scheme=cut)
     if not isinstance(scheme, GroupScheme):
         return choice
     assert isinstance(least, ConvOp), least.name

@@ -1,8 +1,8 @@
 """Integers that remember how they follow from a workload's height and width.
 
 Templates compute extents of loops and tensors in Python. Given traced sizes, they compute traced
-integers, and each formula is noted with its value. Comparisons, minima and maxima are not noted:
-their results hold where other sizes compare alike.
+integers, and each formula is noted with its value. Comparisons, `min` and `max` are not noted:
+their results hold where other sizes compare alike. `larger` and `smaller` are noted.
 """
 
 from __future__ import annotations
@@ -81,6 +81,18 @@ def _combined(operation: Operation, left: Any, right: Any) -> Any:
     if not all(isinstance(each, int) for each in (left, right, value)):
         return value
     return Traced(value, (operation, _formula(left), _formula(right)))
+
+
+def larger(one: Any, other: Any) -> Any:
+    """Return the larger of two integers, with its formula if one of them is traced."""
+    if isinstance(one, Traced) or isinstance(other, Traced):
+        return _combined("max", one, other)
+    return max(one, other)
+
+
+def smaller(one: Any, other: Any) -> Any:
+    """Return the smaller of two integers, with its formula if one of them is traced."""
+    return one - larger(one - other, 0)
 
 
 def _formula(value: int) -> Formula:
