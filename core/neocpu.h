@@ -94,6 +94,14 @@ typedef struct neocpu_signature {
   const neocpu_spec *outputs;
 } neocpu_signature;
 
+/* An extent of inputs that each call chooses: `least`, `least + step`, up to `most`. */
+typedef struct neocpu_size {
+  const char *name;
+  int64_t least, most, step;
+  int64_t typical;    /* the one that the model's plan is made for */
+  size_t input, axis; /* an input, and the axis of it whose extent this is */
+} neocpu_size;
+
 /* Facts about a model, valid until it is freed. */
 typedef struct neocpu_description {
   const char *name;
@@ -107,6 +115,8 @@ typedef struct neocpu_description {
   size_t signature_count;
   uint64_t packing; /* nanoseconds that packing weights took, of a model that has some packed when it
                        is loaded; streams share them */
+  const neocpu_size *sizes; /* that calls choose: inputs and outputs above are of the typical ones */
+  size_t size_count;        /* of most models 0: all shapes are fixed */
 } neocpu_description;
 
 /* An input's elements. Data that start on a multiple of 64 bytes are read where they lie, others
@@ -196,7 +206,7 @@ NEOCPU_API neocpu_status neocpu_verify(neocpu_model *model);
 
 /* Run the model; inputs and outputs in graph order. Outputs may overlap inputs, but not each other.
  * After a failure their contents are unspecified. Of a model for a set of shapes, the inputs' bytes
- * tell which of its signatures it is. */
+ * tell which of its signatures it is; of one whose calls choose sizes, they are the typical ones. */
 NEOCPU_API neocpu_status neocpu_run(neocpu_model *model, const neocpu_input *inputs,
                                     size_t input_count, neocpu_output *outputs,
                                     size_t output_count);
@@ -206,6 +216,17 @@ NEOCPU_API neocpu_status neocpu_run(neocpu_model *model, const neocpu_input *inp
 NEOCPU_API neocpu_status neocpu_run_signature(neocpu_model *model, size_t signature,
                                               const neocpu_input *inputs, size_t input_count,
                                               neocpu_output *outputs, size_t output_count);
+
+/* Write the extents of all inputs, one after another, and then of all outputs, for some sizes: as many
+ * as the description has. What it writes is as long as the ranks of all specifications together. */
+NEOCPU_API neocpu_status neocpu_extents(const neocpu_model *model, const int64_t *sizes,
+                                        int64_t *extents);
+
+/* Run the model for sizes of the inputs. The first call of a size takes some hundred microseconds
+ * more; those of the last 16 are kept ready. */
+NEOCPU_API neocpu_status neocpu_run_sizes(neocpu_model *model, const int64_t *sizes,
+                                          const neocpu_input *inputs, size_t input_count,
+                                          neocpu_output *outputs, size_t output_count);
 
 /* Queue a call as neocpu_run makes it, and return at once. Calls of one model that were submitted
  * are made in order. The two arrays, and what they lead to, must stay until the job is waited for or
@@ -219,6 +240,13 @@ NEOCPU_API neocpu_status neocpu_submit_signature(neocpu_model *model, size_t sig
                                                  const neocpu_input *inputs, size_t input_count,
                                                  neocpu_output *outputs, size_t output_count,
                                                  neocpu_job **job);
+
+/* The same for sizes, as neocpu_run_sizes; they are copied. What is wrong with the bytes of inputs and
+ * outputs is told when the job is waited for. */
+NEOCPU_API neocpu_status neocpu_submit_sizes(neocpu_model *model, const int64_t *sizes,
+                                             const neocpu_input *inputs, size_t input_count,
+                                             neocpu_output *outputs, size_t output_count,
+                                             neocpu_job **job);
 
 /* Wait for a job and free it; return what the call came to. */
 NEOCPU_API neocpu_status neocpu_wait(neocpu_job *job);

@@ -9,6 +9,7 @@
 
 #include "neocpu.h"
 #include "src/npy.h"
+#include "src/npy_sizes.h"
 
 enum { ALIGN = 64, MAX_FILES = 64, TOP = 5, PROBLEM_SIZE = 1024 };
 
@@ -27,7 +28,8 @@ static const char usage[] =
     "\n"
     "Runs the model on arrays given in the order of its inputs, on zeros if none are given, and\n"
     "prints its outputs: the five highest classes, else their range. -o writes them, in order.\n"
-    "Of a model for a set of shapes, those of the arrays count; zeros are of the first.\n"
+    "Of a model for a set of shapes, those of the arrays count; zeros are of the first. Of one whose\n"
+    "calls choose sizes, the arrays have them; zeros are of the typical ones.\n"
     "\n"
     "Exit codes: 0 done, 1 failed, 2 usage, 5 target or instruction set, 8 bad artifact.\n";
 
@@ -140,6 +142,14 @@ static void print_spec(const char *kind, const neocpu_spec *spec) {
   printf("]");
 }
 
+static void print_size(const neocpu_size *size) {
+  printf("  size     ");
+  print_plain(stdout, size->name);
+  printf(" %lld..%lld", (long long)size->least, (long long)size->most);
+  if (size->step > 1) printf(" in steps of %lld", (long long)size->step);
+  printf("\n");
+}
+
 /* Print the highest elements of a row of classes. */
 static void print_top(const float *row, size_t count) {
   size_t shown[TOP];
@@ -182,7 +192,8 @@ static void print_output(const neocpu_spec *spec, const neocpu_output *output) {
 typedef struct buffers {
   const neocpu_description *model;
   size_t signature;
-  const neocpu_spec *in, *out; /* the signature's */
+  npy_sizes sizes;             /* that the files have; all null: the signature's */
+  const neocpu_spec *in, *out; /* of the sizes, or the signature */
   neocpu_input *inputs;
   neocpu_output *outputs;
 } buffers;
@@ -201,12 +212,8 @@ static void free_inputs(buffers *made) {
   }
 }
 
-/* Read files, or make zeros without any, as a signature's inputs; return whether they are such. */
-static int read_inputs(const arguments *given, size_t signature, buffers *made, char *problem) {
-  const neocpu_signature *asked = &made->model->signatures[signature];
-  made->signature = signature;
-  made->in = asked->inputs;
-  made->out = asked->outputs;
+/* Read files, or make zeros without any, as inputs; return whether they are such. */
+static int read_inputs(const arguments *given, buffers *made, char *problem) {
   for (size_t i = 0; i < made->model->input_count; ++i) {
     void *data = NULL;
     if (given->input_count == 0) {
@@ -224,7 +231,34 @@ static int read_inputs(const arguments *given, size_t signature, buffers *made, 
   return 1;
 }
 
-static int make_buffers(const arguments *given, buffers *made) {
+/* Read files of any size that the model takes. */
+static int read_sized_inputs(const arguments *given, const neocpu_model *model, buffers *made) {
+  char problem[PROBLEM_SIZE];
+  const neocpu_status status =
+      npy_sizes_read(model, given->inputs, &made->sizes, problem, sizeof problem);
+  if (status != NEOCPU_OK) return fail((int)status, problem);
+  made->in = made->sizes.inputs;
+  made->out = made->sizes.outputs;
+  return read_inputs(given, made, problem) ? 0 : fail(NEOCPU_USAGE, problem);
+}
+
+/* Read files of the shapes of any signature; those of the first one are zeros without files. */
+static int read_fixed_inputs(const arguments *given, buffers *made) {
+  char problem[PROBLEM_SIZE], every[PROBLEM_SIZE + 64];
+  const size_t count = made->model->signature_count;
+  for (size_t i = 0; i < count; ++i) {
+    made->signature = i;
+    made->in = made->model->signatures[i].inputs;
+    made->out = made->model->signatures[i].outputs;
+    if (read_inputs(given, made, problem)) return 0;
+  }
+  if (given->input_count == 0) return fail(NEOCPU_FAILURE, problem);
+  const char *of = count > 1 ? "the files have none of the model's shapes; of the last: " : "";
+  snprintf(every, sizeof every, "%s%s", of, problem);
+  return fail(NEOCPU_USAGE, every);
+}
+
+static int make_buffers(const arguments *given, const neocpu_model *loaded, buffers *made) {
   char problem[PROBLEM_SIZE];
   const neocpu_description *model = made->model;
   made->inputs = calloc(model->input_count + 1, sizeof *made->inputs);
@@ -238,17 +272,9 @@ static int make_buffers(const arguments *given, buffers *made) {
   if (given->output_count > model->output_count) {
     return fail(NEOCPU_USAGE, "the model has fewer outputs than files to write");
   }
-  size_t signature = 0;
-  while (signature < model->signature_count && !read_inputs(given, signature, made, problem)) {
-    ++signature;
-  }
-  if (signature == model->signature_count) {
-    if (given->input_count == 0) return fail(NEOCPU_FAILURE, problem);
-    char every[PROBLEM_SIZE + 64];
-    const char *of = signature > 1 ? "the files have none of the model's shapes; of the last: " : "";
-    snprintf(every, sizeof every, "%s%s", of, problem);
-    return fail(NEOCPU_USAGE, every);
-  }
+  const int sized = model->size_count > 0 && given->input_count > 0;
+  const int code = sized ? read_sized_inputs(given, loaded, made) : read_fixed_inputs(given, made);
+  if (code != 0) return code;
   for (size_t i = 0; i < model->output_count; ++i) {
     made->outputs[i] = (neocpu_output){zeros(made->out[i].bytes), made->out[i].bytes, 0};
     if (made->outputs[i].data == NULL) return fail(NEOCPU_FAILURE, "out of memory");
@@ -263,6 +289,7 @@ static void free_buffers(buffers *made) {
   }
   free(made->inputs);
   free(made->outputs);
+  npy_sizes_free(&made->sizes);
 }
 
 static int compare(const void *a, const void *b) {
@@ -270,16 +297,21 @@ static int compare(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+static neocpu_status call(neocpu_model *model, buffers *data) {
+  const size_t inputs = data->model->input_count, outputs = data->model->output_count;
+  if (data->sizes.sizes != NULL) {
+    return neocpu_run_sizes(model, data->sizes.sizes, data->inputs, inputs, data->outputs, outputs);
+  }
+  return neocpu_run_signature(model, data->signature, data->inputs, inputs, data->outputs, outputs);
+}
+
 /* Run once, then `repeat` times more, and print how long that took. */
 static int run(neocpu_model *model, buffers *data, long repeat) {
-  const neocpu_description *description = data->model;
   double *times = calloc((size_t)repeat + 1, sizeof *times);
   if (times == NULL) return fail(NEOCPU_FAILURE, "out of memory");
   for (long i = 0; i <= repeat; ++i) {
     const double start = seconds();
-    const neocpu_status status =
-        neocpu_run_signature(model, data->signature, data->inputs, description->input_count,
-                             data->outputs, description->output_count);
+    const neocpu_status status = call(model, data);
     times[i] = seconds() - start;
     if (status != NEOCPU_OK) {
       free(times);
@@ -310,7 +342,7 @@ static int write_outputs(const arguments *given, const buffers *data) {
 
 static int run_model(const arguments *given, neocpu_model *model) {
   buffers data = {.model = neocpu_describe(model)};
-  int code = make_buffers(given, &data);
+  int code = make_buffers(given, model, &data);
   if (code == 0) code = run(model, &data, given->repeat);
   for (size_t i = 0; code == 0 && i < data.model->output_count; ++i) {
     print_output(&data.out[i], &data.outputs[i]);
@@ -342,6 +374,7 @@ int main(int count, char **words) {
       printf("\n");
     }
   }
+  for (size_t i = 0; i < description->size_count; ++i) print_size(&description->sizes[i]);
   printf("  load     %.3f ms\n", loaded * 1e3);
   code = run_model(&given, model);
   neocpu_free(model);

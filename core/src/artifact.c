@@ -96,7 +96,6 @@ static neocpu_status read_body(const nc_file *file, const nc_section *sections, 
   memcpy(copy, artifact->metadata, length + 1);
   const neocpu_status status =
       nc_header_read(file->path, copy, length, weights->size, &artifact->header);
-  free(copy);
   if (status == NEOCPU_OK && strcmp(artifact->header.machine, machine) != 0) {
     return nc_fail(NEOCPU_ARTIFACT, "%s: header and code disagree on the machine; " REMEDY,
                    file->path);

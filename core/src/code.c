@@ -2,10 +2,12 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "error.h"
+#include "kernel_sizes.h"
 
 enum { MAX_NAME = 4096 /* bytes of a kernel's name, to look for its end */ };
 
@@ -36,11 +38,20 @@ static int holds_variable(const nc_image *image, void **place) {
          (aligned && nc_image_room(image, place, PROT_WRITE) >= sizeof *place);
 }
 
-/* Whether the entry point is a table of kernels of this version. */
+/* The entry point, if it is a table that begins with this word; else null. */
+static const void *find_table(const nc_image *image, uint64_t magic, size_t size) {
+  const uint64_t *table = image->entry;
+  return holds(image, table, size / sizeof *table, sizeof *table) && *table == magic ? table : NULL;
+}
+
+static const nc_sized_kernel_table *find_sized_table(const nc_image *image) {
+  return find_table(image, NC_SIZED_TABLE_MAGIC, sizeof(nc_sized_kernel_table));
+}
+
+/* Whether the entry point is a table of kernels of a version that is known. */
 static int has_table(const nc_image *image) {
-  const nc_kernel_table *table = image->entry;
-  return holds(image, table, sizeof *table / sizeof table->magic, sizeof table->magic) &&
-         table->magic == NC_KERNEL_TABLE_MAGIC;
+  return find_table(image, NC_KERNEL_TABLE_MAGIC, sizeof(nc_kernel_table)) != NULL ||
+         find_sized_table(image) != NULL;
 }
 
 /* A sentence's end that says what is wrong with a kernel of the table; null if nothing is. */
@@ -89,6 +100,21 @@ static neocpu_status check_table(const char *path, const nc_image *image) {
                  path, subject, problem);
 }
 
+/* Find the factors of all kernels, if the table has some. */
+static neocpu_status find_factors(const char *path, nc_code *code) {
+  const nc_sized_kernel_table *table = find_sized_table(&code->image);
+  if (table == NULL) return NEOCPU_OK;
+  code->factors = calloc(table->table.count + 1, sizeof *code->factors);
+  if (code->factors == NULL) return nc_fail(NEOCPU_FAILURE, "out of memory for the code");
+  if (holds(&code->image, table->factors, table->factor_count, sizeof *table->factors) &&
+      nc_factors_find(table, code->factors)) {
+    return NEOCPU_OK;
+  }
+  return nc_fail(NEOCPU_ARTIFACT,
+                 "cannot load the code of %s: its table of kernels has factors outside the code; "
+                 "compile the model again with `neocpu compile`", path);
+}
+
 neocpu_status nc_code_load(const char *path, const void *bytes, size_t size, nc_code *code) {
   *code = (nc_code){0};
   neocpu_status status = nc_image_load(path, bytes, size, &code->image);
@@ -99,6 +125,7 @@ neocpu_status nc_code_load(const char *path, const void *bytes, size_t size, nc_
                    "again with `neocpu compile`", path);
   }
   status = check_table(path, &code->image);
+  if (status == NEOCPU_OK) status = find_factors(path, code);
   if (status != NEOCPU_OK) {
     nc_code_unload(code);
     return status;
@@ -129,7 +156,13 @@ const nc_kernel *nc_code_kernel(const nc_code *code, const char *name) {
   return NULL;
 }
 
+const uint32_t *nc_code_factors(const nc_code *code, const nc_kernel *kernel) {
+  return code->factors == NULL ? NULL : code->factors[kernel - code->table->kernels];
+}
+
 void nc_code_unload(nc_code *code) {
   nc_image_free(&code->image);
+  free(code->factors);
+  code->factors = NULL;
   code->table = NULL;
 }

@@ -5,6 +5,7 @@
 
 #include "error.h"
 #include "program_fields.h"
+#include "sized_header.h"
 
 enum { MAX_THREADS = 1024, MAX_PROGRAMS = 64 };
 
@@ -60,7 +61,8 @@ static int are_of_a_set(const nc_program *one, const nc_program *other) {
 
 /* One program, whose fields are the header's own; or, not null, all those of `plans`. */
 static void read_programs(nc_reader *r, const nc_json *root, const nc_json *plans,
-                          size_t weights_size, nc_header *header) {
+                          nc_header *header) {
+  const size_t weights_size = header->weights_size;
   header->program_count = plans == NULL ? 1 : plans->size;
   header->programs = nc_new_array(r, header->program_count, sizeof *header->programs);
   const nc_json *object = plans == NULL ? root : nc_json_first(plans);
@@ -98,28 +100,53 @@ static void read_fields(nc_reader *r, const nc_json *root, nc_header *header) {
   read_features(r, nc_json_member(root, "isa_features"), header);
 }
 
-static neocpu_status malformed(const char *path, const char *problem) {
+neocpu_status nc_header_malformed(const char *path, const char *problem) {
   return nc_fail(NEOCPU_ARTIFACT,
                  "%s has a malformed header (%s); compile the model again with `neocpu compile`",
                  path, problem);
 }
 
-static neocpu_status read_document(const char *path, const nc_json *root, size_t length,
-                                   size_t weights_size, nc_header *header) {
-  int64_t format;
-  if (!nc_json_integer(nc_json_member(root, "format"), &format)) return malformed(path, "format");
-  if (format < NC_FORMAT || format > NC_PACKING_FORMAT) {
+/* Read the format of a document, and find the programs of a set; null if there is one. */
+static neocpu_status read_format(const char *path, const nc_json *root, int64_t *format,
+                                 const nc_json **plans) {
+  *plans = NULL;
+  if (!nc_json_integer(nc_json_member(root, "format"), format)) {
+    return nc_header_malformed(path, "format");
+  }
+  if (*format < NC_FORMAT || *format > NC_SIZED_FORMAT) {
     return nc_fail(NEOCPU_ARTIFACT,
                    "%s has artifact format %lld, this neocpu reads formats %d to %d: compile the "
                    "model again with `neocpu compile`",
-                   path, (long long)format, NC_FORMAT, NC_PACKING_FORMAT);
+                   path, (long long)*format, NC_FORMAT, NC_SIZED_FORMAT);
   }
-  const nc_json *plans = format == NC_FORMAT ? NULL : nc_json_member(root, "plans");
+  if (*format == NC_FORMAT || *format == NC_SIZED_FORMAT) return NEOCPU_OK;
+  *plans = nc_json_member(root, "plans");
+  if (*plans == NULL || (*plans)->kind != NC_JSON_ARRAY || (*plans)->size < 1 ||
+      (*plans)->size > MAX_PROGRAMS) {
+    return nc_header_malformed(path, "plans");
+  }
+  return NEOCPU_OK;
+}
+
+/* The room of programs that are there. */
+static void measure(nc_reader *r, nc_header *header) {
+  const size_t inputs = header->programs[0].input_count; /* all have as many */
+  header->arena_room = header->arena_bytes;
+  header->input_rooms = nc_new_array(r, inputs, sizeof *header->input_rooms);
+  for (size_t i = 0; i < header->program_count; ++i) {
+    for (size_t j = 0; j < inputs; ++j) {
+      const size_t bytes = header->programs[i].inputs[j].bytes;
+      if (bytes > header->input_rooms[j]) header->input_rooms[j] = bytes;
+    }
+  }
+}
+
+static neocpu_status read_document(const char *path, size_t length, nc_header *header) {
+  const nc_json *root = header->root, *plans;
+  int64_t format;
+  const neocpu_status status = read_format(path, root, &format, &plans);
+  if (status != NEOCPU_OK) return status;
   const size_t count = plans == NULL ? 1 : plans->size;
-  if ((plans == NULL || plans->kind != NC_JSON_ARRAY) && format != NC_FORMAT) {
-    return malformed(path, "plans");
-  }
-  if (count < 1 || count > MAX_PROGRAMS) return malformed(path, "plans");
   /* Each value becomes one placement at most, and each string itself, a zero and padding. */
   const size_t room =
       length + root->extent * (sizeof(nc_placement) + 16) + count * sizeof(nc_program);
@@ -130,26 +157,40 @@ static neocpu_status read_document(const char *path, const nc_json *root, size_t
   nc_reader r = {.free = header->memory};
   read_fields(&r, root, header);
   if (r.wrong == NULL && format == NC_PACKING_FORMAT) {
-    nc_prologue_read(&r, nc_json_member(root, "prologue"), weights_size, &header->prologue);
+    nc_prologue_read(&r, nc_json_member(root, "prologue"), header->weights_size,
+                     &header->prologue);
   }
-  if (r.wrong == NULL) read_programs(&r, root, plans, weights_size, header);
-  if (r.wrong == NULL) return NEOCPU_OK;
-  nc_header_free(header);
-  return malformed(path, r.wrong);
+  if (r.wrong == NULL && format == NC_SIZED_FORMAT) {
+    nc_sized_header_read(&r, root, header);
+  } else if (r.wrong == NULL) {
+    read_programs(&r, root, plans, header);
+  }
+  if (r.wrong != NULL) return nc_header_malformed(path, r.wrong);
+  measure(&r, header);
+  return format == NC_SIZED_FORMAT ? nc_sized_header_measure(path, header) : NEOCPU_OK;
+}
+
+static void free_document(nc_header *header) {
+  free(header->root);
+  free(header->text);
+  header->root = NULL;
+  header->text = NULL;
 }
 
 neocpu_status nc_header_read(const char *path, char *text, size_t length, size_t weights_size,
                              nc_header *header) {
   const char *problem;
-  *header = (nc_header){0};
-  nc_json *root = nc_json_read(text, length, &problem);
-  if (root == NULL) return malformed(path, problem);
-  const neocpu_status status = read_document(path, root, length, weights_size, header);
-  free(root);
+  *header = (nc_header){.text = text, .weights_size = weights_size};
+  header->root = nc_json_read(text, length, &problem);
+  const neocpu_status status = header->root == NULL ? nc_header_malformed(path, problem)
+                                                    : read_document(path, length, header);
+  if (status != NEOCPU_OK) nc_header_free(header);
+  if (header->sizes.count == 0) free_document(header);
   return status;
 }
 
 void nc_header_free(nc_header *header) {
+  free_document(header);
   free(header->memory);
   *header = (nc_header){0};
 }

@@ -3,6 +3,7 @@
 #define NEOCPU_HEADER_H_
 
 #include "file.h"
+#include "sizes.h"
 
 #define NC_NONE UINT32_MAX /* no tensor */
 
@@ -10,6 +11,7 @@ enum {
   NC_FORMAT = 7, /* of artifacts of one signature */
   NC_SET_FORMAT = 8, /* of a set of them */
   NC_PACKING_FORMAT = 9, /* of a set whose weights are packed, in part, when it is loaded */
+  NC_SIZED_FORMAT = 10, /* of artifacts whose calls choose sizes of their inputs */
   NC_WEIGHTS_PIECE = 4 << 20, /* bytes of weights that are checked at a time */
   NC_ALIGN = 128, /* bytes that weights start on a multiple of */
   NC_ARGUMENT_ALIGN = 64, /* bytes that generated code assumes of every tensor's start */
@@ -23,7 +25,8 @@ typedef struct nc_placement {
   neocpu_spec spec; /* without a name */
 } nc_placement;
 
-/* A call of a kernel. Tensors go by number: first inputs, then weights, activations and slices. */
+/* A call of a kernel. Tensors go by number: first inputs, then weights, activations, extents and
+ * slices. */
 typedef struct nc_call_spec {
   const char *kernel;
   uint32_t *tensors;
@@ -54,7 +57,7 @@ typedef struct nc_slice {
   neocpu_spec spec; /* without a name; as many as the limit lie in the tensor, one after another */
 } nc_slice;
 
-/* The calls that the code makes for inputs of one signature. */
+/* The calls that the code makes for inputs of one signature, or of some sizes. */
 typedef struct nc_program {
   neocpu_spec *inputs, *outputs;
   size_t input_count, output_count;
@@ -62,6 +65,8 @@ typedef struct nc_program {
   size_t result_count; /* outputs and counts */
   nc_placement *weights, *activations;
   size_t weight_count, activation_count;
+  neocpu_spec *extents; /* tensors without data, whose shapes kernels of any size read */
+  size_t extent_count;
   nc_slice *slices;
   size_t slice_count;
   nc_call_spec *calls;
@@ -84,16 +89,29 @@ typedef struct nc_header {
   nc_program prologue; /* what makes weights of others when they are loaded: they are its activations,
                           and its arena lies behind the weights; all zero if there is none */
   size_t arena_bytes; /* of the program that needs most */
-  void *memory; /* all of the above */
+  size_t arena_room;  /* the same for the largest sizes, if there are any */
+  size_t *input_rooms; /* bytes of each input, of the program or the sizes that have most */
+  nc_sizes sizes;      /* those that calls choose; then the only program is of the typical ones */
+  size_t weights_size;
+  size_t program_size; /* bytes that a program for chosen sizes takes */
+  nc_json *root;       /* the document, if programs for other sizes will be read of it */
+  char *text;          /* of it */
+  void *memory;        /* all of the above */
 } nc_header;
 
-/* Read a header, and spoil its text. Its weights lie in `weights_size` bytes. Free with
- * nc_header_free. */
+/* Read a header of a text that malloc() made, and take the text, whatever comes of it. Its weights lie
+ * in `weights_size` bytes. Free with nc_header_free. */
 neocpu_status nc_header_read(const char *path, char *text, size_t length, size_t weights_size,
                              nc_header *header);
 
+/* Refuse a header of which a field is malformed. */
+neocpu_status nc_header_malformed(const char *path, const char *field);
+
 /* The number of tensors that calls may name. */
 size_t nc_program_tensor_count(const nc_program *program);
+
+/* Whether a tensor has a place in the arena, itself or that of which it is a slice. */
+int nc_program_is_activation(const nc_program *program, uint32_t tensor);
 
 /* The tensor of which another one is a slice; itself if it is none. */
 uint32_t nc_program_whole(const nc_program *program, uint32_t tensor);

@@ -297,6 +297,18 @@ int nc_json_integer(const nc_json *value, int64_t *integer) {
   return errno == 0;
 }
 
+int nc_json_signed(const nc_json *value, int64_t *integer) {
+  if (value == NULL || value->kind != NC_JSON_NUMBER || value->text[0] != '-') {
+    return nc_json_integer(value, integer);
+  }
+  nc_json digits = *value;
+  ++digits.text;
+  --digits.length;
+  if (!nc_json_integer(&digits, integer)) return 0;
+  *integer = -*integer;
+  return 1;
+}
+
 int nc_json_equals(const nc_json *value, const char *text) {
   return value != NULL && value->kind == NC_JSON_STRING && value->length == strlen(text) &&
          memcmp(value->text, text, value->length) == 0;

@@ -43,6 +43,9 @@ const nc_json *nc_json_next(const nc_json *value);
 /* Write an integer of at least 0; return whether the value is one (null is not). */
 int nc_json_integer(const nc_json *value, int64_t *integer);
 
+/* The same of any integer. */
+int nc_json_signed(const nc_json *value, int64_t *integer);
+
 /* A string in UTF-8, of `length` bytes; null if the value is none, or has a zero inside. */
 const char *nc_json_text(const nc_json *value);
 

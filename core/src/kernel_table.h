@@ -9,6 +9,9 @@
 /* The first word of a table: "neocpu", and the version of this file's structures. */
 #define NC_KERNEL_TABLE_MAGIC 0x00017570636f656eu
 
+/* The same of an nc_sized_kernel_table. */
+#define NC_SIZED_TABLE_MAGIC 0x00027570636f656eu
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -30,7 +33,7 @@ typedef int nc_kernel_function(void *self, const nc_value *arguments, int32_t co
 typedef struct nc_kernel {
   const char *name;
   nc_kernel_function *function;
-  const uint64_t *sizes;    /* bytes of each tensor that it takes */
+  const uint64_t *sizes;    /* bytes of each tensor that it takes, or their constant factor */
   const uint16_t *types;    /* of each, DLPack's code << 8 | bits */
   /* Iterations of each of its parallel loops, in turn, or into fewer tasks to cut it; 0: unknown. */
   const uint32_t *launches;
@@ -46,6 +49,16 @@ typedef struct nc_kernel_table {
   /* Variables of the code that hold the runtime's functions; null where it needs none. */
   void **launch, **allocate, **release;
 } nc_kernel_table;
+
+/* A table with kernels of any size. Such a kernel takes its extents as the shape of its first tensor,
+ * which has no data. The bytes of each tensor are its size in the kernel times some of the extents. */
+typedef struct nc_sized_kernel_table {
+  nc_kernel_table table;
+  uint64_t factor_count; /* the number of words below */
+  /* For each tensor of each kernel: how many extents, and their positions. The first tensor of a kernel
+   * of any size names the last one, so that their number is known. */
+  const uint32_t *factors;
+} nc_sized_kernel_table;
 
 #ifdef __cplusplus
 }

@@ -10,6 +10,9 @@
  * yet: on a machine of several nodes each page will lie with the thread that first writes to it. */
 void *nc_memory_map(size_t size);
 
+/* The same of as much as will ever be needed: what nobody touches costs nothing. */
+void *nc_memory_reserve(size_t size);
+
 /* Give it back; null is ignored. */
 void nc_memory_unmap(void *memory, size_t size);
 

@@ -1,29 +1,14 @@
-/* The functions of neocpu.h. */
+/* The functions of neocpu.h but for calls. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cpus.h"
 #include "error.h"
-#include "neocpu.h"
-#include "plans.h"
-#include "pool.h"
-#include "queue.h"
-#include "source.h"
+#include "model.h"
 
 /* Far more threads than CPUs are a mistake of the caller's. */
 enum { THREADS_PER_CPU = 16 };
-
-struct neocpu_model {
-  pid_t process; /* the one that loaded it: a child has none of its threads */
-  nc_source *source;
-  nc_pool *pool;
-  nc_plans plans;
-  nc_trace *trace; /* the last one, or the one in progress; null: none */
-  nc_queue queue;
-  neocpu_description description;
-  neocpu_signature *signatures;
-};
 
 /* Check the options, and write how many threads a call runs on. */
 static neocpu_status choose_threads(const neocpu_options *options, int *threads) {
@@ -83,6 +68,8 @@ static neocpu_status start(neocpu_model *model) {
       .output_count = first->output_count,
       .signatures = model->signatures,
       .signature_count = header->program_count,
+      .sizes = header->sizes.sizes,
+      .size_count = header->sizes.count,
   };
   const neocpu_status status = nc_plans_start(&model->plans, model->source, model->pool);
   model->description.packing = model->source->packing;
@@ -180,21 +167,7 @@ const char *neocpu_metadata(const neocpu_model *model) {
   return model == NULL ? NULL : model->source->artifact.metadata;
 }
 
-static neocpu_status check_input(const neocpu_spec *spec, const neocpu_input *input) {
-  if (input->bytes == spec->bytes && (input->data != NULL || spec->bytes == 0)) return NEOCPU_OK;
-  return nc_fail(NEOCPU_USAGE, "input '%s': expected %zu bytes of %s, got %zu%s", spec->name,
-                 spec->bytes, spec->dtype, input->bytes,
-                 input->data == NULL ? " at a null pointer" : "");
-}
-
-static neocpu_status check_output(const neocpu_spec *spec, const neocpu_output *output) {
-  if (output->bytes >= spec->bytes && (output->data != NULL || spec->bytes == 0)) return NEOCPU_OK;
-  return nc_fail(NEOCPU_USAGE, "output '%s': %zu bytes of %s need room, got %zu%s", spec->name,
-                 spec->bytes, spec->dtype, output->bytes,
-                 output->data == NULL ? " at a null pointer" : "");
-}
-
-static neocpu_status check_model(const neocpu_model *model) {
+neocpu_status nc_model_check(const neocpu_model *model) {
   if (model == NULL) return nc_fail(NEOCPU_USAGE, "the model is a null pointer: was it loaded?");
   if (model->process == getpid()) return NEOCPU_OK;
   return nc_fail(NEOCPU_USAGE,
@@ -202,124 +175,13 @@ static neocpu_status check_model(const neocpu_model *model) {
                  model->description.name);
 }
 
-static neocpu_status check_counts(const neocpu_model *model, const neocpu_input *inputs,
-                                  size_t input_count, const neocpu_output *outputs,
-                                  size_t output_count) {
-  const neocpu_status status = check_model(model);
-  if (status != NEOCPU_OK) return status;
-  const neocpu_description *description = &model->description;
-  if (input_count != description->input_count || output_count != description->output_count) {
-    return nc_fail(NEOCPU_USAGE, "the model has %zu inputs and %zu outputs, got %zu and %zu",
-                   description->input_count, description->output_count, input_count,
-                   output_count);
-  }
-  if ((inputs == NULL && input_count > 0) || outputs == NULL) {
-    return nc_fail(NEOCPU_USAGE, "the array of inputs or outputs is a null pointer");
-  }
-  return NEOCPU_OK;
-}
-
-static neocpu_status check_signature(const neocpu_model *model, size_t signature,
-                                     const neocpu_input *inputs, const neocpu_output *outputs) {
-  const neocpu_description *description = &model->description;
-  if (signature >= description->signature_count) {
-    return nc_fail(NEOCPU_USAGE, "the model has %zu signatures, there is no number %zu",
-                   description->signature_count, signature);
-  }
-  const neocpu_signature *asked = &description->signatures[signature];
-  neocpu_status status = NEOCPU_OK;
-  for (size_t i = 0; i < description->input_count && status == NEOCPU_OK; ++i) {
-    status = check_input(&asked->inputs[i], &inputs[i]);
-  }
-  for (size_t i = 0; i < description->output_count && status == NEOCPU_OK; ++i) {
-    status = check_output(&asked->outputs[i], &outputs[i]);
-  }
-  return status;
-}
-
-/* Check a call, and find out by its inputs what signature it is of. */
-static neocpu_status check_call(const neocpu_model *model, const neocpu_input *inputs,
-                                size_t input_count, const neocpu_output *outputs,
-                                size_t output_count, size_t *signature) {
-  neocpu_status status = check_counts(model, inputs, input_count, outputs, output_count);
-  if (status == NEOCPU_OK) status = nc_plans_find(&model->plans, inputs, signature);
-  return status == NEOCPU_OK ? check_signature(model, *signature, inputs, outputs) : status;
-}
-
 neocpu_status neocpu_verify(neocpu_model *model) {
-  const neocpu_status status = check_model(model);
+  const neocpu_status status = nc_model_check(model);
   return status == NEOCPU_OK ? nc_source_verify(model->source) : status;
 }
 
-static neocpu_status run(neocpu_model *model, size_t signature, const neocpu_input *inputs,
-                         neocpu_output *outputs) {
-  /* This comes before the run and not after it: damaged indices could lead a kernel anywhere. */
-  const neocpu_status verdict = nc_source_verify(model->source);
-  if (verdict != NEOCPU_OK) return verdict;
-  nc_pool_enter(model->pool);
-  const neocpu_status status = nc_session_run(&model->plans.sessions[signature], inputs, outputs);
-  nc_pool_leave(model->pool);
-  return status;
-}
-
-neocpu_status neocpu_run(neocpu_model *model, const neocpu_input *inputs, size_t input_count,
-                         neocpu_output *outputs, size_t output_count) {
-  size_t signature;
-  const neocpu_status status =
-      check_call(model, inputs, input_count, outputs, output_count, &signature);
-  return status == NEOCPU_OK ? run(model, signature, inputs, outputs) : status;
-}
-
-neocpu_status neocpu_run_signature(neocpu_model *model, size_t signature,
-                                   const neocpu_input *inputs, size_t input_count,
-                                   neocpu_output *outputs, size_t output_count) {
-  neocpu_status status = check_counts(model, inputs, input_count, outputs, output_count);
-  if (status == NEOCPU_OK) status = check_signature(model, signature, inputs, outputs);
-  return status == NEOCPU_OK ? run(model, signature, inputs, outputs) : status;
-}
-
-/* The call of a job. */
-typedef struct submission {
-  neocpu_model *model;
-  size_t signature;
-  const neocpu_input *inputs;
-  neocpu_output *outputs;
-} submission;
-
-static neocpu_status run_submission(void *data) {
-  submission *mine = data;
-  return run(mine->model, mine->signature, mine->inputs, mine->outputs);
-}
-
-static neocpu_status submit(neocpu_model *model, size_t signature, const neocpu_input *inputs,
-                            neocpu_output *outputs, neocpu_job **job) {
-  const submission call = {model, signature, inputs, outputs};
-  return nc_queue_put(&model->queue, run_submission, &call, sizeof call, job);
-}
-
-neocpu_status neocpu_submit(neocpu_model *model, const neocpu_input *inputs, size_t input_count,
-                            neocpu_output *outputs, size_t output_count, neocpu_job **job) {
-  if (job == NULL) return nc_fail(NEOCPU_USAGE, "the place for the job is a null pointer");
-  *job = NULL;
-  size_t signature;
-  const neocpu_status status =
-      check_call(model, inputs, input_count, outputs, output_count, &signature);
-  return status == NEOCPU_OK ? submit(model, signature, inputs, outputs, job) : status;
-}
-
-neocpu_status neocpu_submit_signature(neocpu_model *model, size_t signature,
-                                      const neocpu_input *inputs, size_t input_count,
-                                      neocpu_output *outputs, size_t output_count,
-                                      neocpu_job **job) {
-  if (job == NULL) return nc_fail(NEOCPU_USAGE, "the place for the job is a null pointer");
-  *job = NULL;
-  neocpu_status status = check_counts(model, inputs, input_count, outputs, output_count);
-  if (status == NEOCPU_OK) status = check_signature(model, signature, inputs, outputs);
-  return status == NEOCPU_OK ? submit(model, signature, inputs, outputs, job) : status;
-}
-
 neocpu_status neocpu_trace_start(neocpu_model *model) {
-  neocpu_status status = check_model(model);
+  neocpu_status status = nc_model_check(model);
   if (status != NEOCPU_OK) return status;
   nc_trace *trace;
   status = nc_trace_make(nc_pool_size(model->pool), &trace);
@@ -337,7 +199,7 @@ neocpu_status neocpu_trace_stop(neocpu_model *model, const neocpu_event **events
   }
   *events = NULL;
   *count = 0;
-  const neocpu_status status = check_model(model);
+  const neocpu_status status = nc_model_check(model);
   if (status != NEOCPU_OK) return status;
   nc_pool_enter(model->pool);
   nc_trace *trace = model->plans.shared.trace;
@@ -351,7 +213,7 @@ neocpu_status neocpu_load_stream(neocpu_model *model, const neocpu_options *opti
                                  neocpu_model **stream) {
   if (stream == NULL) return nc_fail(NEOCPU_USAGE, "the place for the stream is a null pointer");
   *stream = NULL;
-  const neocpu_status status = check_model(model);
+  const neocpu_status status = nc_model_check(model);
   return status == NEOCPU_OK ? make(NULL, model->source, options, stream) : status;
 }
 

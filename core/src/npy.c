@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_HEADER = 1 << 16, MAX_RANK = 32, ALIGN = 128 };
+enum { MAX_HEADER = 1 << 16, ALIGN = 128 };
 
 static const struct {
   const char *dtype, *code;
@@ -24,6 +24,8 @@ static const char *code_of(const char *dtype) {
   }
   return "?";
 }
+
+size_t npy_element(const char *dtype) { return (size_t)(code_of(dtype)[2] - '0'); }
 
 /* The place for a message. */
 typedef struct report {
@@ -41,6 +43,11 @@ __attribute__((format(printf, 2, 3))) static int fail(const report *to, const ch
   }
   va_end(arguments);
   return 0;
+}
+
+static char *nothing(const report *to, const char *problem) {
+  fail(to, "%s", problem);
+  return NULL;
 }
 
 /* A shape as Python writes a tuple. */
@@ -73,7 +80,7 @@ static int read_shape(const char *text, int64_t *shape) {
     if (*text == ')') return rank;
     char *end;
     const long long extent = strtoll(text, &end, 10);
-    if (end == text || rank == MAX_RANK) return -1;
+    if (end == text || rank == NPY_MAX_RANK) return -1;
     shape[rank++] = extent;
     text = end;
   }
@@ -82,7 +89,7 @@ static int read_shape(const char *text, int64_t *shape) {
 static int check_header(const report *to, const char *header, const neocpu_spec *spec) {
   const char *code = field(header, "descr"), *wanted = code_of(spec->dtype);
   char expected[256], got[256];
-  int64_t shape[MAX_RANK];
+  int64_t shape[NPY_MAX_RANK];
   if (code[0] != '\'' || strncmp(code + 1, wanted, 3) != 0 || code[4] != '\'') {
     const char *end = *code == '\'' ? strchr(code + 1, '\'') : NULL;
     const int length = end != NULL && end - code < 16 ? (int)(end + 1 - code) : 16;
@@ -107,23 +114,29 @@ static int check_header(const report *to, const char *header, const neocpu_spec 
   return 1;
 }
 
-static int read_header(const report *to, FILE *file, const neocpu_spec *spec) {
+/* The header's text, to be freed by free(); null after a failure. */
+static char *read_text(const report *to, FILE *file) {
   unsigned char start[12];
   if (fread(start, 1, 10, file) != 10 || memcmp(start, "\x93NUMPY", 6) != 0) {
-    return fail(to, "not a .npy file");
+    return nothing(to, "not a .npy file");
   }
-  if (start[6] < 1 || start[6] > 3) return fail(to, "not a .npy file of a known version");
+  if (start[6] < 1 || start[6] > 3) return nothing(to, "not a .npy file of a known version");
   size_t length = start[8] | (size_t)start[9] << 8;
   if (start[6] > 1) { /* two bytes more, from version 2 on */
-    if (fread(start + 10, 1, 2, file) != 2) return fail(to, "the file is truncated");
+    if (fread(start + 10, 1, 2, file) != 2) return nothing(to, "the file is truncated");
     length |= (size_t)start[10] << 16 | (size_t)start[11] << 24;
   }
-  if (length > MAX_HEADER) return fail(to, "not a .npy file: its header is too long");
+  if (length > MAX_HEADER) return nothing(to, "not a .npy file: its header is too long");
   char *header = calloc(1, length + 1);
-  if (header == NULL) return fail(to, "out of memory");
-  const int valid = fread(header, 1, length, file) == length
-                        ? check_header(to, header, spec)
-                        : fail(to, "the file is truncated");
+  if (header == NULL) return nothing(to, "out of memory");
+  if (fread(header, 1, length, file) == length) return header;
+  free(header);
+  return nothing(to, "the file is truncated");
+}
+
+static int read_header(const report *to, FILE *file, const neocpu_spec *spec) {
+  char *header = read_text(to, file);
+  const int valid = header != NULL && check_header(to, header, spec);
   free(header);
   return valid;
 }
@@ -160,11 +173,31 @@ static FILE *open_file(const char *path) {
   return NULL;
 }
 
+/* The same, with a message. */
+static FILE *open_array(const report *to) {
+  FILE *file = open_file(to->path);
+  if (file == NULL) fail(to, "%s", errno == EINVAL ? "it is not a file" : strerror(errno));
+  return file;
+}
+
+int npy_shape(const char *path, int64_t *shape, size_t *rank, char *problem, size_t size) {
+  const report to = {path, problem, size};
+  FILE *file = open_array(&to);
+  if (file == NULL) return 0;
+  char *header = read_text(&to, file);
+  fclose(file);
+  if (header == NULL) return 0;
+  const int found = read_shape(field(header, "shape"), shape);
+  free(header);
+  *rank = (size_t)found;
+  return found >= 0 || fail(&to, "not a .npy file: its shape is malformed");
+}
+
 int npy_read(const char *path, const neocpu_spec *spec, void **data, char *problem, size_t size) {
   const report to = {path, problem, size};
   *data = NULL;
-  FILE *file = open_file(path);
-  if (file == NULL) return fail(&to, "%s", errno == EINVAL ? "it is not a file" : strerror(errno));
+  FILE *file = open_array(&to);
+  if (file == NULL) return 0;
   const int done = read_header(&to, file, spec) && read_data(&to, file, spec, data);
   fclose(file);
   return done;

@@ -167,7 +167,10 @@ neocpu_status nc_find_moves(nc_session *session) {
   size_t results = 0;
   for (size_t i = 0; i < program->call_count; ++i) results += session->calls[i].kernel->results;
   search s = {.session = session};
-  session->moves = calloc(program->activation_count + 1, sizeof *session->moves);
+  session->move_count = 0;
+  if (session->moves == NULL) {
+    session->moves = calloc(program->activation_count + 1, sizeof *session->moves);
+  }
   s.early = malloc(program->activation_count + 1);
   s.written = calloc(results + 1, sizeof *s.written);
   neocpu_status status = NEOCPU_OK;

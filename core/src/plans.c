@@ -13,21 +13,17 @@ static neocpu_status make_memory(nc_plans *plans) {
   const nc_header *header = plans->header;
   const size_t inputs = header->programs[0].input_count; /* all have as many */
   nc_shared *shared = &plans->shared;
-  if (header->arena_bytes > 0) {
-    shared->arena = nc_memory_map(header->arena_bytes);
-    if (shared->arena == NULL) return nc_memory_missing(header->arena_bytes);
+  const size_t room = header->arena_room;
+  if (room > 0) {
+    shared->arena = room > header->arena_bytes ? nc_memory_reserve(room) : nc_memory_map(room);
+    if (shared->arena == NULL) return nc_memory_missing(room);
   }
   shared->staging = calloc(inputs + 1, sizeof *shared->staging);
   plans->sessions = calloc(header->program_count, sizeof *plans->sessions);
   if (shared->staging == NULL || plans->sessions == NULL) {
     return nc_fail(NEOCPU_FAILURE, "out of memory");
   }
-  for (size_t i = 0; i < header->program_count; ++i) {
-    for (size_t j = 0; j < inputs; ++j) {
-      const size_t bytes = header->programs[i].inputs[j].bytes;
-      if (bytes > shared->staging[j].size) shared->staging[j].size = bytes;
-    }
-  }
+  for (size_t i = 0; i < inputs; ++i) shared->staging[i].size = header->input_rooms[i];
   return NEOCPU_OK;
 }
 
@@ -70,7 +66,9 @@ neocpu_status nc_plans_start(nc_plans *plans, nc_source *source, nc_pool *pool) 
     calls += session->program->call_count;
     status = nc_session_start(session, nc_source_weights(source), artifact->where);
   }
-  return status;
+  if (status != NEOCPU_OK || plans->header->sizes.count == 0) return status;
+  return nc_bound_programs_start(&plans->bound, plans->header, plans->sessions,
+                                 nc_source_weights(source), artifact->where);
 }
 
 /* Write the shapes of all programs' inputs, as far as there is room: x[1,3,64,64]; x[4,3,64,64] */
@@ -133,6 +131,7 @@ void nc_plans_free(nc_plans *plans) {
   const nc_header *header = plans->header;
   if (header == NULL) return;
   nc_shared *shared = &plans->shared;
+  nc_bound_programs_free(&plans->bound);
   for (size_t i = 0; plans->sessions != NULL && i < header->program_count; ++i) {
     nc_session_free(&plans->sessions[i]);
   }
@@ -142,6 +141,6 @@ void nc_plans_free(nc_plans *plans) {
   }
   free(plans->sessions);
   free(shared->staging);
-  nc_memory_unmap(shared->arena, header->arena_bytes);
+  nc_memory_unmap(shared->arena, header->arena_room);
   *plans = (nc_plans){0};
 }

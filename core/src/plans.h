@@ -1,8 +1,10 @@
 /* A model's sessions: one for each signature that it was compiled for. They share code, threads
- * and memory, which is as much as the largest takes: the next call may be of any of them. */
+ * and memory, which is as much as the largest takes: the next call may be of any of them. Of a model
+ * whose calls choose sizes there is one session, for the typical sizes, and those that came last. */
 #ifndef NEOCPU_PLANS_H_
 #define NEOCPU_PLANS_H_
 
+#include "bound_programs.h"
 #include "session.h"
 #include "source.h"
 
@@ -10,6 +12,7 @@ typedef struct nc_plans {
   const nc_header *header;
   nc_shared shared;
   nc_session *sessions; /* one for each program */
+  nc_bound_programs bound; /* for other sizes; all zero: all shapes are fixed */
 } nc_plans;
 
 /* Get memory, and load the code of a source that stays as long; the first plans of a source have its

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "error.h"
+#include "kernel_sizes.h"
 
 typedef struct problem {
   const char *path;
@@ -22,25 +23,44 @@ static int overlap(const nc_session *session, uint32_t a, uint32_t b) {
   a = nc_program_whole(program, a);
   b = nc_program_whole(program, b);
   const char *one = session->tensors[a].data, *other = session->tensors[b].data;
+  if (one == NULL || other == NULL) return 0; /* extents have no data */
   return one < other + nc_program_tensor(program, b)->bytes &&
          other < one + nc_program_tensor(program, a)->bytes;
+}
+
+/* Check the types of a call's tensors, and their sizes: of a kernel of any size, for its extents. */
+static neocpu_status check_sizes(const nc_session *session, const nc_call_spec *call,
+                                 const nc_kernel *kernel, const problem *place) {
+  const nc_program *program = session->program;
+  const uint32_t *factors = nc_code_factors(&session->shared->code, kernel);
+  if (call->count == 0) return NEOCPU_OK;
+  const neocpu_spec *first = nc_program_tensor(program, call->tensors[0]);
+  if (!nc_kernel_takes_rank(kernel, factors, first->rank)) {
+    return refuse(place, call->kernel, "has other extents than its kernel reads");
+  }
+  for (size_t i = 0; i < call->count; ++i) {
+    const uint32_t tensor = call->tensors[i];
+    const nc_tensor *described = &session->tensors[tensor];
+    const size_t bytes = nc_program_tensor(program, tensor)->bytes;
+    if (!nc_kernel_size_is(kernel->sizes[i], factors, first->shape, bytes) ||
+        (described->code << 8 | described->bits) != kernel->types[i]) {
+      return refuse(place, call->kernel, "has a tensor of another size or type");
+    }
+    if (factors != NULL) factors = nc_factors_next(factors);
+  }
+  return NEOCPU_OK;
 }
 
 static neocpu_status check(const nc_session *session, const nc_call_spec *call,
                            const nc_kernel *kernel, const problem *place) {
   const nc_program *program = session->program;
-  const size_t constant = program->input_count + program->weight_count;
   if (kernel == NULL) return refuse(place, call->kernel, "which the code has not");
   if (call->count != kernel->count) return refuse(place, call->kernel, "which takes others");
-  for (size_t i = 0; i < call->count; ++i) {
+  const neocpu_status status = check_sizes(session, call, kernel, place);
+  if (status != NEOCPU_OK) return status;
+  for (size_t i = kernel->count - kernel->results; i < call->count; ++i) {
     const uint32_t tensor = call->tensors[i];
-    const nc_tensor *described = &session->tensors[tensor];
-    if (nc_program_tensor(program, tensor)->bytes != kernel->sizes[i] ||
-        (described->code << 8 | described->bits) != kernel->types[i]) {
-      return refuse(place, call->kernel, "has a tensor of another size or type");
-    }
-    if (i + kernel->results < kernel->count) continue;
-    if (nc_program_whole(program, tensor) < constant) {
+    if (!nc_program_is_activation(program, tensor)) {
       return refuse(place, call->kernel, "writes an input or a weight");
     }
     for (size_t j = 0; j < call->count; ++j) {
@@ -97,7 +117,7 @@ static neocpu_status check_calls(nc_session *session, const char *path, size_t *
     const nc_kernel *kernel = nc_code_kernel(&session->shared->code, call->kernel);
     const neocpu_status status = check(session, call, kernel, &place);
     if (status != NEOCPU_OK) return status;
-    session->calls[i].kernel = kernel;
+    session->calls[i] = (nc_call){.kernel = kernel};
     *arguments += kernel->count;
     *tasks += kernel->launch_count;
   }
@@ -108,13 +128,18 @@ neocpu_status nc_program_prepare(nc_session *session, const char *path) {
   const nc_program *program = session->program;
   const int threads = nc_pool_size(session->shared->pool);
   size_t argument_count = 0, task_count = 0;
-  session->calls = calloc(program->call_count + 1, sizeof *session->calls);
+  session->shares_loops = 0;
+  if (session->calls == NULL) {
+    session->calls = calloc(program->call_count + 1, sizeof *session->calls);
+  }
   if (session->calls == NULL) return nc_fail(NEOCPU_FAILURE, "out of memory for the calls");
   neocpu_status status = check_calls(session, path, &argument_count, &task_count);
   if (status == NEOCPU_OK) status = check_launches(session, path);
   if (status != NEOCPU_OK) return status;
-  session->arguments = calloc(argument_count + 1, sizeof *session->arguments);
-  session->tasks = calloc(task_count + 1, sizeof *session->tasks);
+  if (session->arguments == NULL) {
+    session->arguments = calloc(argument_count + 1, sizeof *session->arguments);
+  }
+  if (session->tasks == NULL) session->tasks = calloc(task_count + 1, sizeof *session->tasks);
   if (session->arguments == NULL || session->tasks == NULL) {
     return nc_fail(NEOCPU_FAILURE, "out of memory for the calls");
   }

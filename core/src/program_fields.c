@@ -53,7 +53,7 @@ static nc_placement *read_placements(nc_reader *r, const nc_json *array, const c
       break;
     }
     const nc_json *dtype = nc_json_next(offset);
-    if (!nc_read_size(r, offset, field, &placement->offset)) break;
+    if (!nc_read_sized(r, offset, field, &placement->offset)) break;
     if (!nc_read_type(r, dtype, nc_json_next(dtype), field, &placement->spec)) break;
     const size_t bytes = placement->spec.bytes;
     const int inside = bytes <= room && placement->offset <= room - bytes;
@@ -111,6 +111,30 @@ static void read_tensor(nc_reader *r, const nc_json *value, const char *field, s
 
 static size_t count_wholes(const nc_program *program) {
   return program->input_count + program->weight_count + program->activation_count;
+}
+
+/* The number of the first slice. */
+static size_t count_before_slices(const nc_program *program) {
+  return count_wholes(program) + program->extent_count;
+}
+
+/* Shapes that only programs for chosen sizes have. */
+static void read_extents(nc_reader *r, const nc_json *array, nc_program *program) {
+  if (r->value_count == 0) return;
+  program->extents =
+      nc_read_array(r, array, "extents", sizeof *program->extents, &program->extent_count);
+  const nc_json *item = nc_json_first(array);
+  for (size_t i = 0; i < program->extent_count && r->wrong == NULL;
+       ++i, item = nc_json_next(item)) {
+    neocpu_spec *spec = &program->extents[i];
+    int64_t *shape = nc_read_array(r, item, "extents", sizeof *shape, &spec->rank);
+    const nc_json *extent = nc_json_first(item);
+    for (size_t j = 0; j < spec->rank && r->wrong == NULL; ++j, extent = nc_json_next(extent)) {
+      nc_read_integer(r, extent, "extents", &shape[j]);
+    }
+    spec->dtype = "uint8";
+    spec->shape = shape;
+  }
 }
 
 /* [repeat, tensor, whether backward, dtype, shape] */
@@ -251,21 +275,26 @@ static void check_slices(nc_reader *r, const nc_program *program) {
   }
   for (size_t i = 0; i < program->call_count && r->wrong == NULL; ++i) {
     for (size_t j = 0; j < program->calls[i].count; ++j) {
-      const size_t tensor = program->calls[i].tensors[j], wholes = count_wholes(program);
-      if (tensor < wholes) continue;
-      const nc_repeat *repeat = &program->repeats[program->slices[tensor - wholes].repeat];
+      const size_t tensor = program->calls[i].tensors[j], first = count_before_slices(program);
+      if (tensor < first) continue;
+      const nc_repeat *repeat = &program->repeats[program->slices[tensor - first].repeat];
       if (i < repeat->first || i >= repeat->end) nc_wrong(r, "slices");
     }
   }
 }
 
 size_t nc_program_tensor_count(const nc_program *program) {
-  return count_wholes(program) + program->slice_count;
+  return count_before_slices(program) + program->slice_count;
 }
 
 uint32_t nc_program_whole(const nc_program *program, uint32_t tensor) {
-  const size_t wholes = count_wholes(program);
-  return tensor < wholes ? tensor : program->slices[tensor - wholes].tensor;
+  const size_t first = count_before_slices(program);
+  return tensor < first ? tensor : program->slices[tensor - first].tensor;
+}
+
+int nc_program_is_activation(const nc_program *program, uint32_t tensor) {
+  const size_t whole = nc_program_whole(program, tensor);
+  return whole >= program->input_count + program->weight_count && whole < count_wholes(program);
 }
 
 const neocpu_spec *nc_program_tensor(const nc_program *program, size_t tensor) {
@@ -274,7 +303,9 @@ const neocpu_spec *nc_program_tensor(const nc_program *program, size_t tensor) {
   if (tensor < program->weight_count) return &program->weights[tensor].spec;
   tensor -= program->weight_count;
   if (tensor < program->activation_count) return &program->activations[tensor].spec;
-  return &program->slices[tensor - program->activation_count].spec;
+  tensor -= program->activation_count;
+  if (tensor < program->extent_count) return &program->extents[tensor];
+  return &program->slices[tensor - program->extent_count].spec;
 }
 
 /* The tensors of outputs and of the counts behind them, each of one int64. */
@@ -296,9 +327,12 @@ static void read_returns(nc_reader *r, const nc_json *array, nc_program *program
 /* Weights, which lie in `room` bytes, and activations, which start on multiples of `align`. */
 static void read_memory(nc_reader *r, const nc_json *object, size_t room, size_t align,
                         nc_program *program) {
+  const size_t values = r->value_count;
+  r->value_count = 0; /* weights are the same for all sizes */
   program->weights = read_placements(r, nc_json_member(object, "weights"), "weights", room,
                                      NC_ALIGN, &program->weight_count);
-  nc_read_size(r, nc_json_member(object, "arena_bytes"), "arena_bytes", &program->arena_bytes);
+  r->value_count = values;
+  nc_read_sized(r, nc_json_member(object, "arena_bytes"), "arena_bytes", &program->arena_bytes);
   program->activations = read_placements(r, nc_json_member(object, "activations"), "activations",
                                          program->arena_bytes, align, &program->activation_count);
 }
@@ -325,6 +359,7 @@ void nc_program_read(nc_reader *r, const nc_json *object, size_t weights_size, i
   read_row_counts(r, nc_json_member(object, "row_counts"), program);
   read_memory(r, object, weights_size, NC_ARGUMENT_ALIGN, program);
   if (alone) check_weights(r, program, weights_size);
+  read_extents(r, nc_json_member(object, "extents"), program);
   if (r->wrong != NULL) return;
   read_slices(r, nc_json_member(object, "slices"), program);
   read_calls(r, nc_json_member(object, "calls"), program);

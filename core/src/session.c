@@ -12,6 +12,7 @@
 
 static neocpu_status make_memory(nc_session *session) {
   const size_t count = nc_program_tensor_count(session->program);
+  if (session->tensors != NULL) return NEOCPU_OK;
   session->tensors = calloc(count + 1, sizeof *session->tensors);
   return session->tensors == NULL ? nc_memory_missing(count * sizeof *session->tensors) : NEOCPU_OK;
 }
@@ -38,6 +39,9 @@ static void describe_memory(nc_session *session, nc_weights weights) {
   }
   for (size_t i = 0; i < program->activation_count; ++i) {
     *tensor++ = describe(arena + program->activations[i].offset, &program->activations[i].spec);
+  }
+  for (size_t i = 0; i < program->extent_count; ++i) {
+    *tensor++ = describe(NULL, &program->extents[i]);
   }
   for (size_t i = 0; i < program->slice_count; ++i) {
     *tensor++ = describe(NULL, &program->slices[i].spec);

@@ -19,7 +19,7 @@ typedef struct nc_call {
 /* Memory for a copy of an input that kernels cannot read in its place. */
 typedef struct nc_staging {
   void *data;  /* an aligned buffer, once it was needed */
-  size_t size; /* the bytes that the largest program needs */
+  size_t size; /* the bytes that the largest program needs, or the largest sizes */
 } nc_staging;
 
 /* The places of weights: of those in the file and, from `size` bytes on, of those made of them. */
@@ -49,7 +49,7 @@ typedef struct nc_session {
   const nc_program *program;
   nc_shared *shared;
   size_t first_call;  /* the number of calls that the programs before this one make */
-  nc_tensor *tensors; /* inputs, weights, activations: what calls name by number */
+  nc_tensor *tensors; /* inputs, weights, activations, …: what calls name by number */
   nc_call *calls;
   nc_value *arguments; /* of all calls */
   uint32_t *tasks;     /* of all calls */
@@ -60,7 +60,10 @@ typedef struct nc_session {
 
 /* Get memory, and check every call against the code: then none reads or writes outside its tensors.
  * The session knows its program and what it shares. `path` is for messages. Free with
- * nc_session_free, also after a failure. */
+ * nc_session_free, also after a failure.
+ *
+ * A session may start again, with a program that differs in shapes and places alone: then it keeps its
+ * memory. */
 neocpu_status nc_session_start(nc_session *session, nc_weights weights, const char *path);
 
 /* Run the program; its outputs are then at the caller's: of bounded ones, the rows that count. Between

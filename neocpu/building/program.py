@@ -33,11 +33,11 @@ class Kernel:
     """A function of the code."""
 
     name: str  # symbol without its prefix ``__tvm_ffi_``
-    sizes: tuple[int, ...]  # bytes of each tensor argument
+    sizes: tuple[int, ...]  # bytes of each tensor argument, or their constant factor
     types: tuple[str, ...]  # element type of each tensor argument
     results: int  # the number of tensors that it writes, which are its last arguments
     # For a kernel of any size: positions of the extents in its first tensor by which the size of
-    # each tensor is to be multiplied.
+    # each tensor is to be multiplied. The first tensor, which has no data, has that of the last.
     factors: tuple[tuple[int, ...], ...] = ()
 
 
@@ -229,21 +229,36 @@ def table_source(compiled: Sequence[CompiledKernel]) -> str:
             f"types + {types.add(codes)}, launches + {iterations.add(loops)}, "
             f"{len(kernel.sizes)}, {kernel.results}, {len(loops)}}},"
         )
+    is_sized = any(kernel.factors for kernel in kernels)
     lines.append(f"static const uint64_t sizes[] = {{{sizes}}};")
     lines.append(f"static const uint16_t types[] = {{{types}}};")
     lines.append(f"static const uint32_t launches[] = {{{iterations}}};")
     # One row more than there are kernels, because C has no empty arrays.
     lines += ["static const nc_kernel kernels[] = {", *rows, "  {0, 0, 0, 0, 0, 0, 0, 0}};"]
     hooks = ", ".join(f"&__TVMBackend{hook}" for hook in _HOOKS)
+    table = f"{len(kernels)}, kernels, {hooks}"
+    if is_sized:
+        factors = _factors(kernels)
+        lines.append(f"static const uint32_t factors[] = {{{', '.join(map(str, factors))}}};")
+        value = f"{{NC_SIZED_TABLE_MAGIC, {table}}}, {len(factors)}, factors"
+    else:
+        value = f"NC_KERNEL_TABLE_MAGIC, {table}"
+    kind = "nc_sized_kernel_table" if is_sized else "nc_kernel_table"
     lines += [
-        f"extern const nc_kernel_table {SYMBOL};",
-        f"const nc_kernel_table {SYMBOL} = {{",
-        f"  NC_KERNEL_TABLE_MAGIC, {len(kernels)}, kernels, {hooks}}};",
+        f"extern const {kind} {SYMBOL};",
+        f"const {kind} {SYMBOL} = {{",
+        f"  {value}}};",
         "#ifdef __cplusplus",
         "}",
         "#endif",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _factors(kernels: Iterable[Kernel]) -> list[int]:
+    """Return, for each tensor of all kernels, the number of its factors, and their positions."""
+    every = (each for kernel in kernels for each in kernel.factors or ((),) * len(kernel.sizes))
+    return [word for each in every for word in (len(each), *each)]
 
 
 class _Numbers:

@@ -65,7 +65,7 @@ def _kernel(name: str, kernel: SizedKernel, results: int) -> Kernel:
     if kernel.extents:
         numbers = {extent: place for place, extent in enumerate(buffers[0].shape)}
     sizes: list[int] = [0] if kernel.extents else []
-    factors: list[tuple[int, ...]] = [()] if kernel.extents else []
+    factors: list[tuple[int, ...]] = [(len(buffers[0].shape) - 1,)] if kernel.extents else []
     for buffer in buffers[1 if kernel.extents else 0 :]:
         constants = [int(each) for each in buffer.shape if isinstance(each, tirx.IntImm)]
         varying = [each for each in buffer.shape if not isinstance(each, tirx.IntImm)]

@@ -69,7 +69,7 @@ class Guard:
                 raise MemoryError(f"kernel {name} failed")
 
         tensors = kernel.tensors(arguments)
-        spans = tuple(_spans(tensors, kernel.sizes[: len(tensors)], kernel.results))
+        spans = tuple(_spans(tensors, [tensor.bytes for tensor in tensors], kernel.results))
         first, second = (self._run(name, call, spans, edge) for edge in EDGES)
         for span, one, other in zip(spans, first, second, strict=True):
             if span.is_constant:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from ctypes import (
     POINTER,
@@ -39,6 +40,11 @@ class Tensor(Structure):
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.extents[: self.rank])
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of its elements; 0 of a tensor without data, whose shape alone is read."""
+        return math.prod(self.shape) * self.bits // 8 if self.data else 0
 
 
 class Value(Structure):

@@ -20,7 +20,7 @@ from neocpu.runtime.header import (
     DIGEST_SECTION,
     FORMAT,
     HEADER_SECTION,
-    PACKING_FORMAT,
+    SIZED_FORMAT,
     WEIGHTS_SECTION,
     ArtifactHeader,
 )
@@ -97,10 +97,10 @@ def test_one_changed_byte_anywhere_is_noticed(linear, tmp_path, data):
 
 def test_other_format_version(linear, tmp_path):
     path = tmp_path / "future.so"
-    header = replace(linear.header, format=PACKING_FORMAT + 1)
+    header = replace(linear.header, format=SIZED_FORMAT + 1)
     write_artifact(linear.built, linear.weights, header, path)
-    reads = f"this neocpu reads formats {FORMAT} to {PACKING_FORMAT}"
-    assert f"has artifact format {PACKING_FORMAT + 1}, {reads}" in refused(path)
+    reads = f"this neocpu reads formats {FORMAT} to {SIZED_FORMAT}"
+    assert f"has artifact format {SIZED_FORMAT + 1}, {reads}" in refused(path)
 
 
 def test_header_and_code_of_different_machines(linear, tmp_path):

@@ -15,7 +15,6 @@ int main(int count, char **words) {
     const int read = nc_header_read("stdin", text, size, weights, &header) == NEOCPU_OK;
     if (read) nc_header_free(&header);
     putchar(read ? 'y' : 'n');
-    free(text);
   }
   return 0;
 }
