@@ -26,7 +26,8 @@ from neocpu.runtime.binding import (
     made_by,
 )
 from neocpu.runtime.guarding import is_guarded
-from neocpu.runtime.signatures import Signature, SignatureSet
+from neocpu.runtime.signature_sets import SignatureSet
+from neocpu.runtime.signatures import Signature
 from neocpu.runtime.thread_pool import ThreadPool
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from neocpu.runtime.guarding.kernel_calls import Call, Interception
 from neocpu.runtime.guarding.kernel_calls import Value as Argument
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.session import open_session
-from neocpu.runtime.signatures import SignatureSet
+from neocpu.runtime.signature_sets import SignatureSet
 from neocpu.runtime.thread_pool import ThreadPool
 from neocpu.schedules.vocabulary.layout import DataLayout
 
