@@ -4,13 +4,11 @@ computes an operator. Choosing schemes is choosing layouts, which they fix.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 from neocpu.foundation.json_codec import JsonObject
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
-
-AnyScheme = TypeVar("AnyScheme", bound="Scheme")
 
 # Optional parameters; with 0, their default, kernels are the same as without them.
 OPTIONAL = ("edge_tiles", "int16_groups", "on_the_fly", "out_bn", "sum_chunks")
@@ -44,12 +42,6 @@ class Scheme:
         params = self.to_json()
         name = params.pop("template")
         return f"{name}({' '.join(f'{k}={v}' for k, v in params.items())})"
-
-
-def as_kind(scheme: Scheme, kind: type[AnyScheme], **more: Any) -> AnyScheme:
-    """Return a scheme of a related class with the same parameters, and those in ``more``."""
-    shared = {each.name for each in fields(kind)} & {each.name for each in fields(scheme)}
-    return kind(**{name: getattr(scheme, name) for name in shared} | more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,21 +256,6 @@ class DotScheme(BlockedScheme):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StripCut:
-    """The division of an image of any size into strips of register tiles, the last of which may
-    overhang.
-
-    - `joins_rows`: whether rows of the output follow each other in a tile.
-    - `strip_tiles`: the most register tiles along a strip; 0 if one strip has all.
-    - `prefetched_lines`: the cache lines of weights that each turn of a tile's loops fetches ahead.
-    """
-
-    joins_rows: bool
-    strip_tiles: int
-    prefetched_lines: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BlockScheme(BlockedScheme):
     """Base class of schemes whose instructions multiply blocks of pixels by blocks of channels.
 
@@ -289,7 +266,6 @@ class BlockScheme(BlockedScheme):
     - `reg_oh`: the rows of the output in a register tile, of ``reg_n`` pixels each.
     """
 
-    cut: ClassVar[StripCut | None] = None
     reg_n: int
     unroll_ker: bool
     reg_oc: int
@@ -321,26 +297,6 @@ class SplitScheme(BlockScheme):
     words: ClassVar[str] = (
         "Of float32, by products of bfloat16: three of parts of the values for one."
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CutMatrixScheme(MatrixScheme):
-    """A `MatrixScheme` for images of any size; no record has one."""
-
-    cut: StripCut
-
-    def to_json(self) -> JsonObject:
-        return as_kind(self, MatrixScheme).to_json()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CutSplitScheme(SplitScheme):
-    """A `SplitScheme` for images of any size; no record has one."""
-
-    cut: StripCut
-
-    def to_json(self) -> JsonObject:
-        return as_kind(self, SplitScheme).to_json()
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_div, channel_blocks
-from neocpu.schedules.vocabulary.scheme import CutMatrixScheme, MatrixScheme, as_kind
+from neocpu.schedules.vocabulary.scheme import MatrixScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -230,19 +230,6 @@ def lower(
         argument_shapes(workload, scheme),
         lambda data, weights, *rest: nest(tiling, data, weights, rest).emit(),
     )
-
-
-def for_any_size(
-    workload: Conv2dWorkload,
-    least: Conv2dWorkload,
-    scheme: MatrixScheme,
-    target: CpuTarget,
-    threads: int,
-) -> CutMatrixScheme:
-    """Return a scheme for images from ``least`` on with the strips that ``workload`` has."""
-    unit, wide = _unit(workload, target), in_wide_groups(workload, scheme.ic_bn)
-    tiling = MatrixTiling(wide, scheme, unit, target.l2, threads)
-    return as_kind(scheme, CutMatrixScheme, cut=tiling.as_cut(least))
 
 
 def estimate(

@@ -47,7 +47,7 @@ from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.numerics import FLOAT32
-from neocpu.schedules.vocabulary.scheme import CutSplitScheme, SplitScheme, as_kind
+from neocpu.schedules.vocabulary.scheme import SplitScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -169,18 +169,6 @@ def lower(
         argument_shapes(workload, scheme),
         lambda data, weights, *rest: SplitNest(tiling, data, weights, rest).emit(),
     )
-
-
-def for_any_size(
-    workload: Conv2dWorkload,
-    least: Conv2dWorkload,
-    scheme: SplitScheme,
-    target: CpuTarget,
-    threads: int,
-) -> CutSplitScheme:
-    """Return a scheme for images from ``least`` on with the strips that ``workload`` has."""
-    tiling = SplitTiling(workload, scheme, _unit(target), target.l2, threads)
-    return as_kind(scheme, CutSplitScheme, cut=tiling.as_cut(least))
 
 
 def estimate(
