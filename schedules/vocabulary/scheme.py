@@ -4,7 +4,7 @@ computes an operator. Choosing schemes is choosing layouts, which they fix.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
 from neocpu.foundation.json_codec import JsonObject
