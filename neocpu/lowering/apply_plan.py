@@ -339,7 +339,7 @@ class _Rewriter:
 
     def _made(self, key: Any, build: Callable[[Any], Any]) -> tirx.PrimFunc:
         if is_recording():
-            return _NEVER_CALLED
+            return _NEVER_CALLED.with_attr("number", len(self._kernels))  # equal ones become one
         recipe = None if is_tracing() else recipe_of(key, build, self.target, self.threads)
         if recipe is not None and (outline := self._outline(recipe)) is not None:
             return outline
