@@ -71,7 +71,7 @@ def test_inputs_may_have_any_strides(module):
     check(module(np.asfortranarray(x), m.astype(">f4")), (x, m))
 
 
-def test_ranges_and_the_typical_sizes_are_told(module):
+def test_a_module_shows_ranges_and_typical_sizes(module):
     assert module.sizes == (sized_artifact.HEIGHT, sized_artifact.WIDTH)
     assert module.ranges == {
         "x": (1, 2, sized_artifact.HEIGHT, sized_artifact.WIDTH),
