@@ -32,6 +32,7 @@ _LARGEST: Final = 1 << 24
 # Types of fields that contain numbers and not numbers of nodes; shapes, which list numbers.
 _PLAIN: Final = ("int", "float", "bool")
 _LISTS_OF_NUMBERS: Final = ("ffi.Shape",)
+_LOOP_KIND: Final = ("tirx.For", "kind")
 # Parts that must be constants: a vector's lanes are its type.
 _CONSTANT: Final = {("prim.Ramp", "lanes"), ("prim.Broadcast", "lanes")}
 
@@ -40,6 +41,10 @@ _Numbers: TypeAlias = tuple[int, ...]
 
 class NotGeneralError(Exception):
     """Kernels for different sizes differ in more than integers; says where."""
+
+
+class FewError(NotGeneralError):
+    """Too few kernels have the most general form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +72,7 @@ def generalise(kernels: Sequence[tirx.PrimFunc], fewest: int) -> SizedKernel:
     documents = [_Document(_parts(each)) for each in kernels]
     alike = _most_general(documents)
     if len(alike) < fewest:
-        raise NotGeneralError(f"{len(alike)} of {len(kernels)} have its most general form")
+        raise FewError(f"{len(alike)} of {len(kernels)} have its most general form")
     merged = _Merged([documents[number] for number in alike])
     if not merged.extents:
         return SizedKernel(func=kernels[alike[0]], extents=(), alike=alike)
@@ -78,11 +83,11 @@ def generalise(kernels: Sequence[tirx.PrimFunc], fewest: int) -> SizedKernel:
 
 
 def _most_general(documents: Sequence[_Document]) -> tuple[int, ...]:
-    """Return the positions of the documents with the most nodes, equal but for integers."""
-    groups: dict[int, list[int]] = {}
+    """Return the positions of the documents with the most parts, equal but for integers."""
+    groups: dict[tuple[int, int], list[int]] = {}
     for number, document in enumerate(documents):
         groups.setdefault(document.structure(), []).append(number)
-    return tuple(max(groups.values(), key=lambda each: max(len(documents[n].nodes) for n in each)))
+    return tuple(groups[max(groups)])
 
 
 def _parts(func: tirx.PrimFunc) -> Any:
@@ -99,9 +104,12 @@ class _Document:
         self.root: int = found["root_index"]
         self.metadata: Any = found.get("metadata")
 
-    def structure(self) -> int:
-        """Return a hash of everything but integers and which variable is which."""
-        known: dict[int, int] = {}
+    def structure(self) -> tuple[int, int]:
+        """Return the number of parts, and a hash of everything but integers and which variable is
+        which. Integers do not count: one stands where a loop of one turn has no variable. Parts
+        that several nodes share count for each.
+        """
+        known: dict[int, tuple[int, int]] = {}
         waiting = [self.root]
         while waiting:
             number = waiting[-1]
@@ -115,7 +123,8 @@ class _Document:
                 waiting += missing
                 continue
             own = "" if parts or kind in (_INTEGER, _FLOAT) else json.dumps(data)
-            known[number] = hash((kind, own, *(known[part] for part in parts)))
+            size = (kind != _INTEGER) + sum(known[part][0] for part in parts)
+            known[number] = size, hash((kind, own, *(known[part][1] for part in parts)))
             waiting.pop()
         return known[self.root]
 
@@ -230,6 +239,8 @@ class _Merged:
             if numbers is not None:
                 merged[name] = self._known[numbers]
                 self._require_constant(first["type"], name, merged[name])
+            elif (first["type"], name) == _LOOP_KIND:
+                merged[name] = _loop_kind({node["data"][name] for node in nodes})
             elif any(node["data"][name] != data[name] for node in nodes):
                 raise NotGeneralError(f"{first['type']}.{name} differs")
         return self._add({**first, "data": merged})
@@ -261,6 +272,14 @@ class _Merged:
             self._variables[values, kind] = known
             self.extents.append(values)
         return known
+
+
+def _loop_kind(kinds: set[int]) -> int:
+    """Return the kind of loops that are parallel only where that is worth it."""
+    serial, parallel = int(tirx.ForKind.SERIAL), int(tirx.ForKind.PARALLEL)
+    if len(kinds) > 1 and not kinds <= {serial, parallel}:
+        raise NotGeneralError("a loop is of several kinds")
+    return max(kinds)
 
 
 def _bases_of(values: Sequence[float]) -> _Numbers | None:

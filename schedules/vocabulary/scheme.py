@@ -256,21 +256,6 @@ class DotScheme(BlockedScheme):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StripCut:
-    """The division of an image of any size into strips of register tiles, the last of which may
-    overhang.
-
-    - `joins_rows`: whether rows of the output follow each other in a tile.
-    - `strip_tiles`: the most register tiles along a strip; 0 if one strip has all.
-    - `prefetched_lines`: the cache lines of weights that each turn of a tile's loops fetches ahead.
-    """
-
-    joins_rows: bool
-    strip_tiles: int
-    prefetched_lines: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BlockScheme(BlockedScheme):
     """Base class of schemes whose instructions multiply blocks of pixels by blocks of channels.
 
@@ -281,7 +266,6 @@ class BlockScheme(BlockedScheme):
     - `reg_oh`: the rows of the output in a register tile, of ``reg_n`` pixels each.
     """
 
-    cut: ClassVar[StripCut | None] = None
     reg_n: int
     unroll_ker: bool
     reg_oc: int
@@ -313,17 +297,6 @@ class SplitScheme(BlockScheme):
     words: ClassVar[str] = (
         "Of float32, by products of bfloat16: three of parts of the values for one."
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CutSplitScheme(SplitScheme):
-    """A `SplitScheme` for images of any size; no record has one."""
-
-    cut: StripCut
-
-    def to_json(self) -> JsonObject:
-        own = {each.name: getattr(self, each.name) for each in fields(SplitScheme)}
-        return SplitScheme(**own).to_json()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -100,6 +100,15 @@ class SizeRanges:
         """The requested shapes that have ranges, as ``--shape`` takes them."""
         shapes = [f"{name}:{self._shape_text(name)}" for name in self.by_name]
         return " ".join([*shapes, *(f"{name}={self.sizes[n]}" for name, n in self.named.items())])
+
+    def refuse_unplaced(self, placed: Collection[int]) -> None:
+        """Raise a `UsageError` if the number of a named size is not in ``placed``."""
+        for name, number in self.named.items():
+            if number not in placed:
+                raise UsageError(
+                    f"--shape {name}={self.sizes[number]}: no input has this extent, and a value "
+                    "that becomes a constant is one number; give one"
+                )
 
     def _shape_text(self, name: str) -> str:
         terms = self.by_name[name]

@@ -17,7 +17,7 @@ tiles down, these kernels made ResNet-50 1.26 times as fast.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -47,7 +47,7 @@ from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.numerics import FLOAT32
-from neocpu.schedules.vocabulary.scheme import CutSplitScheme, SplitScheme
+from neocpu.schedules.vocabulary.scheme import SplitScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -169,15 +169,6 @@ def lower(
         argument_shapes(workload, scheme),
         lambda data, weights, *rest: SplitNest(tiling, data, weights, rest).emit(),
     )
-
-
-def for_any_size(
-    workload: Conv2dWorkload, scheme: SplitScheme, target: CpuTarget, threads: int
-) -> CutSplitScheme:
-    """Return a scheme for images of any size that divides this one as ``scheme`` does."""
-    tiling = SplitTiling(workload, scheme, _unit(target), target.l2, threads)
-    own = {each.name: getattr(scheme, each.name) for each in fields(SplitScheme)}
-    return CutSplitScheme(**own, cut=tiling.as_cut())
 
 
 def estimate(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from dataclasses import dataclass
+from typing import Final
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.dot_products.dot_tiling import STRIPS_PER_THREAD, DotTiling
@@ -11,8 +12,15 @@ from neocpu.schedules.isa.catalogue import ROW_BYTES
 from neocpu.schedules.tir.tiles import LINE, Grid
 from neocpu.schedules.vocabulary.dot_unit import TILES, DotUnit
 from neocpu.schedules.vocabulary.layout import ceil_div
-from neocpu.schedules.vocabulary.scheme import MatrixScheme, StripCut
-from neocpu.schedules.vocabulary.traced_sizes import larger, smaller
+from neocpu.schedules.vocabulary.scheme import BlockScheme, MatrixScheme
+from neocpu.schedules.vocabulary.traced_sizes import (
+    larger,
+    least_of,
+    smaller,
+    typical_of,
+    varies,
+)
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 MOST_VISITS: Final = 16  # register tiles for which prefetching a block's weights pays
 LEAST_BYTES: Final = 8192  # of a block's weights to prefetch
@@ -23,6 +31,21 @@ JOINED_BLOCK: Final = 4  # input channels of a picture; a line holds several col
 PART_BYTES: Final = 2
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StripCut:
+    """The division of an image of any size into strips of register tiles, the last of which may
+    overhang.
+
+    - `joins_rows`: whether rows of the output follow each other in a tile.
+    - `strip_tiles`: the most register tiles along a strip; 0 if one strip has all.
+    - `prefetched_lines`: the cache lines of weights that each turn of a tile's loops fetches ahead.
+    """
+
+    joins_rows: bool
+    strip_tiles: int
+    prefetched_lines: int
+
+
 class MatrixTiling(DotTiling):
     """A `DotTiling` whose register tiles, of `data_bytes`, consist of whole blocks of the unit.
 
@@ -31,6 +54,34 @@ class MatrixTiling(DotTiling):
 
     parts = 1
     """The number of parts of a value that are multiplied separately."""
+
+    cut: StripCut | None = None
+    """The strips of images of any size; None if the workload is of one size."""
+
+    def __init__(
+        self,
+        workload: Conv2dWorkload,
+        scheme: BlockScheme,
+        unit: DotUnit,
+        l2: int,
+        threads: int = 1,
+    ) -> None:
+        if varies(workload.height, workload.width) and unit.instruction.in_tiles:
+            typical = type(self)(typical_of(workload), scheme, unit, l2, threads)
+            self.cut = typical.as_cut(least_of(workload))
+        super().__init__(workload, scheme, unit, l2, threads)
+
+    def as_cut(self, least: Conv2dWorkload) -> StripCut:
+        """Return the strips of this workload, for images of any size from ``least`` on."""
+        shares = self.strips == 1 and self.groups > 1
+        # Pixels that are read where they lie must fill a register tile; joined rows are copied.
+        pixels = least.out_height * least.out_width if self.is_flat else 0
+        in_place = self.parts == 1 and not self.copies
+        return StripCut(
+            joins_rows=self.joined is not None or (in_place and pixels < self.scheme.reg_n),
+            strip_tiles=0 if shares else self.strip_tiles,
+            prefetched_lines=self.prefetched_lines,
+        )
 
     def _check(self) -> None:
         s, unit, made = self.scheme, self.unit, self.unit.instruction
@@ -58,7 +109,8 @@ class MatrixTiling(DotTiling):
 
     @property
     def overhangs(self) -> bool:
-        return self.scheme.cut is not None
+        # Pixels that are read where they lie have nothing behind the last one.
+        return self.cut is not None and (self.copies or self.parts > 1)
 
     def _reading(self) -> tuple[bool, bool]:
         copies, is_flat = super()._reading()
@@ -70,7 +122,7 @@ class MatrixTiling(DotTiling):
         return copies or self.joins_columns or self.joined is not None, is_flat or bool(self.joined)
 
     def _joined_rows(self) -> JoinedRows | None:
-        cut = self.scheme.cut
+        cut = self.cut
         if cut is None:
             return JoinedRows.if_fewer(self.workload)
         return JoinedRows.of(self.workload) if cut.joins_rows else None
@@ -84,8 +136,8 @@ class MatrixTiling(DotTiling):
         return self.joined.positions(self.workload) if self.joined else super()._columns()
 
     def _strip_rows(self) -> int:
-        if self.scheme.cut is not None:
-            return self._cut_rows(self.scheme.cut)
+        if self.cut is not None:
+            return self._cut_rows(self.cut)
         if self.joined is None:
             return super()._strip_rows()
         positions = min(self.strip_tiles * self.scheme.reg_n, self.columns)
@@ -154,7 +206,7 @@ class MatrixTiling(DotTiling):
 
     def _strips(self) -> int:
         """Return one strip if threads share channels, else some for each that reuse weights."""
-        cut = self.scheme.cut
+        cut = self.cut
         if cut is not None:
             return self._cut_strips(cut)
         if not self.unit.instruction.in_tiles:
@@ -171,19 +223,19 @@ class MatrixTiling(DotTiling):
         if not cut.strip_tiles:
             return 1
         each = smaller(self.tiles, self.threads)
-        return cast(int, larger(ceil_div(self.tiles, cut.strip_tiles), each))
+        return larger(ceil_div(self.tiles, cut.strip_tiles), each)
 
     def _strip_tiles(self) -> int:
-        cut = self.scheme.cut
+        cut = self.cut
         return super()._strip_tiles() if cut is None else cut.strip_tiles or self.tiles
 
     def _groups(self) -> int:
         """Return the groups of output channels: one, if strips suffice for the threads."""
-        cut = self.scheme.cut
+        cut = self.cut
         if cut is not None:
             most = min(self.oc_blocks, self.threads)
             # All of them, unless there is a strip for each thread.
-            return most - (most - 1) * cast(int, smaller(1, self.strips // self.threads))
+            return most - (most - 1) * smaller(1, self.strips // self.threads)
         enough = self.workload.batch * self.strips >= self.threads
         return 1 if enough else min(self.oc_blocks, self.threads)
 
@@ -211,22 +263,13 @@ class MatrixTiling(DotTiling):
         """The cache lines of the next block's weights to prefetch in each turn; 0 if many register
         tiles share a block's weights, or if these are few.
         """
-        if self.scheme.cut is not None:
-            return self.scheme.cut.prefetched_lines
+        if self.cut is not None:
+            return self.cut.prefetched_lines
         visits = self.strip_tiles * (1 if self.is_flat else self.column_tiles)
         is_small = visits > MOST_VISITS or self.block_bytes < LEAST_BYTES
         if is_small or self.oc_blocks == self.groups:
             return 0
         return ceil_div(self.block_bytes, ROW_BYTES * visits * self.turns)
-
-    def as_cut(self) -> StripCut:
-        """Return the division of this workload, for images of any size."""
-        shares = self.strips == 1 and self.groups > 1
-        return StripCut(
-            joins_rows=self.joined is not None,
-            strip_tiles=0 if shares else self.strip_tiles,
-            prefetched_lines=self.prefetched_lines,
-        )
 
     @property
     def is_short(self) -> bool:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import neocpu
 from neocpu.foundation.errors import UsageError
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.frontend.shapes.requested_shapes import (
@@ -184,3 +185,14 @@ def test_ranges_beside_sets_and_bad_steps(texts, one_plan, told):
     with pytest.raises(UsageError) as caught:
         parse_request(texts, one_plan=one_plan)
     assert told in caught.value.args[0]
+
+
+def test_calibration_and_limits_on_errors_are_for_one_size(tmp_path):
+    given = {"shapes": {"h": range(1, 9)}, "typical": {"h": 4}}
+    data = np.zeros((1, 3, 8, 8), "float32")
+    with pytest.raises(UsageError, match="max_error is measured at one size"):
+        neocpu.compile("resnet18", max_error=0.1, **given)
+    with pytest.raises(UsageError, match=r"calibration data .* are for one size"):
+        neocpu.compile_calibrated("resnet18", data, **given)
+    with pytest.raises(UsageError, match=r"calibration data .* are for one size"):
+        neocpu.compile_fat("resnet18", ("host",), tmp_path / "x.so", calibration=data, **given)

@@ -117,6 +117,13 @@ def test_typical_sizes_that_are_refused(typical, told):
     assert told in str(caught.value)
 
 
+def test_the_value_of_an_input_has_no_range():
+    ranges = parse({"x": (1, SIDES), "sr": range(1, 9)})
+    ranges.refuse_unplaced({0, 1})
+    with pytest.raises(UsageError, match=r"^shapes={'sr': range\(1, 9\)}: no input has this ext"):
+        ranges.refuse_unplaced({0})
+
+
 def test_typical_sizes_without_a_name_or_a_range():
     with pytest.raises(UsageError, match="the ranges are of named dimensions; name these, as h=3"):
         parse({"h": range(1, 9)}, (1, 3))
