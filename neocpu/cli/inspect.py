@@ -185,8 +185,8 @@ def _shapes(header: ArtifactHeader, shapes: Mapping[str, Given]) -> list[tuple[s
         if not shapes:
             return [typical]
         found = header.of(shapes)
-        texts = shapes_text(found.inputs), shapes_text(found.outputs)
-        return [typical, ("chosen", " -> ".join(texts))]
+        chosen = f"{shapes_text(found.inputs)} -> {shapes_text(found.outputs)}"
+        return [typical, ("chosen", chosen)]
     if not header.others:
         return []
     texts = (signature_text({s.name: s.shape for s in each.inputs}) for each in header.each)
