@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import tvm
@@ -50,7 +50,15 @@ from neocpu.schedules.operators.concat import lower_concat
 from neocpu.schedules.operators.layout_transform import lower_transform
 from neocpu.schedules.vocabulary.layout import NCHW, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.traced_sizes import is_tracing, traced, traces_of, with_formulas
+from neocpu.schedules.vocabulary.traced_sizes import (
+    is_recording,
+    is_tracing,
+    traced,
+    traces_of,
+    with_formulas,
+)
+
+_NEVER_CALLED: Final = tirx.PrimFunc([], tirx.Evaluate(0)).with_attr("op_pattern", OPAQUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +338,8 @@ class _Rewriter:
         return self._kernels[known]
 
     def _made(self, key: Any, build: Callable[[Any], Any]) -> tirx.PrimFunc:
+        if is_recording():
+            return _NEVER_CALLED.with_attr("number", len(self._kernels))  # equal ones become one
         recipe = None if is_tracing() else recipe_of(key, build, self.target, self.threads)
         if recipe is not None and (outline := self._outline(recipe)) is not None:
             return outline

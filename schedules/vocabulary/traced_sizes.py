@@ -186,6 +186,12 @@ def recording() -> Iterator[KernelKeys]:
         _TRACING.reset(token)
 
 
+def is_recording() -> bool:
+    """Return whether kernels are asked for that nobody calls (`recording`)."""
+    calls = _TRACING.get()
+    return calls is not None and calls.known is None
+
+
 @contextmanager
 def tracing(typical: KernelKeys, least: KernelKeys, most: KernelKeys) -> Iterator[None]:
     """Have `traced` trace the integers that differ between these arguments of kernels."""

@@ -49,9 +49,6 @@ class DotTiling:
         self.copies, self.is_flat = self._reading()
         self.rows = 1 if self.is_flat else w.out_height
         self.columns = self._columns()
-        # Tiles move back, but not before the beginning of the output.
-        assert self.overhangs or scheme.reg_oh <= self.rows, scheme
-        assert self.overhangs or scheme.reg_n <= self.columns, scheme
         self.column_tiles = ceil_div(self.columns, scheme.reg_n)
         # The units of a strip: rows of register tiles, or tiles of the one row.
         self.tiles = self.column_tiles if self.is_flat else ceil_div(self.rows, scheme.reg_oh)

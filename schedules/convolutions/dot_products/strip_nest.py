@@ -36,6 +36,9 @@ class StripNest(KernelNest, ABC):
 
     def __init__(self, tiling: DotTiling, data: Any, weights: Any, rest: Sequence[Any]) -> None:
         super().__init__(tiling.workload, tiling.scheme, tiling.unit, data, weights, rest)
+        # Tiles move back, but not before the beginning of the output.
+        assert tiling.overhangs or tiling.scheme.reg_oh <= tiling.rows, tiling.scheme
+        assert tiling.overhangs or tiling.scheme.reg_n <= tiling.columns, tiling.scheme
         self._tiling = tiling
         self._copied_type = "int8" if self._unit.offset else str(self._data.dtype)
         self._each = int(data.shape[1])  # chunks of an image

@@ -6,6 +6,7 @@ import needs
 import pytest
 
 from neocpu.runtime.module import load
+from tests.neocpu.runtime import sized_artifact
 
 
 @pytest.fixture
@@ -29,3 +30,9 @@ def linear_module(linear):
 def two_way_module(two_way):
     with load(two_way.path, threads=2) as module:
         yield module
+
+
+@pytest.fixture(scope="session")
+def sized(tmp_path_factory):
+    """An artifact whose calls choose a height and a width (`sized_artifact`)."""
+    return sized_artifact.write(tmp_path_factory.mktemp("sized"))

@@ -109,8 +109,9 @@ def check_places(header: ArtifactHeader, weight_bytes: int) -> None:
     assert all(one.offset % 64 == 0 and one.end <= header.arena_bytes for one in arena)
     sizes = [Placement(0, spec.dtype, spec.shape).end for spec in header.inputs]
     sizes += [one.end - one.offset for one in (*weights, *arena)]
+    extents = header.sized.extents if header.sized is not None else ()
     for _, tensors in header.calls:
-        assert all(0 <= tensor < len(sizes) for tensor in tensors)
+        assert all(0 <= tensor < len(sizes) + len(extents) for tensor in tensors)
     counts = {count for count in header.row_counts if count is not None}
     results = (*header.outputs, *(TensorSpec("rows", "int64", (1,)) for _ in counts))
     assert len(header.returns) == len(results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -115,6 +116,13 @@ def write(folder: Path) -> Path:
     path = folder / "sized.so"
     link_artifact(compiled, header.weights, [FACTORS], header, path)
     return path
+
+
+def sized_header(path: Path) -> Any:
+    """Return the JSON of the artifact's header."""
+    data = path.read_bytes()
+    start = data.index(b'{"format":')
+    return json.loads(data[start : data.index(b"\n", start)])
 
 
 def _code(name: str, folder: Path) -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from forgery import check_places
 from header_mutants import mutant_text
+from sized_artifact import sized_header
 
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.header import ArtifactHeader
@@ -40,3 +41,18 @@ def test_what_is_read_is_there(sanitized, linear):
             check_places(ArtifactHeader.from_json(json.loads(text)), size)
     assert done.stdout.startswith(b"y")
     assert CASES // 10 < done.stdout.count(b"y") < CASES // 2
+
+
+def test_what_is_read_for_sizes_is_there(sanitized, sized):
+    """Changed headers of a model whose calls choose sizes, which are then chosen."""
+    right = sized_header(sized)
+    texts = [json.dumps(right).encode(), *(mutant_text(right, seed) for seed in range(CASES))]
+    command = [sanitized.folder / sanitized.compile("headers.c"), "128"]
+    stream = b"".join(struct.pack("=I", len(text)) + text for text in texts)
+    done = subprocess.run(command, input=stream, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    for text, read in zip(texts, done.stdout.decode(), strict=True):
+        if read == "y":
+            check_places(ArtifactHeader.from_json(json.loads(text)), 128)
+    assert done.stdout.startswith(b"y")
+    assert CASES // 20 < done.stdout.count(b"y") < CASES // 2
