@@ -34,6 +34,8 @@ TEMPLATES: Final = frozenset(
 )
 """The templates of convolutions whose kernels differ between sizes only in integers."""
 
+RULES_OF_SIZES: Final = frozenset({"crop-kernels"})
+"""The rules that remove what is needless at some sizes alone."""
 FEWEST_EXTENTS: Final = 32
 """The fewest extents among which samples of one size are drawn."""
 MOST_SAMPLES: Final = 40
@@ -83,7 +85,11 @@ def plan_for_sizes(
     As many of the others are used as are needed. Raises UnsupportedError: the network is not the
     same for all sizes.
     """
-    pipeline = replace(pipeline, templates=TEMPLATES & (pipeline.templates or TEMPLATES))
+    pipeline = replace(
+        pipeline,
+        templates=TEMPLATES & (pipeline.templates or TEMPLATES),
+        disabled_rules=pipeline.disabled_rules | RULES_OF_SIZES,
+    )
     sampling = _Sampling(pipeline, load, sizes)
     samples = [sampling.sample(own) for own in sizes[:_FIRST]]
     used = len(samples)

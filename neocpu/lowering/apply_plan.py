@@ -50,7 +50,7 @@ from neocpu.schedules.operators.concat import lower_concat
 from neocpu.schedules.operators.layout_transform import lower_transform
 from neocpu.schedules.vocabulary.layout import NCHW, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.traced_sizes import is_tracing, traced, traces_of, with_formulas
+from neocpu.schedules.vocabulary.traced_sizes import for_any_size, traced, traces_of, with_formulas
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +330,7 @@ class _Rewriter:
         return self._kernels[known]
 
     def _made(self, key: Any, build: Callable[[Any], Any]) -> tirx.PrimFunc:
-        recipe = None if is_tracing() else recipe_of(key, build, self.target, self.threads)
+        recipe = None if for_any_size() else recipe_of(key, build, self.target, self.threads)
         if recipe is not None and (outline := self._outline(recipe)) is not None:
             return outline
         func = with_formulas(key, lambda: build(key))
