@@ -11,7 +11,13 @@ from typing import Final
 
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.pipeline import lower, plan_separately
-from neocpu.building.sized_program import Sample, SizedProgram, TooFewError, merge_samples
+from neocpu.building.sized_program import (
+    Merged,
+    Sample,
+    SizedProgram,
+    TooFewError,
+    merge_samples,
+)
 from neocpu.compilation.model_forms import Planned, Simplified
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.size_formulas import Size
@@ -93,9 +99,10 @@ def plan_for_sizes(
     sampling = _Sampling(pipeline, load, sizes)
     samples = [sampling.sample(own) for own in sizes[:_FIRST]]
     used = len(samples)
+    merged = Merged()
     while True:
         try:
-            program = on_deep_stack(merge_samples, samples)
+            program = on_deep_stack(merge_samples, samples, merged)
         except TooFewError:
             more = sizes[used : used + _MORE]
             if not more:
