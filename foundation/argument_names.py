@@ -13,7 +13,7 @@ _SAME: Final = (
     *("accuracy", "algorithms", "batch", "budget", "goal", "input", "key", "max-error"),
     *("max-weights", "mean", "min-agreement", "nms", "opt", "pack-at-load", "parallel"),
     *("precision", "processing", "resize", "search-seconds", "solver", "std", "strategy"),
-    *("streams", "target", "threads", "tracker", "trials", "tune-budget"),
+    *("streams", "target", "threads", "tracker", "trials", "tune-budget", "typical"),
 )
 """Options with the same name as their argument, which has underscores."""
 
@@ -34,9 +34,10 @@ _NAMES: Final = {**{f"--{name}": f"{name.replace('-', '_')}=" for name in _SAME}
 _OF_A_COMMAND: Final = r"neocpu [a-z]+ --[a-z-]+|(?:python -m|optimum-cli|git) .*"
 """Text of a command line, which stays."""
 
-_SHAPE: Final = r"\S+:\w+(?:,\w+)*"
+_EXTENT: Final = r"(?:\d+\.\.\d+(?:/\d+)?|\w+)"
+_SHAPE: Final = rf"\S+:{_EXTENT}(?:,{_EXTENT})*"
 _NUMBER: Final = r"(?:-?\d+(?:\.\d+)?|VALUE|N)"
-_VALUE: Final = rf"[^\s={{}}]+={_NUMBER}(?:,{_NUMBER})*"
+_VALUE: Final = rf"[^\s={{}}]+=(?:\d+\.\.\d+(?:/\d+)?|{_NUMBER}(?:,{_NUMBER})*)"
 _KIND: Final = r"[^\s={}]+=\w+"
 _WORD: Final = r"(?!(?:is|of|or|and|needs|names|llvm)\b)[a-z]+\d*(?:-[a-z]+)*\b(?!=)"
 _WORDED: Final = (
@@ -48,7 +49,7 @@ _VERB: Final = "are|does|is|lists|makes|measures|names|needs|says"
 
 _OPTION: Final = re.compile(
     rf"(?P<command>{_OF_A_COMMAND})"
-    rf"|(?<![\w-])--shape (?:(?P<shape>{_SHAPE})|(?P<value>{_VALUE}))"
+    rf"|(?<![\w-])(?P<given>--shape|--typical) (?:(?P<shape>{_SHAPE})|(?P<value>{_VALUE}))"
     rf"|(?<![\w-])--output (?P<output>{_KIND})"
     r"|(?<![\w-])(?P<texted>--(?:input|resize|nms)) (?P<text>[^\s:=]+[:=x][^\s,;]*[^\s,;:])"
     rf"|(?<![\w-])(?P<worded>--(?:{'|'.join(_WORDED)})) (?P<word>{_WORD}|{_PLACE})"
@@ -67,12 +68,13 @@ def _argument(found: re.Match[str]) -> str:
     if shape := found["shape"]:
         name, _, extents = shape.rpartition(":")
         comma = "" if "," in extents else ","
-        return f"shapes={{{name!r}: ({extents.replace(',', ', ')}{comma})}}"
-    for key, argument in (("value", "shapes"), ("output", "outputs")):
+        shape = ", ".join(map(_extent, extents.split(",")))
+        return f"{_NAMES[found['given']]}{{{name!r}: ({shape}{comma})}}"
+    for key, option in (("value", found["given"]), ("output", "--output")):
         if found[key]:
             name, _, value = found[key].rpartition("=")
             given = _value(value) if key == "value" else repr(value)
-            return f"{argument}={{{name!r}: {given}}}"
+            return f"{_NAMES[option]}{{{name!r}: {given}}}"
     for key, value in (("worded", "word"), ("texted", "text")):
         if found[key]:
             return f"{_NAMES[found[key]]}{found[value]!r}"
@@ -87,5 +89,14 @@ def _value(text: str) -> str:
     """Return an input's value in Python's syntax; several elements become a tuple of floats."""
     elements = text.split(",")
     if len(elements) == 1:
-        return text
+        return _extent(text)
     return f"({', '.join(f'{e}.0' if e.lstrip('-').isdigit() else e for e in elements)})"
+
+
+def _extent(text: str) -> str:
+    """Return an extent, or a range such as ``32..64/32``, in Python's syntax."""
+    first, dots, rest = text.partition("..")
+    if not dots:
+        return text
+    last, _, step = rest.partition("/")
+    return f"range({first}, {int(last) + 1}{step and f', {step}'})"

@@ -71,6 +71,11 @@ class Size:
         steps = (2 * (value - self.least) + self.step) // (2 * self.step)
         return min(max(self.least + steps * self.step, self.least), self.most)
 
+    def at_least(self, value: int) -> int:
+        """Return the smallest size that is no less than ``value``, which is at most the largest."""
+        steps = -((self.least - value) // self.step)
+        return self.least + max(steps, 0) * self.step
+
     def __str__(self) -> str:
         by = "" if self.step == 1 else f"/{self.step}"
         return f"{self.least}..{self.most}{by}"

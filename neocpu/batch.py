@@ -24,12 +24,13 @@ from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.bfloat16 import from_bits, holds
 from neocpu.foundation.errors import MissingPackageError, UsageError, did_you_mean
 from neocpu.foundation.tensor_spec import TensorSpec
-from neocpu.runtime.arguments import check_names, describe
+from neocpu.runtime.arguments import check_names
 from neocpu.runtime.composed.batch_plans import mixing
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import load
 from neocpu.runtime.pictures.picture_files import decode_picture, fit_pixels
-from neocpu.runtime.signatures import Signature, SignatureSet
+from neocpu.runtime.signature_sets import SignatureSet
+from neocpu.runtime.signatures import Signature, describe
 from neocpu.runtime.unpicklable import Unpicklable
 
 Column: TypeAlias = np.ndarray[Any, Any]

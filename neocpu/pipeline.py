@@ -58,6 +58,7 @@ from neocpu.ir.array_digests import ArrayDigests
 from neocpu.ir.row_analysis.proof import prove_independent_rows
 from neocpu.lowering.apply_plan import apply_plan
 from neocpu.lowering.values import placed
+from neocpu.lowering.weight_table import WeightTable
 from neocpu.plan.outcome import WeightSizes
 from neocpu.plan.reports.decisions import CalibrationReport, Decisions, operator_reports
 from neocpu.plan.reports.stored_plan import stored_plan
@@ -137,12 +138,14 @@ class Pipeline:
         agreed: LayoutPlan | None = None,
         *,
         compares: bool = True,
+        packed: WeightTable | None = None,
     ) -> Planned | None:
         """Rewrite a model by the first plan that was not tried yet.
 
         It uses admissions in order, and returns None if each leads to a plan that was tried.
         `agreed` is the plan of `plan_jointly` for the first admission. `compares` says whether to
-        report the costs of lower levels of optimisation and the gain of bfloat16.
+        report the costs of lower levels of optimisation and the gain of bfloat16. `packed` is an
+        empty table for packed weights.
         """
         mod, network, digests = model.source.take()
         with self.clock.phase("search"):
@@ -158,7 +161,9 @@ class Pipeline:
             levels = self.options.levels(network, costs) if compares else {}
             saves = self._saved_in_bfloat16(mod, network, plan, costs) if compares else 0.0
         with self.clock.phase("rewrite"):
-            rewritten = on_deep_stack(apply_plan, mod, plan, costs, self.generations.outline)
+            rewritten = on_deep_stack(
+                apply_plan, mod, plan, costs, self.generations.outline, packed
+            )
             self.dump.module("rewrite", rewritten.mod)
         sizes = weights.sizes(rewritten.weights, self.options.max_weights)
         decided = Decisions(

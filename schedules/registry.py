@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pkgutil
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -25,7 +25,6 @@ from neocpu.schedules.vocabulary.layout import DataLayout, WeightLayout
 from neocpu.schedules.vocabulary.scheme import SCHEMES, Scheme, register_scheme, unregister_scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate, Template
-from neocpu.schedules.vocabulary.traced_sizes import with_formulas
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
 
 MOST_BLOCK = 256
@@ -232,19 +231,8 @@ def _sums_too_long(admission: Admission, workload: Workload) -> bool:
 
 
 def lower(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int = 1) -> Any:
-    """Return the scheduled ``tvm.tirx.PrimFunc`` that computes ``workload`` by ``scheme``.
-
-    While formulas are traced, it has those of its extents as an attribute.
-    """
-    workload = _blocked(workload, scheme)
-    lower = template(scheme).lower
-    if not isinstance(workload, Conv2dWorkload):
-        return lower(workload, scheme, target, threads)
-
-    def build(height: int, width: int) -> Any:
-        return lower(replace(workload, height=height, width=width), scheme, target, threads)
-
-    return with_formulas(build, workload.height, workload.width)
+    """Return the scheduled ``tvm.tirx.PrimFunc`` that computes ``workload`` by ``scheme``."""
+    return template(scheme).lower(_blocked(workload, scheme), scheme, target, threads)
 
 
 def argument_shapes(workload: Workload, scheme: Scheme) -> Arguments:

@@ -33,6 +33,7 @@ ORDER = (
         for room in (
             *("plan", "runtime", "serving", "batch", "runtime.bundle"),
             *("frontend.shapes.input_shapes", "frontend.shapes.requested_shapes"),
+            "frontend.shapes.size_ranges",
             *("frontend.processing.processing", "ir", "planning", "graph", "lowering"),
             *("building", "frontend", "verification.reference"),
             *("plan.reports", "plan.pages", "plan.changes", "plan.result_pages"),

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from tvm import tirx
 
+from neocpu.building.object_cache import ORIGIN
 from neocpu.building.pipeline import CallPlan
 from neocpu.building.program import Operand
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.size_formulas import Entry, Term, values_of
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.lowering.recipes import RECIPE
-from neocpu.schedules.tir.any_size import NotGeneralError, generalise
+from neocpu.schedules.tir.any_size import FewError, KernelTree, NotGeneralError, generalise
 from neocpu.schedules.tir.noted_formulas import noted_formulas, terms_of
 from neocpu.schedules.tir.value_table import ValueTable
 from neocpu.schedules.vocabulary.traced_sizes import ATTRIBUTE, from_text
@@ -37,9 +38,17 @@ class Sample:
     sizes: tuple[int, ...]  # the extents of the inputs that vary
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    weights: tuple[bytes, ...]  # digests of the model's packed weights
+    weights: int  # the number of the model's packed weights, which all samples share
     kernels: Mapping[str, tirx.PrimFunc]
     planned: CallPlan
+    _trees: dict[str, KernelTree] = field(default_factory=dict)
+
+    def tree(self, name: str) -> KernelTree:
+        """Return a kernel for comparisons."""
+        if name not in self._trees:
+            func = self.kernels[name].without_attr(RECIPE).without_attr(ATTRIBUTE)
+            self._trees[name] = KernelTree(func)
+        return self._trees[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,31 +87,96 @@ class SizedProgram:
         return values_of(self.entries, sizes)
 
 
-def merge_samples(samples: Sequence[Sample]) -> SizedProgram:
+class TooFewError(UnsupportedError):
+    """A kernel of any size needs more samples."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Merged:
+    """The kernels that were merged from fewer samples: they need no more."""
+
+    kernels: dict[Operand, SizedKernel] = field(default_factory=dict)  # by their first call
+    entries: list[Entry] = field(default_factory=list)
+
+
+def merge_samples(samples: Sequence[Sample], merged: Merged | None = None) -> SizedProgram:
     """Return the program that equals each of the samples'.
 
     Raises UnsupportedError: they differ in more than sizes; says which kernel or tensor.
+    TooFewError: more samples may help. ``merged`` keeps what was merged until then.
     """
+    merged = merged or Merged()
     _check_alike(samples)
+    called = _kernels_of_calls(samples)
     first = samples[0].planned
-    table = ValueTable(_sizes_of(samples))
+    table = ValueTable(_sizes_of(samples), merged.entries)
     inputs = _specs(table, [each.inputs for each in samples])
     outputs = _specs(table, [each.outputs for each in samples])
     activations = tuple(_activations(table, samples))
-    entries = tuple(table.entries)
-    kernels = {}
-    for name in samples[0].kernels:
-        kernels[name], entries = _merged_kernel(name, samples, entries)
+    if not merged.entries:
+        merged.entries[:] = table.entries
+    kernels: dict[str, SizedKernel] = {}
+    few: list[TooFewError] = []
+    for names, (name, operands) in called.items():
+        weights = [each in _weights(samples[0]) for each in operands]
+        place = _names(samples).index(names)
+        try:
+            if place not in merged.kernels:
+                merged.kernels[place], entries = _merged_kernel(
+                    names, samples, tuple(merged.entries), weights
+                )
+                merged.entries[:] = entries
+            kernels[name] = merged.kernels[place]
+        except TooFewError as error:
+            few.append(error)
+    if few:
+        raise few[0]
     return SizedProgram(
-        entries=entries,
+        entries=tuple(merged.entries),
         kernels=kernels,
-        calls=first.program.calls,
+        calls=tuple(
+            (called[names][0], operands)
+            for names, (_, operands) in zip(_names(samples), first.program.calls, strict=True)
+        ),
         results=first.program.results,
         inputs=inputs,
         outputs=outputs,
         constants=first.constants,
         activations=activations,
     )
+
+
+def _names(samples: Sequence[Sample]) -> list[tuple[str, ...]]:
+    """Return each call's kernel in every sample."""
+    calls = zip(*(each.planned.program.calls for each in samples), strict=True)
+    return [tuple(name for name, _ in each) for each in calls]
+
+
+def _kernels_of_calls(
+    samples: Sequence[Sample],
+) -> dict[tuple[str, ...], tuple[str, tuple[Operand, ...]]]:
+    """Return each kernel for any size, by its names in the samples: its own name and the operands
+    of its first call.
+
+    Two kernels may be one at some sizes: that of height and width at a square.
+    """
+    found: dict[tuple[str, ...], tuple[str, tuple[Operand, ...]]] = {}
+    taken = set(samples[0].kernels)
+    for names, (_, operands) in zip(_names(samples), samples[0].planned.program.calls, strict=True):
+        if names in found:
+            continue
+        name, number = names[0], 1
+        while any(name == known for known, _ in found.values()) or (number > 1 and name in taken):
+            number += 1
+            name = f"{names[0]}_{number}"
+        found[names] = name, operands
+    return found
+
+
+def _weights(sample: Sample) -> range:
+    """Return the numbers of the tensors that are weights."""
+    first = len(sample.inputs)
+    return range(first, first + sample.weights + len(sample.planned.constants))
 
 
 def _sizes_of(samples: Sequence[Sample]) -> list[tuple[int, ...]]:
@@ -115,7 +189,8 @@ def _check_alike(samples: Sequence[Sample]) -> None:
     if first.program.repeats:
         raise UnsupportedError("a loop or a branch has kernels of one size: give a single shape")
     for one, sample in zip(others, samples[1:], strict=True):
-        same = one.program.calls == first.program.calls
+        operands = ([each for _, each in plan.program.calls] for plan in (one, first))
+        same = len({tuple(each) for each in operands}) == 1
         if not same or one.program.results != first.program.results:
             raise UnsupportedError(
                 f"the network makes other calls for sizes {sample.sizes} than for "
@@ -123,8 +198,8 @@ def _check_alike(samples: Sequence[Sample]) -> None:
             )
         pairs = zip(one.constants, first.constants, strict=False)
         equal = all(np.array_equal(mine, its) for mine, its in pairs)
-        equal &= sample.weights == samples[0].weights
-        if not equal or len(one.constants) != len(first.constants):
+        same = sample.weights == samples[0].weights
+        if not equal or not same or len(one.constants) != len(first.constants):
             raise UnsupportedError(
                 "a constant of the network depends on its size: give a single shape"
             )
@@ -172,20 +247,41 @@ def _terms(table: ValueTable, shapes: Sequence[tuple[int, ...]], what: str) -> t
     return tuple(found)
 
 
+def _described(name: str, func: tirx.PrimFunc) -> str:
+    """Return a kernel's name with those of the model's tensors that it computes."""
+    made = [str(each) for each in func.attrs.get(ORIGIN, [])] if func.attrs else []
+    return f"kernel '{name}'" + (f" of {', '.join(map(repr, made))}" if made else "")
+
+
+def _is_fixed(param: tirx.Buffer) -> bool:
+    return all(isinstance(extent, tirx.IntImm) for extent in param.shape)
+
+
 def _merged_kernel(
-    name: str, samples: Sequence[Sample], entries: tuple[Entry, ...]
+    names: tuple[str, ...],
+    samples: Sequence[Sample],
+    entries: tuple[Entry, ...],
+    weights: Sequence[bool],
 ) -> tuple[SizedKernel, tuple[Entry, ...]]:
-    """Return a kernel for any size, and the entries with those that it needs."""
-    given = [each.kernels[name] for each in samples]
-    functions = [each.without_attr(RECIPE).without_attr(ATTRIBUTE) for each in given]
+    """Return a kernel for any size, and the entries with those that it needs.
+
+    `names` are its names in the samples, and ``weights`` says which of its operands are weights.
+    """
+    given = [each.kernels[name] for each, name in zip(samples, names, strict=True)]
+    name = _described(names[0], given[0])
+    trees = [each.tree(own) for each, own in zip(samples, names, strict=True)]
     try:
-        found = generalise(functions, FEWEST)
+        found = generalise(trees, FEWEST)
     except NotGeneralError as error:
-        raise UnsupportedError(
-            f"kernel '{name}' is not the same for all sizes ({error}): give a single shape"
-        ) from None
+        kind = TooFewError if isinstance(error, FewError) else UnsupportedError
+        raise kind(f"{name} is not the same for all sizes ({error}): give a single shape") from None
     if not found.extents:
         return SizedKernel(func=found.func), entries
+    for param, is_weight in zip(found.func.params[1:], weights, strict=True):
+        if is_weight and not _is_fixed(param):
+            raise UnsupportedError(
+                f"weights of {name} depend on the network's size: give a single shape"
+            )
     alike = [samples[number] for number in found.alike]
     table = ValueTable(_sizes_of(alike), entries, _sizes_of(samples))
     texts = [str(given[number].attrs.get(ATTRIBUTE, "[]")) for number in found.alike]
@@ -199,7 +295,5 @@ def _merged_kernel(
     formulas = noted_formulas(noted) if len(known) == len(own) else {}
     terms = terms_of(table, found.extents, formulas, known)
     if terms is None:
-        raise UnsupportedError(
-            f"no formula was found for an extent of kernel '{name}': give a single shape"
-        )
+        raise UnsupportedError(f"no formula was found for an extent of {name}: give a single shape")
     return SizedKernel(func=found.func, extents=tuple(terms)), tuple(table.entries)

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
 from neocpu.cli.databases import own_and_named, report_kept_measurements, writable_database
-from neocpu.cli.parsing.compiling_options import accuracy, rules, shape_set
+from neocpu.cli.parsing.compiling_options import accuracy, rules, shape_set, typical
 from neocpu.cli.parsing.model_arguments import ModelName, operators
 from neocpu.cli.processing import processing_options
 from neocpu.foundation.console.terminal import Terminal, echo, print_fields
@@ -46,6 +46,7 @@ Examples:
   neocpu compile net.onnx -o net.so --shape input:1,3,224,224
   neocpu compile net.onnx -o net.so --batch 8
   neocpu compile net.onnx -o net.so --shape 'x:{1,4,16},3,{224,320},{224,320}'
+  neocpu compile net.onnx -o net.so --shape x:1,3,32..2048/32,32..2048/32 --typical 1,3,736,1280
   neocpu compile net.onnx --target llvm -mcpu=skylake-avx512  # checked if this host has AVX-512
   neocpu compile resnet50 --fat avx2,avx512,rpi4 -o resnet50.so
   neocpu compile net.onnx --input image=u8:nhwc:bgr:480x640 --resize 224x224:crop --output y=top5
@@ -71,6 +72,7 @@ Examples:
     "and boards, of any architecture; each may have a --precision of its own, as in avx2:int8.",
 )
 @shape_set
+@typical
 @operators
 @options.batch
 @click.option(

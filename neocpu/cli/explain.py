@@ -88,8 +88,10 @@ def command(
 
     With OTHER.so, compiled from the same model, show which decisions differ, operator by operator,
     and how much time they save. Plans are read from the files. Only --profile runs them, so without
-    it they may be for another CPU.
+    it they may be for another CPU. Where extents of inputs may vary, all of it is for the typical
+    shapes; --shape gives the memory for others.
     """
+    from neocpu.foundation.tensor_spec import shapes_text
     from neocpu.runtime.artifact import read_header
 
     if other is not None:
@@ -110,6 +112,11 @@ def command(
     every = read_header(artifact, variant)
     header = every.of(shapes)
     others = [("of the shapes", every.set_text)] if every.others else []
+    if every.sized is not None:
+        others += [
+            ("any shape of", "; ".join(every.input_texts)),
+            ("planned for", shapes_text(every.inputs)),
+        ]
     others += packing_fields(every.prologue)
     with showing_plan_of(artifact):
         others += call_fields(header.plan)

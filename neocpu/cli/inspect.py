@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +13,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.foundation.console.terminal import Terminal, echo, print_fields
-from neocpu.foundation.json_codec import JsonObject
+from neocpu.foundation.json_codec import JsonObject, value_to_json
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import size
 from neocpu.plan.text.artifact_text import packing_fields, precision_text, signature_text
@@ -21,6 +21,7 @@ from neocpu.plan.text.columns import print_columns
 
 if TYPE_CHECKING:
     from neocpu.foundation.tensor_spec import TensorSpec
+    from neocpu.frontend.shapes.input_shapes import Given
     from neocpu.runtime.artifact import ArtifactFile, Variant
     from neocpu.runtime.header import ArtifactHeader
 
@@ -35,8 +36,9 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.argument("artifact", type=options.PATH)
 @click.option("--verify", is_flag=True, help="Check the weights against their digest too.")
+@options.one_shape(" Its outputs and memory are shown where extents may vary.")
 @options.common
-def command(terminal: Terminal, artifact: Path, verify: bool) -> None:
+def command(terminal: Terminal, artifact: Path, verify: bool, shapes: Mapping[str, Given]) -> None:
     """Show versions, target, inputs, outputs and sizes of ARTIFACT, and whether it runs here.
 
     The file is neither loaded nor run, so it may be for another machine. Its code and header are
@@ -53,9 +55,9 @@ def command(terminal: Terminal, artifact: Path, verify: bool) -> None:
         "bytes": os.fstat(file.fd).st_size,
         "fat": bool(file.variants[0].name),
         "loaded_here": file.loadable and file.loadable.name,
-        "variants": [_describe(each, verify) for each in file.variants],
+        "variants": [_describe(each, verify, shapes) for each in file.variants],
     }
-    terminal.result(report, lambda: _show(artifact, file, verify))
+    terminal.result(report, lambda: _show(artifact, file, verify, shapes))
 
 
 def _verify(file: ArtifactFile, on_progress: ProgressCallback) -> None:
@@ -70,8 +72,9 @@ def _verify(file: ArtifactFile, on_progress: ProgressCallback) -> None:
     file.check_weights(report)
 
 
-def _describe(variant: Variant, verified: bool) -> JsonObject:
+def _describe(variant: Variant, verified: bool, shapes: Mapping[str, Given]) -> JsonObject:
     header = variant.header
+    chosen = [header.of(shapes)] if shapes else header.each
     plan = header.known_plan
     return {
         "name": variant.name,
@@ -87,11 +90,16 @@ def _describe(variant: Variant, verified: bool) -> JsonObject:
         "streams": header.streams,
         "inputs": [spec.to_json() for spec in header.inputs],
         "outputs": [spec.to_json() for spec in header.outputs],
-        "shapes": [_signature(each) for each in header.each],
+        "shapes": [_signature(each) for each in chosen],
+        "sizes": [value_to_json(each) for each in header.sized.sizes] if header.sized else [],
+        "ranges": {
+            name: [one if isinstance(one, int) else str(one) for one in ranges]
+            for name, ranges in header.input_ranges.items()
+        },
         "code_bytes": variant.code_bytes,
         "weight_bytes": variant.weight_bytes,
         "packed_at_load": None if header.prologue is None else header.prologue.summary,
-        "arena_bytes": max(each.arena_bytes for each in header.each),
+        "arena_bytes": max(each.arena_bytes for each in chosen),
         "weights_verified": verified,
         "precision": "fp32" if plan is None else plan.precision,
         "computes_in": {} if plan is None else plan.computes_in,
@@ -100,16 +108,17 @@ def _describe(variant: Variant, verified: bool) -> JsonObject:
 
 
 def _signature(header: ArtifactHeader) -> JsonObject:
-    plan = header.known_plan
+    plan, sized = header.known_plan, header.sized_signatures
+    elsewhere = sized is not None and header.inputs != sized.typical.inputs
     return {
         "inputs": {spec.name: list(spec.shape) for spec in header.inputs},
         "outputs": {spec.name: list(spec.shape) for spec in header.outputs},
         "arena_bytes": header.arena_bytes,
-        "predicted_us": None if plan is None else plan.predicted_us,
+        "predicted_us": None if plan is None or elsewhere else plan.predicted_us,
     }
 
 
-def _show(artifact: Path, file: ArtifactFile, verified: bool) -> None:
+def _show(artifact: Path, file: ArtifactFile, verified: bool, shapes: Mapping[str, Given]) -> None:
     variants = file.variants
     shown = file.loadable or variants[0]
     is_fat = bool(variants[0].name)
@@ -126,21 +135,22 @@ def _show(artifact: Path, file: ArtifactFile, verified: bool) -> None:
         }
         print_columns(variants, columns, ("size",))
         echo("", f"{shown.name}:")
-    print_fields(_fields(shown, verified))
+    print_fields(_fields(shown, verified, shapes))
 
 
-def _fields(variant: Variant, verified: bool) -> list[tuple[str, str]]:
+def _fields(variant: Variant, verified: bool, shapes: Mapping[str, Given]) -> list[tuple[str, str]]:
     from neocpu.runtime.header_text import planned_for
 
     header = variant.header
+    chosen = [header.of(shapes)] if shapes else header.each
     versions = ", ".join(f"{name} {version}" for name, version in header.versions.items())
     weights = "weights match their digest" if verified else "weights unchecked"
     templates = ", ".join(f"{count} {name}" for name, count in _templates(header).items())
     return [
         ("model", header.name),
-        ("inputs", _tensors(header.inputs)),
-        ("outputs", _tensors(header.outputs)),
-        *_shapes(header),
+        ("inputs", _tensors(header.inputs, header.input_texts)),
+        ("outputs", _tensors(header.outputs, header.output_texts)),
+        *_shapes(header, shapes),
         ("target", header.target),
         ("instructions", ", ".join(header.isa_features) or "no extensions"),
         ("runs here", f"no, {variant.obstacle}" if variant.obstacle else "yes"),
@@ -148,7 +158,7 @@ def _fields(variant: Variant, verified: bool) -> list[tuple[str, str]]:
         ("code", size(variant.code_bytes)),
         ("weights", size(variant.weight_bytes)),
         *packing_fields(header.prologue),
-        ("activations", size(max(each.arena_bytes for each in header.each))),
+        ("activations", size(max(each.arena_bytes for each in chosen))),
         ("computes in", _computes_in(header)),
         ("schemes", templates or "none"),
         ("format", f"{header.format}, by {versions}"),
@@ -167,20 +177,25 @@ def _templates(header: ArtifactHeader) -> dict[str, int]:
     return dict(Counter(schemes).most_common())
 
 
-def _shapes(header: ArtifactHeader) -> list[tuple[str, str]]:
+def _shapes(header: ArtifactHeader, shapes: Mapping[str, Given]) -> list[tuple[str, str]]:
+    if header.sized is not None:
+        from neocpu.foundation.tensor_spec import shapes_text  # here: it loads numpy
+
+        typical = ("planned for", shapes_text(header.inputs))
+        if not shapes:
+            return [typical]
+        found = header.of(shapes)
+        chosen = f"{shapes_text(found.inputs)} -> {shapes_text(found.outputs)}"
+        return [typical, ("chosen", chosen)]
     if not header.others:
         return []
     texts = (signature_text({s.name: s.shape for s in each.inputs}) for each in header.each)
     return [("shapes", f"{len(header.each)}: {'; '.join(texts)}")]
 
 
-def _tensors(specs: Sequence[TensorSpec]) -> str:
-    return "; ".join(
-        f"{spec.name}: {spec.dtype}"
-        f"[{'up to ' if spec.bounded else ''}{', '.join(map(str, spec.shape))}]"
-        f"{_picture_text(spec)}"
-        for spec in specs
-    )
+def _tensors(specs: Sequence[TensorSpec], texts: Sequence[str]) -> str:
+    pairs = zip(specs, texts, strict=True)
+    return "; ".join(f"{text}{_picture_text(spec)}" for spec, text in pairs)
 
 
 def _picture_text(spec: TensorSpec) -> str:

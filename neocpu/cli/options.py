@@ -175,7 +175,7 @@ def one_shape(also: str = "") -> Callable[[Command], Command]:
     """Return the option that selects one of an artifact's shapes; ``also`` ends its help."""
     which = (
         "The shape of an input, which selects one of the shapes that the artifact is compiled for; "
-        "by default the first."
+        "by default the first, or the typical one where extents may vary."
     )
     return _shape_option(which + also)
 

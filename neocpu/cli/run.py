@@ -30,6 +30,7 @@ Examples:
   neocpu run resnet50.so --repeat 50
   neocpu run resnet50.so --input image.npy --outputs scores.npz
   neocpu run net.so --input image=a.npy --input mask=b.npy
+  neocpu run anysize.so --shape x:1,3,480,640
   neocpu run resnet50.so --repeat 5 --trace timeline.json"""
 
 
@@ -59,7 +60,10 @@ Examples:
     help="Write the times of every kernel and of each thread's tasks in the measured runs (without "
     "--repeat in the only one), for ui.perfetto.dev. Tracing slows runs a little.",
 )
-@options.one_shape(" A set of shapes that differ in the batch takes any other batch too.")
+@options.one_shape(
+    " A set of shapes that differ in the batch takes any other batch too. Where extents may vary, "
+    "inputs from files tell it."
+)
 @options.run_threads
 @options.common
 def command(
@@ -75,17 +79,24 @@ def command(
     threads: Threads,
 ) -> None:
     """Run ARTIFACT, a file that neocpu compile wrote."""
-    from neocpu.cli.array_files.arrays import chosen_inputs, read_inputs, write_archive
+    from neocpu.cli.array_files.arrays import (
+        chosen_inputs,
+        inputs_of_files,
+        read_inputs,
+        write_archive,
+    )
     from neocpu.foundation.files import check_destination
     from neocpu.foundation.tensor_spec import random_inputs
     from neocpu.runtime.artifact import read_header
     from neocpu.runtime.module import load
 
-    choices = chosen_inputs(read_header(artifact), shapes)
+    header = read_header(artifact)
     read = (artifact, inputs, *named, *(text.partition("=")[2] for text in named))
     check_destination(outputs, others=read)
     check_destination(trace, "--trace", (*read, outputs))
     given = bool(inputs or named)
+    by_files = given and not shapes
+    choices = inputs_of_files(header, inputs, named) if by_files else chosen_inputs(header, shapes)
     arrays = read_inputs(inputs, named, choices) if given else random_inputs(choices[0], seed)
     with load(artifact, threads) as module:
         if trace is not None:

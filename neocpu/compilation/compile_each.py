@@ -18,6 +18,7 @@ from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.pipeline import DUMP_VARIABLE, Dump, PhaseClock
 from neocpu.compilation.accuracy_fallback import finish_as_promised, finish_unchecked, verifier_of
 from neocpu.compilation.compile_options import CompileOptions, Member
+from neocpu.compilation.compile_sized import compile_sized
 from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.compilation.model_forms import Generating, Simplified
 from neocpu.compilation.network_tuning import (
@@ -38,6 +39,7 @@ from neocpu.frontend.onnx_graph.weight_store import WeightStore
 from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.quantised.quantised_operators import is_quantised
 from neocpu.frontend.shapes.input_shapes import InputShapes
+from neocpu.frontend.shapes.size_ranges import SizeRanges
 from neocpu.pipeline import Pipeline
 from neocpu.plan.reports.decisions import CalibrationReport, Decisions
 from neocpu.planning.network import Network
@@ -66,6 +68,11 @@ def compile_each(
     # Code from the cache has no intermediate forms, so that nothing could be dumped.
     cache = None if os.environ.get(DUMP_VARIABLE) else open_object_cache()
     with OneAtATime(cache) as generations:
+        if options.ranges is not None:
+            for number, member in enumerate(members):
+                report = progress_of(number)
+                yield _compile_ranges(model, member, options, options.ranges, report, generations)
+            return
         begun = _begin_each(model, members, options, progress_of, generations, calibration)
         # With a tuning budget, no code is generated while kernels are measured.
         finished = _finish_each(begun if options.budget.seconds else _one_ahead(begun))
@@ -77,6 +84,35 @@ def compile_each(
                 )
                 on_failure.pop_all()
             yield joined
+
+
+def _compile_ranges(
+    model: ModelLike,
+    member: Member,
+    options: CompileOptions,
+    ranges: SizeRanges,
+    report: ProgressCallback,
+    generations: OneAtATime,
+) -> CompiledModule:
+    """Compile a model for one CPU and all sizes of the ranges."""
+    own, cpu = options.computing(member.precision), member.target
+    store = open_store(
+        options.databases, only=options.only_databases, writing=options.budget.seconds != 0
+    )
+    pipeline = _pipeline(cpu, own, store, PhaseClock(report), generations)
+
+    def load(sizes: tuple[int, ...]) -> LoadedModel:
+        return _load(model, ranges.at(sizes), own.processing, [member.precision])
+
+    unchecked = _unchecked(cpu) if options.verify else "--no-verify"
+    tuned = None
+    if options.budget.seconds:
+        typical = tuple(size.typical for size in ranges.sizes)
+        network = pipeline.read(partial(load, typical), keep=False).source.network
+        tuned = _tune_networks([network], cpu, store, own, pipeline.clock)
+    compiled = compile_sized(pipeline, load, ranges.sizes, unchecked)
+    compiled.tuned = tuned
+    return compiled
 
 
 @dataclass(frozen=True, slots=True, eq=False)

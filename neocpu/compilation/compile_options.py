@@ -16,6 +16,7 @@ from neocpu.foundation.units import parse_duration
 from neocpu.frontend.processing.processing import NO_PROCESSING, Processing
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.frontend.shapes.requested_shapes import Shapes, parse_signatures
+from neocpu.frontend.shapes.size_ranges import SizeRanges, Typical, fix_single
 from neocpu.graph.table import parse_disabled
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.precision import Precision, parse_precision
@@ -32,6 +33,7 @@ class CompileSettings(TypedDict, total=False):
     goal: Goal
     threads: int | None
     shapes: Shapes | None
+    typical: Typical | None
     batch: int | None
     databases: Sequence[str | os.PathLike[str]]
     only_databases: bool
@@ -53,9 +55,10 @@ class CompileSettings(TypedDict, total=False):
 class CompileOptions:
     """The arguments of `neocpu.compile` except the model and the target, parsed.
 
-    `signatures`: several for a set of shapes. `streams`: number of concurrent calls that the plan
-    is made for; None to minimise the time of one call. `max_error`: the largest norm-wise error of
-    the outputs of a network in bfloat16.
+    `signatures`: several for a set of shapes. `ranges`: the sizes that one plan takes; it is made
+    for the only signature, that at the typical sizes. `streams`: number of concurrent calls that
+    the plan is made for; None to minimise the time of one call. `max_error`: the largest norm-wise
+    error of the outputs of a network in bfloat16.
     """
 
     threads: int
@@ -71,6 +74,7 @@ class CompileOptions:
     disabled_rules: frozenset[str] = frozenset()
     streams: int | None = None
     max_error: float = math.inf
+    ranges: SizeRanges | None = None
 
     @classmethod
     def parse(
@@ -79,6 +83,7 @@ class CompileOptions:
         goal: str = "latency",
         threads: int | None = None,
         shapes: Shapes | None = None,
+        typical: Typical | None = None,
         batch: int | None = None,
         databases: Sequence[str | os.PathLike[str]] = (),
         only_databases: bool = False,
@@ -97,7 +102,12 @@ class CompileOptions:
         disable_rules: Sequence[str] = (),
     ) -> CompileOptions:
         """Parse the arguments of `neocpu.compile`, which describes them."""
-        signatures = tuple(InputShapes.parse(each, batch) for each in parse_signatures(shapes))
+        shapes = fix_single(shapes)
+        ranges = SizeRanges.parse(shapes, typical, batch)
+        given = [] if ranges is not None else parse_signatures(shapes)
+        signatures = tuple(InputShapes.parse(each, batch) for each in given)
+        if ranges is not None:
+            signatures = (ranges.typical,)
         packs = pack_at_load and len(signatures) > 1
         plan = PlanOptions.parse(opt, solver, search_seconds, max_weights, precision, packs, small)
         cpus = parse_threads(threads)
@@ -115,6 +125,7 @@ class CompileOptions:
             processing=processing,
             disabled_rules=parse_disabled(disable_rules),
             streams=streams,
+            ranges=ranges,
         )
         return parsed.computing(plan.precision)
 

@@ -25,6 +25,7 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.frontend.processing.processing import NO_PROCESSING, Processing
 from neocpu.frontend.shapes.input_shapes import Given, InputShapes
 from neocpu.frontend.shapes.requested_shapes import Shapes
+from neocpu.frontend.shapes.size_ranges import Typical
 from neocpu.schedules.vocabulary.accuracy import parse_accuracy
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.target_parsing import parse_target
@@ -39,6 +40,7 @@ def compile(
     goal: words.Goal = "latency",
     threads: int | None = None,
     shapes: Shapes | None = None,
+    typical: Typical | None = None,
     batch: int | None = None,
     databases: Sequence[str | os.PathLike[str]] = (),
     only_databases: bool = False,
@@ -81,7 +83,12 @@ def compile(
         complete shape of an input. A number is either the extent of a named dynamic dimension or
         the value of an input that becomes a constant, as in ``{"sr": 16000}``. A sequence of
         mappings is a set of shapes: the artifact has a plan for each of them, and stores the
-        weights that they share once.
+        weights that they share once. Python's ranges in a mapping, as in ``{"x": (1, 3, range(32,
+        2049, 32), range(32, 2049, 32))}``, are sizes: the artifact has one plan, which takes all.
+    typical : mapping or sequence, optional
+        The sizes of the ranges in ``shapes`` that the plan is made for, as in ``{"x": (1, 3, 736,
+        1280)}`` or ``{"h": 736}``. A shape alone is that of the first input with ranges. By
+        default, it is the size that is nearest to the geometric middle of its range.
     batch : int, optional
         The number of images in each call. It is the first extent of every input that ``shapes``
         does not name and whose first dimension is dynamic or, if none is dynamic, 1. A model of one
@@ -160,6 +167,7 @@ def compile(
         goal=goal,
         threads=threads,
         shapes=shapes,
+        typical=typical,
         batch=batch,
         databases=databases,
         only_databases=only_databases,

@@ -23,7 +23,7 @@ from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.runtime.composed.batch_plans import Run, inputs_by_rows, mixing
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import Module
-from neocpu.runtime.signatures import SignatureSet
+from neocpu.runtime.signature_sets import SignatureSet
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 

@@ -6,24 +6,26 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import islice
 from typing import Final
 
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.pipeline import lower, plan_separately
-from neocpu.building.sized_program import Sample, SizedProgram, merge_samples
+from neocpu.building.sized_program import (
+    Merged,
+    Sample,
+    SizedProgram,
+    TooFewError,
+    merge_samples,
+)
 from neocpu.compilation.model_forms import Planned, Simplified
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.size_formulas import Size
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.ir.array_digests import ArrayDigests
+from neocpu.lowering.weight_table import WeightTable
 from neocpu.pipeline import Pipeline
 from neocpu.planning.choice import Choice
 from neocpu.planning.network import Network
-from neocpu.planning.operators.conv_op import ConvOp
-from neocpu.planning.operators.layout_op import LayoutOp
-from neocpu.planning.optimisation_levels import LayoutPlan
-from neocpu.schedules.convolutions.in_groups.group_kernel import moved_limit
 from neocpu.schedules.vocabulary.accuracy import Admission
 from neocpu.schedules.vocabulary.scheme import (
     DepthwiseScheme,
@@ -31,12 +33,30 @@ from neocpu.schedules.vocabulary.scheme import (
     MovedDepthwiseScheme,
     MovedGroupedScheme,
 )
-from neocpu.schedules.vocabulary.traced_sizes import tracing
+from neocpu.schedules.vocabulary.traced_sizes import KernelKeys, recording, tracing
 
 TEMPLATES: Final = frozenset(
-    {"conv2d_depthwise", "conv2d_direct", "conv2d_grouped", "conv2d_nchw", "conv2d_winograd"}
+    {
+        "conv2d_depthwise",
+        "conv2d_direct",
+        "conv2d_grouped",
+        "conv2d_matrix",
+        "conv2d_nchw",
+        "conv2d_pointwise",
+        "conv2d_split",
+        "conv2d_winograd",
+    }
 )
 """The templates of convolutions whose kernels differ between sizes only in integers."""
+
+RULES_OF_SIZES: Final = frozenset({"crop-kernels"})
+"""The rules that remove what is needless at some sizes alone."""
+FEWEST_EXTENTS: Final = 32
+"""The fewest extents among which samples of one size are drawn."""
+MOST_SAMPLES: Final = 40
+"""The most sizes that a program is made of."""
+# The sizes that are planned at first, and those that are added at a time while kernels lack some.
+_FIRST, _MORE = 9, 5
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -50,6 +70,27 @@ class SizedPlan:
     typical: Sample
 
 
+def sample_sizes(sizes: Sequence[Size]) -> list[tuple[int, ...]]:
+    """Return the sizes to make a program of: the typical ones, the least, the most, and others.
+
+    The same for the same ranges. In a range of few sizes, most are special cases of some kernel:
+    there are also sizes beyond it.
+    """
+    ends = [
+        tuple(each.typical for each in sizes),
+        tuple(each.least for each in sizes),
+        tuple(each.most for each in sizes),
+    ]
+    rng = random.Random(0)
+
+    def drawn(size: Size) -> int:
+        count = max((size.most - size.least) // size.step + 1, FEWEST_EXTENTS)
+        return size.least + size.step * rng.randrange(count)
+
+    others = (tuple(map(drawn, sizes)) for _ in range(4 * MOST_SAMPLES))
+    return list(islice(dict.fromkeys((*ends, *others)), MOST_SAMPLES))
+
+
 def plan_for_sizes(
     pipeline: Pipeline,
     load: Callable[[tuple[int, ...]], LoadedModel],
@@ -58,84 +99,117 @@ def plan_for_sizes(
 ) -> SizedPlan:
     """Plan a model for its first size, and make a program for any size.
 
-    `load` returns the model whose inputs have these extents, where they vary. The second of
-    ``sizes`` is the smallest that the program is for. The others should be far apart, and at least
-    a dozen: special cases of kernels are left out. Raises UnsupportedError: the network is not the
-    same for all sizes. `admission`: that of the plan; by default the accuracy's first.
+    `load` returns the model whose inputs have these extents, where they vary. ``sizes`` are those
+    of `sample_sizes`: the second are the smallest that the program is for, the third the largest.
+    As many of the others are used as are needed. `admission`: that of the plan; by default the
+    accuracy's first. Raises UnsupportedError: the network is not the same for all sizes.
     """
-    admissions = (admission or pipeline.accuracy.admission,)
-    pipeline = replace(pipeline, templates=TEMPLATES & (pipeline.templates or TEMPLATES))
+    pipeline = replace(
+        pipeline,
+        templates=TEMPLATES & (pipeline.templates or TEMPLATES),
+        disabled_rules=pipeline.disabled_rules | RULES_OF_SIZES,
+    )
+    sampling = _Sampling(pipeline, load, sizes, admission or pipeline.accuracy.admission)
+    samples = [sampling.sample(own) for own in sizes[:_FIRST]]
+    used = len(samples)
+    merged = Merged()
+    while True:
+        try:
+            program = on_deep_stack(merge_samples, samples, merged)
+        except TooFewError:
+            more = sizes[used : used + _MORE]
+            if not more:
+                raise
+            samples += [sampling.sample(own) for own in more]
+            used += len(more)
+        else:
+            return SizedPlan(program=program, planned=sampling.planned, typical=samples[0])
 
-    def read(own: tuple[int, ...]) -> Simplified:
-        return pipeline.read(partial(load, own), keep=False)
 
-    typical, least = map(read, sizes[:2])
-    costs, found = pipeline.choose(typical, admissions)
-    _check_operators(found.network, least.source.network, sizes[1])
-    pairs = zip(least.source.network.ops, found.choices, strict=True)
-    agreed = replace(found, choices=tuple(_for_any_size(*pair) for pair in pairs))
-    samples = []
-    first: Planned | None = None
-    for own, model in zip(sizes, chain((typical, least), map(read, sizes[2:])), strict=True):
-        network = pipeline.options.allowing(model.source.network, costs)
-        _check_operators(agreed.network, network, own)
-        mine = replace(agreed, network=network)
-        planned, sample = _sampled(pipeline, model, mine, own, admissions)
-        samples.append(sample)
-        first = first or planned
-    assert first is not None
-    program = on_deep_stack(merge_samples, samples)
-    return SizedPlan(program=program, planned=first, typical=samples[0])
+class _Sampling:
+    """Plans a model at some sizes as it is planned at the first of them."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        load: Callable[[tuple[int, ...]], LoadedModel],
+        sizes: Sequence[tuple[int, ...]],
+        admission: Admission,
+    ) -> None:
+        self._pipeline, self._load, self._admissions = pipeline, load, (admission,)
+        self._read: dict[tuple[int, ...], Simplified] = {}
+        typical = self._model(sizes[0], uses=2)
+        self._costs, found = pipeline.choose(typical, self._admissions)
+        self._agreed = replace(found, choices=tuple(map(_for_any_size, found.choices)))
+        self._weights = WeightTable()
+        known = []
+        for own in sizes[:3]:
+            with recording() as keys:
+                table = self._weights if not known else self._weights.again()
+                planned = self._plan(self._model(own, uses=2), own, table)
+            self.planned = self.planned if known else planned
+            known.append(keys)
+        self._known: tuple[KernelKeys, ...] = tuple(known)
+
+    def sample(self, sizes: tuple[int, ...]) -> Sample:
+        """Plan the model for some sizes, and lower it."""
+        pipeline = self._pipeline
+        with tracing(*self._known):
+            planned = self._plan(self._model(sizes), sizes, self._weights.again())
+        with pipeline.clock.phase("lower"):
+            mod = on_deep_stack(lower, planned.mod, pipeline.target, pipeline.dump)
+            kernels, calls = plan_separately(mod, pipeline.target)
+        return Sample(
+            sizes=sizes,
+            inputs=planned.loaded.inputs,
+            outputs=planned.loaded.outputs,
+            weights=len(planned.weights),
+            kernels=kernels,
+            planned=calls,
+        )
+
+    def _model(self, sizes: tuple[int, ...], uses: int = 1) -> Simplified:
+        """Return the model of these sizes, which is planned ``uses`` times."""
+        if sizes not in self._read:
+            self._read[sizes] = self._pipeline.read(
+                partial(self._load, sizes), keep=False, uses=uses
+            )
+        return self._read[sizes]
+
+    def _plan(self, model: Simplified, sizes: tuple[int, ...], weights: WeightTable) -> Planned:
+        """Plan a model as agreed."""
+        network = self._pipeline.options.allowing(model.source.network, self._costs)
+        _check_operators(self._agreed.network, network, sizes)
+        planned = self._pipeline.plan(
+            model,
+            self._admissions,
+            agreed=replace(self._agreed, network=network),
+            compares=False,
+            packed=weights,
+        )
+        assert planned is not None  # no plan was tried before
+        return planned
 
 
 def _check_operators(network: Network, other: Network, sizes: tuple[int, ...]) -> None:
-    if [op.name for op in other.ops] != [op.name for op in network.ops]:
+    mine, its = ([(op.name, op.result.name) for op in each.ops] for each in (network, other))
+    if [name for name, _ in mine] != [name for name, _ in its]:
+        at = next(
+            (n for n, (one, two) in enumerate(zip(mine, its, strict=False)) if one[0] != two[0]),
+            min(len(mine), len(its)),
+        )
+        where = next((f" at '{each[at][1]}'" for each in (mine, its) if at < len(each)), "")
         raise UnsupportedError(
-            f"the network has other operators for sizes {sizes}: give a single shape"
+            f"the network has other operators for sizes {sizes}{where}: leave these sizes out, or "
+            "give a single shape"
         )
 
 
-def _sampled(
-    pipeline: Pipeline,
-    model: Simplified,
-    agreed: LayoutPlan,
-    sizes: tuple[int, ...],
-    admissions: Sequence[Admission],
-) -> tuple[Planned, Sample]:
-    """Plan a model as agreed, and lower it."""
-    with tracing():
-        planned = pipeline.plan(model, admissions, agreed=agreed, compares=False)
-    assert planned is not None  # no plan was tried before
-    with pipeline.clock.phase("lower"):
-        mod = on_deep_stack(lower, planned.mod, pipeline.target, pipeline.dump)
-        kernels, calls = plan_separately(mod, pipeline.target)
-    return planned, Sample(
-        sizes=sizes,
-        inputs=planned.loaded.inputs,
-        outputs=planned.loaded.outputs,
-        weights=tuple(map(ArrayDigests().of, planned.weights)),
-        kernels=kernels,
-        planned=calls,
-    )
-
-
-def _for_any_size(least: LayoutOp, choice: Choice) -> Choice:
-    """Return a choice whose kernel computes all sizes from that of ``least`` on."""
+def _for_any_size(choice: Choice) -> Choice:
+    """Return a choice whose kernel computes all sizes."""
     scheme = choice.scheme
     if not isinstance(scheme, GroupScheme):
         return choice
-    assert isinstance(least, ConvOp), least.name
-    reg_n = min(scheme.reg_n, moved_limit(least.workload))
-    if not reg_n:
-        raise UnsupportedError(f"{least.name} has too few columns at the smallest size: raise it")
     kind = MovedDepthwiseScheme if isinstance(scheme, DepthwiseScheme) else MovedGroupedScheme
-    return replace(choice, scheme=kind(scheme.oc_bn, reg_n, scheme.unroll_ker, scheme.out_bn))
-
-
-def sample_sizes(sizes: Sequence[Size]) -> list[tuple[int, ...]]:
-    """Return the sizes at which a model is read: typical ones, the least, and others between."""
-    rng = random.Random(0)
-    found = [tuple(size.typical for size in sizes), tuple(size.least for size in sizes)]
-    for _ in range(40):
-        found.append(tuple(rng.randrange(s.least, s.most + 1, s.step) for s in sizes))
-    return found
+    moved = kind(scheme.oc_bn, scheme.reg_n, scheme.unroll_ker, scheme.out_bn)
+    return replace(choice, scheme=moved)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import tvm
@@ -18,6 +18,7 @@ from tvm import relax, tirx
 from tvm.ir import Call, GenericConst, Var
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
+from neocpu.foundation.errors import UnsupportedError
 from neocpu.ir.array_digests import ArrayDigests
 from neocpu.ir.constants import StoredWeights, constant_value, stored_weights
 from neocpu.ir.expressions import (
@@ -44,11 +45,20 @@ from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.quantised.grids import STORED
 from neocpu.planning.tokens import Tokens
-from neocpu.planning.weight_origin import Unpacked, WeightOrigin
+from neocpu.planning.weight_origin import Packing, Unpacked, WeightOrigin
 from neocpu.schedules.operators.concat import lower_concat
 from neocpu.schedules.operators.layout_transform import lower_transform
 from neocpu.schedules.vocabulary.layout import NCHW, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import (
+    for_any_size,
+    is_recording,
+    traced,
+    traces_of,
+    with_formulas,
+)
+
+_NEVER_CALLED: Final = tirx.PrimFunc([], tirx.Evaluate(0)).with_attr("op_pattern", OPAQUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +93,14 @@ def apply_plan(
     plan: LayoutPlan,
     costs: CostModel,
     outline: Callable[[str], tirx.PrimFunc | None] = lambda recipe: None,
+    weights: WeightTable | None = None,
 ) -> RewrittenModule:
     """Return ``mod`` with every layout operator of ``plan`` in its chosen layout and scheme.
 
-    `outline` returns the kernel of a recipe without its body, or None if the body is needed.
+    - `outline`: returns the kernel of a recipe without its body, or None if the body is needed.
+    - `weights`: an empty table to which packed weights are added.
     """
-    return _Rewriter(mod, plan, costs, outline).run()
+    return _Rewriter(mod, plan, costs, outline, weights or WeightTable()).run()
 
 
 class _Rewriter:
@@ -98,6 +110,7 @@ class _Rewriter:
         plan: LayoutPlan,
         costs: CostModel,
         outline: Callable[[str], tirx.PrimFunc | None],
+        weights: WeightTable,
     ) -> None:
         self._outline = outline
         self._func = mod["main"]
@@ -106,7 +119,7 @@ class _Rewriter:
         self._in_registers = plan.network.in_registers
         others = {var: f for var, f in mod.functions_items() if var.name_hint != "main"}
         self._bb = relax.BlockBuilder(tvm.IRModule(others))
-        self._weights = WeightTable()
+        self._weights = weights
         self._maps: dict[Var, dict[Format, Var]] = {}
         self._shapes: dict[Var, Shape4] = {}
         self._plain: dict[Var, Expr] = {}
@@ -173,9 +186,15 @@ class _Rewriter:
         return self._costs.threads
 
     def weight(
-        self, array: NDArray[np.generic], key: Any = None, origin: Unpacked | None = None
+        self,
+        array: NDArray[np.generic] | Packing,
+        key: Any = None,
+        origin: Unpacked | None = None,
     ) -> Var:
-        return self._weights.add(array, key, origin)
+        try:
+            return self._weights.add(array, key, origin)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{error} ('{self._name}'): give a single shape") from None
 
     def emit(self, value: Expr, name: str | None = None) -> Var:
         return self._bb.emit(value, name_hint=name or self._name)
@@ -193,7 +212,7 @@ class _Rewriter:
         kernel = self.kernel(
             "concat",
             ("concat", tuple(shapes), axis, form),
-            lambda: lower_concat(shapes, axis, self._costs.target, form),
+            lambda key: lower_concat(key[1], axis, self._costs.target, form),
         )
         return self._call(kernel, list(parts.fields), shape, form.dtype)
 
@@ -216,7 +235,7 @@ class _Rewriter:
                 # read must not cause NCHW copies of its fields.
                 return self._substitute(self._tuples[value])
             if value in self._stored:  # the reader computes with real numbers alone
-                return self._weights.add(self._stored[value].real, value)
+                return self.weight(self._stored[value].real, value)
             if value in self._plain:
                 return self._plain[value]
             return self._feature_map(value, Format(NCHW, dtype_of(value)))
@@ -235,7 +254,7 @@ class _Rewriter:
         array = constant_value(const)
         if array is None or array.size <= 1:
             return const
-        return self._weights.add(array, const)
+        return self.weight(array, const)
 
     def _feature_map(self, var: Var, form: Format) -> Var:
         versions = self._maps.setdefault(var, {})
@@ -263,7 +282,7 @@ class _Rewriter:
         kernel = self.kernel(
             f"transform_{source.layout}_to_{form.layout}",
             (shape, source, form),
-            lambda: lower_transform(shape, source, form, self._costs.target),
+            lambda key: lower_transform(key[0], source, form, self._costs.target),
         )
         self._transforms.append(Transform(source, form, shape, cost, kernel.name_hint))
         versions[form] = self.call(kernel, [versions[source]], form, shape, name)
@@ -310,17 +329,22 @@ class _Rewriter:
             error_factor=1.0 if op is None or choice is None else op.error_factor(choice),
         )
 
-    def kernel(self, name: str, key: Any, build: Callable[[], Any]) -> Any:
-        if key not in self._kernels:
-            self._kernels[key] = self._bb.add_func(self._made(key, build), name)
-        self._kernel_names[name] = self._kernels[key].name_hint
-        return self._kernels[key]
+    def kernel(self, name: str, key: Any, build: Callable[[Any], Any]) -> Any:
+        key = traced(name, key)
+        known = (key, traces_of(key))
+        if known not in self._kernels:
+            self._kernels[known] = self._bb.add_func(self._made(key, build), name)
+        self._kernel_names[name] = self._kernels[known].name_hint
+        return self._kernels[known]
 
-    def _made(self, key: Any, build: Callable[[], Any]) -> tirx.PrimFunc:
-        recipe = recipe_of(key, build, self.target, self.threads)
+    def _made(self, key: Any, build: Callable[[Any], Any]) -> tirx.PrimFunc:
+        if is_recording():
+            return _NEVER_CALLED.with_attr("number", len(self._kernels))  # equal ones become one
+        recipe = None if for_any_size() else recipe_of(key, build, self.target, self.threads)
         if recipe is not None and (outline := self._outline(recipe)) is not None:
             return outline
-        func = build().without_attr("global_symbol").with_attr("op_pattern", OPAQUE)
+        func = with_formulas(key, lambda: build(key))
+        func = func.without_attr("global_symbol").with_attr("op_pattern", OPAQUE)
         return func if recipe is None else func.with_attr(RECIPE, recipe)
 
     def call(

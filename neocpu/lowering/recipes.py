@@ -16,7 +16,7 @@ RECIPE: Final = "neocpu.recipe"  # attribute of a function: its recipe
 _OURS: Final = "neocpu."
 
 
-def recipe_of(key: Any, build: Callable[[], Any], target: CpuTarget, threads: int) -> str | None:
+def recipe_of(key: Any, build: Callable[[Any], Any], target: CpuTarget, threads: int) -> str | None:
     """Return a digest that only kernels with equal code share; None if that is not certain.
 
     `key` is made of numbers, strings, tuples and dataclasses of these, and differs between kernels

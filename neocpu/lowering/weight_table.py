@@ -14,7 +14,8 @@ from tvm import relax
 from tvm.ir import Var
 
 from neocpu.foundation.array_file import ArrayFile
-from neocpu.planning.weight_origin import Unpacked
+from neocpu.foundation.errors import UnsupportedError
+from neocpu.planning.weight_origin import Packing, Unpacked
 
 _SAMPLES: Final = 64  # the number of elements that are compared before whole arrays are
 
@@ -34,16 +35,34 @@ class WeightTable:
         self._file = ArrayFile()
         self._known: dict[Any, Any] = {}
         self._by_samples: defaultdict[Any, list[int]] = defaultdict(list)
+        # What was added, in order, and the number of the array that stands for it.
+        self._number = 0  # that of the array that was added last
+        self._added: list[tuple[NDArray[np.generic], int]] = []
 
     def add(
-        self, array: NDArray[np.generic], key: Any = None, origin: Unpacked | None = None
+        self,
+        array: NDArray[np.generic] | Packing,
+        key: Any = None,
+        origin: Unpacked | None = None,
     ) -> Any:
         """Return the variable for ``array``, or for the first array that has this ``key``."""
         if key is not None and key in self._known:
             return self._known[key]
-        var = self._variable(np.ascontiguousarray(array), origin)
+        var = self._add(array, origin)
         if key is not None:
             self._known[key] = var
+        return var
+
+    def again(self) -> SameWeights:
+        """Return a table to which equal arrays are added, in the same order."""
+        return SameWeights(self)
+
+    def _add(self, array: NDArray[np.generic] | Packing, origin: Unpacked | None) -> Any:
+        source, packed = (
+            (array.source, array.make()) if isinstance(array, Packing) else (array, array)
+        )
+        var = self._variable(np.ascontiguousarray(packed), origin)
+        self._added.append((source, self._number))
         return var
 
     def _variable(self, array: NDArray[np.generic], origin: Unpacked | None) -> Any:
@@ -52,7 +71,9 @@ class WeightTable:
         candidates = self._by_samples[array.shape, array.dtype, samples.tobytes()]
         for number in candidates:
             if np.array_equal(_bytes(self.arrays[number]), _bytes(array)):
+                self._number = number
                 return self.params[number]
+        self._number = len(self.arrays)
         candidates.append(len(self.arrays))
         ty = relax.TensorType(array.shape, str(array.dtype))
         var = Var(f"weight_{len(self.arrays)}", ty)
@@ -60,6 +81,37 @@ class WeightTable:
         self.params.append(var)
         self.unpacked.append(origin)
         return var
+
+
+class SameWeights(WeightTable):
+    """A table with the arrays of another one, to which the same must be added again.
+
+    Nothing is packed again: only what packed weights are made of is compared.
+    """
+
+    def __init__(self, first: WeightTable) -> None:
+        super().__init__()
+        self.arrays, self.unpacked = first.arrays, first.unpacked
+        self.params = [Var(str(param.name), param.ty) for param in first.params]
+        self._first = first
+
+    def _add(self, array: NDArray[np.generic] | Packing, origin: Unpacked | None) -> Any:
+        source = array.source if isinstance(array, Packing) else array
+        number = len(self._added)
+        known = self._first._added[number] if number < len(self._first._added) else None
+        if known is None or not _equal(known[0], source):
+            print("DBG", number, known and known[0].shape, source.shape, len(self._first._added))
+            raise UnsupportedError("a constant of the network depends on its size")
+        self._added.append(known)
+        return self.params[known[1]]
+
+
+def _equal(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
+    if one is other:
+        return True
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return np.array_equal(*(_bytes(np.ascontiguousarray(each)) for each in (one, other)))
 
 
 def _bytes(array: NDArray[np.generic]) -> NDArray[np.uint8]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from neocpu.ir.array_digests import ArrayDigests
@@ -42,3 +44,14 @@ class Unpacked:
         outs, ins, down, across = weights.shape
         kept = None if isinstance(layout, KernelLayout) else weights
         return WeightOrigin(digests.of(weights), (outs, ins, down, across), layout, kept)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Packing:
+    """An array that is packed where it is needed.
+
+    - `source`: what it is packed from; ``make`` packs equal ones alike.
+    """
+
+    source: NDArray[np.generic]
+    make: Callable[[], NDArray[np.generic]]

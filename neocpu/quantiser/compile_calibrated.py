@@ -162,6 +162,11 @@ def compile_each_calibrated(
     The model is calibrated once for all CPUs. A member whose precision is neither ``int8`` nor
     ``auto`` is compiled without integers. `progress_of` returns the progress callback of a member.
     """
+    if options.ranges is not None:
+        raise UsageError(
+            "calibration data (--calibrate) are for one size, and the shapes have ranges: leave "
+            "them out, or give one size"
+        )
     how, budget = _with_artifact_pictures(request.how, options.processing), request.budget
     if not any(_takes_integers(member) for member in members):
         precision = members[0].precision

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from neocpu.foundation.errors import ArgumentTypeError, UsageError, did_you_mean
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.foundation.units import plural
 from neocpu.runtime.array_types import AnyArray
-from neocpu.runtime.signatures import Signature, SignatureSet
+from neocpu.runtime.shape_ranges import shape_hint
+from neocpu.runtime.signature_sets import SignatureSet
+from neocpu.runtime.signatures import Signature, describe
 
 _HOST_DEVICES: Final = (1, 3, 11)
 """DLPack's devices with memory that the CPU reads: its own, and pinned for CUDA and ROCm."""
@@ -36,15 +38,16 @@ def check_positional(
         hint = "; results are written into the arrays of out=" if len(values) > len(specs) else ""
         raise UsageError(
             f"the model takes {plural(len(specs), 'input')}, got {len(arrays)}: "
-            f"call {call_text(specs)}{hint}"
+            f"call {call_text(signatures)}{hint}"
         )
     return _checked(signatures, arrays)
 
 
-def call_text(specs: Sequence[TensorSpec]) -> str:
-    """Return a call of a model with these inputs, for messages."""
+def call_text(signatures: SignatureSet) -> str:
+    """Return a call of a model, for messages."""
+    specs, described = signatures.all[0].inputs, signatures.described()
     names = [re.sub(r"\W", "_", spec.name) for spec in specs]
-    kinds = [f"{n} is {describe(s.dtype, s.shape)}" for n, s in zip(names, specs, strict=True)]
+    kinds = [f"{name} is {text}" for name, text in zip(names, described, strict=True)]
     more = f" and {len(specs) - _SHOWN} more" if len(specs) > _SHOWN else ""
     dots = ", ..." if more else ""
     return f"m({', '.join(names[:_SHOWN])}{dots}), where {', '.join(kinds[:_SHOWN])}{more}"
@@ -58,7 +61,7 @@ def check_named(
     if not isinstance(values, Mapping):
         raise ArgumentTypeError(
             "inputs by name must be a mapping from the name of each to an array, got "
-            f"{type(values).__name__}: call {call_text(specs)}"
+            f"{type(values).__name__}: call {call_text(signatures)}"
         )
     check_names(specs, values, "input")
     return _checked(signatures, [values[spec.name] for spec in specs])
@@ -66,13 +69,14 @@ def check_named(
 
 def _checked(signatures: SignatureSet, values: Sequence[Any]) -> tuple[Signature, list[AnyArray]]:
     specs = signatures.all[0].inputs
-    if len(signatures.all) == 1:
+    if len(signatures.all) == 1 and signatures.sized is None:
         return signatures.all[0], [
             check_input(spec, value) for spec, value in zip(specs, values, strict=True)
         ]
     arrays = [_as_array(spec, value) for spec, value in zip(specs, values, strict=True)]
-    for spec, array in zip(specs, arrays, strict=True):
-        _check_dtype(spec, array.dtype)
+    for place, (spec, array) in enumerate(zip(specs, arrays, strict=True)):
+        if not holds(array.dtype, spec.dtype):
+            _refuse_dtype(spec, array.dtype, signatures.described()[place])
     return signatures.of(arrays), arrays
 
 
@@ -104,26 +108,26 @@ def check_input(spec: TensorSpec, value: Any) -> AnyArray:
 
 def check_kind(spec: TensorSpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     """Check the dtype (in any byte order; uint16 does for bfloat16) and the shape of an array."""
-    _check_dtype(spec, dtype)
+    if not holds(dtype, spec.dtype):
+        _refuse_dtype(spec, dtype, describe(spec.dtype, spec.shape))
     if shape != spec.shape:
         raise UsageError(
             f"input '{spec.name}': expected {describe(spec.dtype, spec.shape)}, got "
-            f"{describe(spec.dtype, shape)}{_shape_hint(spec.shape, shape)}"
+            f"{describe(spec.dtype, shape)}{shape_hint(spec.shape, shape)}"
         )
 
 
-def _check_dtype(spec: TensorSpec, dtype: np.dtype[Any]) -> None:
+def _refuse_dtype(spec: TensorSpec, dtype: np.dtype[Any], expected: str) -> NoReturn:
     if dtype.kind in "OSU":  # None, text or objects: no conversion makes numbers of them
         raise UsageError(
-            f"input '{spec.name}': expected {describe(spec.dtype, spec.shape)}, got what is no "
-            f"array of numbers (dtype {dtype})"
+            f"input '{spec.name}': expected {expected}, got what is no array of numbers (dtype "
+            f"{dtype})"
         )
-    if not holds(dtype, spec.dtype):
-        wanted = "ml_dtypes.bfloat16" if spec.dtype == NAME else repr(spec.dtype)
-        raise UsageError(
-            f"input '{spec.name}': expected {describe(spec.dtype, spec.shape)}, got dtype "
-            f"{dtype}: convert it with x.astype({wanted})"
-        )
+    wanted = "ml_dtypes.bfloat16" if spec.dtype == NAME else repr(spec.dtype)
+    raise UsageError(
+        f"input '{spec.name}': expected {expected}, got dtype {dtype}: convert it with "
+        f"x.astype({wanted})"
+    )
 
 
 def _as_array(spec: TensorSpec, value: Any) -> AnyArray:
@@ -143,23 +147,6 @@ def _as_array(spec: TensorSpec, value: Any) -> AnyArray:
         f"input '{spec.name}' does not lie in the CPU's memory (DLPack device type {int(kind)}): "
         "copy it there first, as with x.cpu()"
     )
-
-
-def describe(dtype: str, shape: tuple[int, ...]) -> str:
-    """Return a dtype and a shape for messages: ``float32[1,3,224,224]``."""
-    return f"{dtype}[{','.join(map(str, shape))}]"
-
-
-def _shape_hint(expected: tuple[int, ...], given: tuple[int, ...]) -> str:
-    """Return the likely mistake: channels last, or no batch axis."""
-    if len(expected) == 4:
-        if len(given) == 4 and (given[0], given[3], given[1], given[2]) == expected:
-            return ": it looks like NHWC, pass x.transpose(0, 3, 1, 2)"
-        if len(given) == 3 and (1, given[2], given[0], given[1]) == expected:
-            return ": it looks like HWC, pass x.transpose(2, 0, 1)[None]"
-    if (1, *given) == expected:
-        return ": the batch axis is missing, pass x[None]"
-    return ""
 
 
 def check_positional_out(specs: Sequence[TensorSpec], out: Any) -> list[AnyArray]:

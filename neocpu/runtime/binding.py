@@ -58,6 +58,18 @@ class Signature(ctypes.Structure):
     _fields_ = (("inputs", POINTER(Spec)), ("outputs", POINTER(Spec)))
 
 
+class Size(ctypes.Structure):
+    _fields_ = (
+        ("name", c_char_p),
+        ("least", c_int64),
+        ("most", c_int64),
+        ("step", c_int64),
+        ("typical", c_int64),
+        ("input", c_size_t),
+        ("axis", c_size_t),
+    )
+
+
 class Description(ctypes.Structure):
     _fields_ = (
         ("name", c_char_p),
@@ -70,6 +82,8 @@ class Description(ctypes.Structure):
         ("signatures", POINTER(Signature)),
         ("signature_count", c_size_t),
         ("packing", c_uint64),
+        ("sizes", POINTER(Size)),
+        ("size_count", c_size_t),
     )
 
 
@@ -115,23 +129,20 @@ class Event(ctypes.Structure):
     )
 
 
+_ARRAYS: Final = (POINTER(Input), c_size_t, POINTER(Output), c_size_t)
+
 # The parameter types of functions that return a status. Functions with other results follow.
 _CALLS: Final[dict[str, tuple[Any, ...]]] = {
     "neocpu_check_weights": (c_void_p, c_size_t, POINTER(c_uint64)),
+    "neocpu_extents": (c_void_p, POINTER(c_int64), POINTER(c_int64)),
     "neocpu_inspect": (c_char_p, POINTER(c_void_p)),
     "neocpu_load": (c_char_p, POINTER(Options), POINTER(c_void_p)),
     "neocpu_load_stream": (c_void_p, POINTER(Options), POINTER(c_void_p)),
     "neocpu_open_memory": (c_void_p, c_size_t, POINTER(Options), POINTER(c_void_p)),
     "neocpu_pool_start": (c_int, c_int, POINTER(c_void_p)),
     "neocpu_verify": (c_void_p,),
-    "neocpu_run_signature": (
-        c_void_p,
-        c_size_t,
-        POINTER(Input),
-        c_size_t,
-        POINTER(Output),
-        c_size_t,
-    ),
+    "neocpu_run_signature": (c_void_p, c_size_t, *_ARRAYS),
+    "neocpu_run_sizes": (c_void_p, POINTER(c_int64), *_ARRAYS),
     "neocpu_trace_start": (c_void_p,),
     "neocpu_trace_stop": (c_void_p, POINTER(POINTER(Event)), POINTER(c_size_t)),
 }

@@ -32,6 +32,8 @@ def _calls_of(header: ArtifactHeader) -> Iterator[DescribedCall]:
     slices = (Placement(0, one.dtype, one.shape) for one in header.slices)
     places = (*inputs, *header.weights, *header.activations, *slices)
     sizes = [one.end - one.offset for one in places]
+    if header.sized is not None:
+        sizes += [0] * len(header.sized.extents)  # their tensors have no data
     plan = header.known_plan
     known = () if plan is None else plan.ops
     operators = operators_in_turn(known, (kernel for kernel, _ in header.calls))

@@ -16,8 +16,11 @@ from neocpu.foundation.tensor_spec import TensorSpec, group_rows, shapes_text
 from neocpu.foundation.units import plural, size
 from neocpu.plan.plan import Plan
 from neocpu.runtime.header_parts import Call, Launch, Placement, Prologue, Repeat, Slice
-from neocpu.runtime.header_text import accuracy, planned_for, screen, summary, tensors
+from neocpu.runtime.header_text import accuracy, planned_for, screen, shown, summary, tensor_text
+from neocpu.runtime.shape_ranges import Ranges
+from neocpu.runtime.signatures import Signature
 from neocpu.runtime.sized_form import SizedForm
+from neocpu.runtime.sized_signatures import SizedSignatures
 
 FORMAT: Final = 7
 """Version of layout and header: raised when an older runtime could not read a newer file."""
@@ -108,9 +111,10 @@ class ArtifactHeader:
         weights = max((weight.end for weight in places), default=0)
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         lines = [
-            *(("input", text) for text in tensors(self.inputs)),
-            *(("output", text) for text in tensors(self.outputs)),
+            *(("input", text) for text in shown(self.input_texts)),
+            *(("output", text) for text in shown(self.output_texts)),
             *([("shapes", self.set_text)] if self.others else []),
+            *([] if self.sized is None else [("planned for", shapes_text(self.inputs))]),
             ("target", self.target),
             ("machine", self.machine),
             ("instructions", ", ".join(self.isa_features) or "no extensions"),
@@ -173,6 +177,36 @@ class ArtifactHeader:
         first = replace(self, others=(), prologue=None, format=FORMAT)
         return (first, *self.others) if self.others else (self,)
 
+    @cached_property
+    def sized_signatures(self) -> SizedSignatures | None:
+        """The signatures of an artifact whose calls choose extents; None if shapes are fixed."""
+        if self.sized is None:
+            return None
+        return SizedSignatures.of_form(self.sized, Signature(self.inputs, self.outputs))
+
+    @property
+    def input_ranges(self) -> dict[str, Ranges]:
+        """The extents of each input, by name."""
+        ranges = self._ranges[: len(self.inputs)]
+        return dict(zip((spec.name for spec in self.inputs), ranges, strict=True))
+
+    @property
+    def input_texts(self) -> list[str]:
+        """The inputs as text: ``x: float32[1, 3, 64..1024/8, 320]``."""
+        pairs = zip(self.inputs, self._ranges[: len(self.inputs)], strict=True)
+        return [tensor_text(spec, ranges) for spec, ranges in pairs]
+
+    @property
+    def output_texts(self) -> list[str]:
+        pairs = zip(self.outputs, self._ranges[len(self.inputs) :], strict=True)
+        return [tensor_text(spec, ranges) for spec, ranges in pairs]
+
+    @property
+    def _ranges(self) -> tuple[Ranges, ...]:
+        if (sized := self.sized_signatures) is not None:
+            return (*sized.inputs, *sized.outputs)
+        return tuple(spec.shape for spec in (*self.inputs, *self.outputs))
+
     @property
     def set_text(self) -> str:
         """The shapes of the inputs of each signature, on one line."""
@@ -181,18 +215,39 @@ class ArtifactHeader:
     def of(self, shapes: Mapping[str, Any]) -> ArtifactHeader:
         """Return the header of the first signature whose inputs have these shapes.
 
-        Raises UsageError: none has.
+        If calls choose extents, its integers are those at the sizes of these inputs; it is planned
+        for the typical ones. Raises UsageError: no signature has the shapes.
         """
+        if (sized := self.sized_signatures) is not None:
+            names = {spec.name for spec in self.inputs}
+            if all(name in names and isinstance(shape, tuple) for name, shape in shapes.items()):
+                return self._at(sized.with_shapes(shapes))
+            raise UsageError(f"{self.name} is compiled for {sized}, and no other inputs")
         for each in self.each:
             known = {spec.name: spec.shape for spec in each.inputs}
             if all(known.get(name) == shape for name, shape in shapes.items()):
                 return each
         raise UsageError(f"{self.name} is compiled for {self.set_text}, and no other shapes")
 
+    def _at(self, signature: Signature) -> ArtifactHeader:
+        form = self.sized
+        assert form is not None
+        assert signature.sizes is not None
+        shapes = form.shapes(signature.sizes, form.activations)
+        *offsets, arena = form.integers(signature.sizes, (*form.offsets, form.arena_bytes))
+        places = zip(offsets, self.activations, shapes, strict=True)
+        return replace(
+            self,
+            inputs=signature.inputs,
+            outputs=signature.outputs,
+            activations=tuple(Placement(offset, one.dtype, own) for offset, one, own in places),
+            arena_bytes=arena,
+        )
+
     @property
     def summary(self) -> str:
         """The model's name, inputs, outputs and target, on one line."""
-        line = summary(self.name, self.inputs, self.outputs, self.target)
+        line = summary(self.name, self.input_texts, self.output_texts, self.target)
         return f"{line}; and {plural(len(self.others), 'more shape')}" if self.others else line
 
     @property

@@ -10,6 +10,7 @@ from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.foundation.units import plural
 from neocpu.plan.outcome import Promise, Verification
 from neocpu.plan.plan import Plan
+from neocpu.runtime.shape_ranges import Extent, ranges_text
 
 SHOWN: Final = 6
 """The most inputs or outputs that are shown, so that all fits on a screen of 24 lines."""
@@ -17,13 +18,11 @@ LONGEST: Final = 100
 """The most characters of a name or tensor that are shown."""
 
 
-def summary(
-    name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], target: str
-) -> str:
+def summary(name: str, inputs: Sequence[str], outputs: Sequence[str], target: str) -> str:
     """Return name, inputs, outputs and target on one line."""
     return (
-        f"{shortened(name, LONGEST)}: {', '.join(tensors(inputs))} -> "
-        f"{', '.join(tensors(outputs))}; {shortened(target, LONGEST)}"
+        f"{shortened(name, LONGEST)}: {', '.join(shown(inputs))} -> "
+        f"{', '.join(shown(outputs))}; {shortened(target, LONGEST)}"
     )
 
 
@@ -35,11 +34,17 @@ def screen(name: str, fields: Iterable[tuple[str, str]]) -> str:
     return "\n".join((shortened(name, LONGEST), *lines))
 
 
-def tensors(specs: Sequence[TensorSpec]) -> list[str]:
-    """Return the first tensors as text, and the number of the others."""
-    shown = [shortened(str(spec), LONGEST) for spec in specs[:SHOWN]]
-    more = len(specs) - len(shown)
-    return [*shown, f"and {more} more"] if more else shown
+def tensor_text(spec: TensorSpec, ranges: Sequence[Extent]) -> str:
+    """Return a tensor with extents that may vary as text, like that of a `TensorSpec`."""
+    bound = "up to " if spec.bounded else ""
+    return f"{spec.name}: {spec.dtype}[{bound}{ranges_text(ranges, ', ')}]"
+
+
+def shown(tensors: Sequence[str]) -> list[str]:
+    """Return the texts of the first tensors, and the number of the others."""
+    first = [shortened(text, LONGEST) for text in tensors[:SHOWN]]
+    more = len(tensors) - len(first)
+    return [*first, f"and {more} more"] if more else first
 
 
 def planned_for(threads: int, streams: int | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -11,13 +11,8 @@ from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import ArgumentTypeError, UsageError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.foundation.units import plural
-from neocpu.runtime.arguments import (
-    check_named,
-    check_named_out,
-    check_positional,
-    check_positional_out,
-)
 from neocpu.runtime.array_types import AnyArray, ArrayLike
+from neocpu.runtime.calls import Calls
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.session import Source, open_session
 from neocpu.runtime.thread_pool import ThreadPool, Threads
@@ -26,8 +21,9 @@ from neocpu.runtime.unpicklable import Unpicklable
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from neocpu.runtime.composed.composed_batches import ComposedBatches
+    from neocpu.foundation.size_formulas import Size
     from neocpu.runtime.session import Session
+    from neocpu.runtime.shape_ranges import Ranges
     from neocpu.runtime.signatures import Signature
     from neocpu.runtime.streams import StreamedSession, StreamPools
     from neocpu.runtime.timeline import Timeline
@@ -148,8 +144,7 @@ class Module(Unpicklable, Closing):
         self._header = session.metadata
         self._pool = pool
         self._own_pool = own_pool
-        self._session: Session | StreamedSession | None = session
-        self._batches: ComposedBatches | None = None
+        self._calls: Calls | None = Calls(session)
 
     @cached_property
     def metadata(self) -> ArtifactHeader:
@@ -158,13 +153,30 @@ class Module(Unpicklable, Closing):
 
     @property
     def signatures(self) -> tuple[Signature, ...]:
-        """Inputs and outputs for each set of shapes it is compiled for; most models have one."""
+        """Inputs and outputs for each set of shapes it is compiled for; most models have one.
+
+        If calls choose extents, these are the inputs and outputs at the typical ones.
+        """
         return self._signatures.all
 
     @property
     def shapes(self) -> tuple[dict[str, tuple[int, ...]], ...]:
         """The shapes of each signature's inputs, by name."""
         return tuple(each.shapes for each in self.signatures)
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The extents of inputs that calls choose, each in a range; none if shapes are fixed."""
+        return () if self._signatures.sized is None else self._signatures.sized.sizes
+
+    @property
+    def ranges(self) -> dict[str, Ranges]:
+        """The extents of each input, by name: a number, or what it may be.
+
+        An extent that calls choose is one of `sizes`, which tells ``least``, ``most`` and ``step``,
+        and whether ``480 in size``. One that follows from others has a ``least`` and a ``most``.
+        """
+        return self.metadata.input_ranges
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -195,11 +207,11 @@ class Module(Unpicklable, Closing):
         ----------
         *inputs : array
             The inputs in graph order, as in ``m(x)`` or ``m(a, b)``, or one list or tuple of them.
-            They have the dtypes of `inputs` and the shapes of one of `signatures`. If signatures
-            differ only in the batch, any other batch is taken too, and computed by the fastest
-            sequence of their plans. Inputs are numpy arrays, arrays of any library that exports
-            DLPack from the CPU's memory, or buffers, in any strides, alignment and byte order. A
-            single mapping from input names to arrays is taken as `run` takes it.
+            They have the dtypes of `inputs`, and the shapes of one of `signatures` or others in
+            `ranges`. If signatures differ only in the batch, any other batch is taken too, and
+            computed by the fastest sequence of their plans. Inputs are numpy arrays, arrays of any
+            library that exports DLPack from the CPU's memory, or buffers, in any strides, alignment
+            and byte order. A single mapping from input names to arrays is taken as `run` takes it.
         out : array, or list or tuple of arrays, optional
             Arrays for the results, in graph order: numpy arrays with the dtypes and shapes of the
             signature's outputs, in any strides. They may overlap inputs, which are then copied
@@ -225,7 +237,7 @@ class Module(Unpicklable, Closing):
         if named:
             shown = ", ".join(f"{name!r}: {name}" for name in named)
             raise ArgumentTypeError(f"inputs by name are a mapping: m({{{shown}}})")
-        return self._call(inputs, out)()
+        return self._usable().of(inputs, out)()
 
     def run(
         self, inputs: Mapping[str, ArrayLike], *, out: Mapping[str, AnyArray] | None = None
@@ -244,11 +256,11 @@ class Module(Unpicklable, Closing):
         UsageError, ArgumentTypeError
             A name is unknown or missing, ``inputs`` is no mapping, or an error of a call.
         """
-        return self._named_call(inputs, out)()
+        return self._usable().named(inputs, out)()
 
     def run_plan(self, number: int, inputs: Sequence[AnyArray]) -> tuple[AnyArray, ...]:
         """Run a plan by its position among `signatures`, where a call may compose the batch."""
-        return self._usable().run(number, inputs)
+        return self._usable().session.run(number, inputs)
 
     @overload
     def submit(
@@ -283,7 +295,7 @@ class Module(Unpicklable, Closing):
         UsageError, ArgumentTypeError
             An error of a call that is found before it is queued.
         """
-        return self._pool.submit(self._call(inputs, out))
+        return self._pool.submit(self._usable().of(inputs, out))
 
     def warmup(self, n: int = 3) -> None:
         """Run on zeros, so that later calls find memory and threads ready.
@@ -292,21 +304,21 @@ class Module(Unpicklable, Closing):
         meanwhile, the next run raises `UsageError`.
         """
         for number in range(len(self.signatures)):
-            zeros = self._usable().streams[0].zeros(number)
+            zeros = self._usable().session.streams[0].zeros(number)
             for _ in range(n):
-                for one in self._usable().streams:
+                for one in self._usable().session.streams:
                     one.run(number, zeros)
 
     def wait_verified(self) -> None:
         """Wait for the check of the weights, if there is one."""
-        self._usable().verify()
+        self._usable().session.verify()
 
     def start_trace(self) -> None:
         """Record from now on when each run, call of a kernel and task takes place.
 
         Earlier records are dropped. Calls in progress are waited for, and not recorded.
         """
-        self._usable().start_trace()
+        self._usable().session.start_trace()
 
     def stop_trace(self) -> Timeline:
         """Stop recording; return what took place since `start_trace`.
@@ -319,7 +331,7 @@ class Module(Unpicklable, Closing):
         from neocpu.runtime.described_calls import describe_calls
         from neocpu.runtime.timeline import Timeline
 
-        events = self._usable().stop_trace()
+        events = self._usable().session.stop_trace()
         return Timeline(self._name, describe_calls(self.metadata), events)
 
     def stream(self, pool: ThreadPool) -> Module:
@@ -327,73 +339,30 @@ class Module(Unpicklable, Closing):
 
         Either may be closed first. A module of several streams raises `UsageError`.
         """
-        return Module(self._usable().stream(pool), pool, None)
+        return Module(self._usable().session.stream(pool), pool, None)
 
     def close(self) -> None:
         """Wait for calls made so far, then free threads, weights and code. May be repeated.
 
         A shared pool stays open.
         """
-        session, self._session = self._session, None  # those calls refer to it too
+        calls, self._calls = self._calls, None  # those under way refer to it too
         if self._own_pool is not None:
             self._own_pool.close()
         else:
             self._pool.wait()
-        self._batches = None  # it refers to the session too
-        del session
+        del calls
 
     def __repr__(self) -> str:
         threads = plural(self.threads, "thread")
         streams = "" if self.streams == 1 else f", {self.streams} at once"
         return f"<neocpu.Module {self.metadata.summary}, on {threads}{streams}>"
 
-    def _call(self, inputs: Sequence[Any], out: Any) -> Callable[[], Any]:
-        """Check arguments (arrays or one mapping); return the call to make."""
-        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
-            return self._named_call(inputs[0], out)
-        session = self._usable()
-        signature, arrays = check_positional(self._signatures, inputs)
-        results = None if out is None else check_positional_out(signature.outputs, out)
-
-        def call() -> Any:
-            outputs = self._run(session, signature, arrays, results)
-            return outputs[0] if len(outputs) == 1 else outputs
-
-        return call
-
-    def _named_call(self, inputs: Mapping[str, Any], out: Any) -> Callable[[], dict[str, AnyArray]]:
-        session = self._usable()
-        signature, arrays = check_named(self._signatures, inputs)
-        specs = signature.outputs
-        results = None if out is None else check_named_out(specs, out)
-
-        def call() -> dict[str, AnyArray]:
-            outputs = self._run(session, signature, arrays, results)
-            return dict(zip((spec.name for spec in specs), outputs, strict=True))
-
-        return call
-
-    def _run(
-        self,
-        session: Session | StreamedSession,
-        signature: Signature,
-        arrays: Sequence[AnyArray],
-        out: Sequence[AnyArray] | None,
-    ) -> tuple[AnyArray, ...]:
-        if len(self.signatures) == 1:
-            return session.run(0, arrays, out)
-        if (batches := self._batches) is None:
-            from neocpu.runtime.composed.composed_batches import ComposedBatches
-
-            batches = ComposedBatches(session)
-            self._batches = None if self._session is None else batches  # closed meanwhile?
-        return batches.run(signature, arrays, out)
-
-    def _usable(self) -> Session | StreamedSession:
-        session = self._session
-        if session is None:
+    def _usable(self) -> Calls:
+        calls = self._calls
+        if calls is None:
             raise UsageError(f"module '{self._name}' is closed: load the artifact again")
         if self._pool.is_closed:
             whose = f"the thread pool of module '{self._name}'"
             raise UsageError(f"{whose} is closed: load the artifact with another")
-        return session
+        return calls

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from ctypes import POINTER, byref, c_size_t
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, byref, c_int64, c_size_t
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -26,10 +26,12 @@ from neocpu.runtime.binding import (
     made_by,
 )
 from neocpu.runtime.guarding import is_guarded
-from neocpu.runtime.signatures import Signature, SignatureSet
+from neocpu.runtime.signature_sets import SignatureSet
+from neocpu.runtime.signatures import Signature
 from neocpu.runtime.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
+    from neocpu.foundation.size_formulas import Size
     from neocpu.runtime.guarding.kernel_calls import Interception
     from neocpu.runtime.timeline import TraceEvent
 
@@ -77,17 +79,8 @@ class Session:
         address = handle.address
         description: Description = core.neocpu_describe(address).contents
         self.name: Final[str] = description.name.decode()
-        self.signatures: Final = SignatureSet(
-            [
-                Signature(
-                    _specs(one.inputs, description.input_count),
-                    _specs(one.outputs, description.output_count),
-                    number,
-                )
-                for number, one in enumerate(description.signatures[: description.signature_count])
-            ]
-        )
         self.metadata: Final[bytes] = core.neocpu_metadata(address)
+        self.signatures: Final = _signatures(handle, description)
         self.packing_seconds: Final[float] = description.packing / 1e9
         self._tracing = Lock()
         self._guard: Any = None
@@ -96,6 +89,11 @@ class Session:
 
             self._guard = Guard()
             self._guard.attach(self._handle)
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The extents of inputs that a call chooses; none if all shapes are fixed."""
+        return () if self.signatures.sized is None else self.signatures.sized.sizes
 
     @property
     def streams(self) -> tuple[Session, ...]:
@@ -121,13 +119,35 @@ class Session:
         new arrays, or ``out`` and views of it.
         """
         signature = self.signatures.all[number]
+        return self._run(self._core.neocpu_run_signature, number, signature, inputs, out)
+
+    def run_sizes(
+        self,
+        sizes: tuple[int, ...],
+        inputs: Sequence[AnyArray],
+        out: Sequence[AnyArray] | None = None,
+    ) -> tuple[AnyArray, ...]:
+        """Run a model that takes ranges of extents once, at some sizes, as `run` does."""
+        sized = self.signatures.sized
+        assert sized is not None
+        chosen = (c_int64 * len(sizes))(*sizes)
+        return self._run(self._core.neocpu_run_sizes, chosen, sized.at(sizes), inputs, out)
+
+    def _run(
+        self,
+        function: Callable[..., int],
+        choice: Any,
+        signature: Signature,
+        inputs: Sequence[AnyArray],
+        out: Sequence[AnyArray] | None,
+    ) -> tuple[AnyArray, ...]:
+        """Call a function of the library that runs the model at its ``choice`` of shapes."""
         read = _readable(signature.inputs, inputs, out)
         written = writable(signature.outputs, out)
         given = (Input * len(read))(*(Input(address_of(one), one.nbytes) for one in read))
         taken = (Output * len(written))(*(Output(address_of(one), one.nbytes) for one in written))
         try:
-            model = self._handle.address
-            self._core.neocpu_run_signature(model, number, given, len(read), taken, len(written))
+            function(self._handle.address, choice, given, len(read), taken, len(written))
         finally:
             if self._guard is not None:
                 self._guard.raise_finding()
@@ -170,6 +190,24 @@ class Session:
                 )
                 for one in events[: count.value]
             )
+
+
+def _signatures(handle: Handle, description: Description) -> SignatureSet:
+    """Return the signatures of a model. They do not keep it."""
+    fixed = [
+        Signature(
+            _specs(one.inputs, description.input_count),
+            _specs(one.outputs, description.output_count),
+            number,
+        )
+        for number, one in enumerate(description.signatures[: description.signature_count])
+    ]
+    if not description.size_count:
+        return SignatureSet(fixed)
+    from neocpu.runtime.sized_sessions import sized_signatures
+
+    sizes = description.sizes[: description.size_count]
+    return SignatureSet([], sized_signatures(handle, fixed[0], sizes))
 
 
 def _readable(

@@ -105,6 +105,15 @@ class StreamedSession:
         with self._pools.taken() as position:
             return self.streams[position].run(number, inputs, out)
 
+    def run_sizes(
+        self,
+        sizes: tuple[int, ...],
+        inputs: Sequence[AnyArray],
+        out: Sequence[AnyArray] | None = None,
+    ) -> tuple[AnyArray, ...]:
+        with self._pools.taken() as position:
+            return self.streams[position].run_sizes(sizes, inputs, out)
+
     def stream(self, pool: ThreadPool) -> NoReturn:
         raise UsageError("a module of several streams makes no other: load it with streams=1")
 

@@ -88,7 +88,7 @@ class LoadedModels:
     def metadata(self, name: str, version: str | None) -> JsonObject:
         model = self.find(name, version)
         versions = [version] if version else sorted(self._loaded[name], key=int)
-        return model_metadata(name, versions, model.signatures)
+        return model_metadata(name, versions, model.signatures, model.sized)
 
     def index(self, *, only_ready: bool, draining: bool) -> list[dict[str, str]]:
         """Return the repository index: every version of every model, and whether it is ready."""

@@ -8,6 +8,7 @@ from neocpu.foundation.json_codec import JsonObject
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.signatures import Signature
 from neocpu.serving.datatypes import DATATYPES
+from neocpu.serving.sized_requests import SizedRequests
 
 PLATFORM = "neocpu"
 
@@ -19,15 +20,29 @@ def server_metadata(version: str, *, model_control: bool) -> JsonObject:
 
 
 def model_metadata(
-    name: str, versions: Sequence[str], signatures: Sequence[Signature]
+    name: str,
+    versions: Sequence[str],
+    signatures: Sequence[Signature],
+    sized: SizedRequests | None = None,
 ) -> JsonObject:
-    """Return the answer to ``GET /v2/models/NAME``."""
+    """Return the answer to ``GET /v2/models/NAME``.
+
+    `sized`: the signatures of requests that choose extents.
+    """
+    inputs = _tensors([each.inputs for each in signatures])
+    outputs = _tensors([each.outputs for each in signatures])
+    if sized is not None:
+        for tensor, ranges in zip(
+            (*inputs, *outputs), (*sized.inputs, *sized.outputs), strict=True
+        ):
+            pairs = zip(tensor["shape"], ranges, strict=True)
+            tensor["shape"] = [own if isinstance(one, int) else -1 for own, one in pairs]
     return {
         "name": name,
         "versions": versions,
         "platform": PLATFORM,
-        "inputs": _tensors([each.inputs for each in signatures]),
-        "outputs": _tensors([each.outputs for each in signatures]),
+        "inputs": inputs,
+        "outputs": outputs,
     }
 
 

@@ -54,7 +54,8 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
         limits = _limits(self.settings.parameters.extra if self.settings.parameters else None)
         await asyncio.to_thread(self._open, entry, limits)
         assert self._model is not None
-        metadata = model_metadata(self.name, [entry.version], self._model.signatures)
+        model = self._model
+        metadata = model_metadata(self.name, [entry.version], model.signatures, model.sized)
         self.inputs = [MetadataTensor(**tensor) for tensor in metadata["inputs"]]
         self.outputs = [MetadataTensor(**tensor) for tensor in metadata["outputs"]]
         return True
@@ -87,7 +88,7 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
             ],
             "outputs": [{"name": output.name} for output in payload.outputs or []],
         }
-        parse = partial(parse_document, document, memoryview(b""), model.signatures)
+        parse = partial(parse_document, document, memoryview(b""), model.signatures, model.sized)
         pictures = any(spec.picture for spec in model.signatures[0].inputs)
         request = await asyncio.to_thread(parse) if pictures else parse()
         results = await model.infer(request.signature, request.inputs)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -18,9 +19,11 @@ from neocpu.runtime.signatures import Signature
 from neocpu.serving.batches.batched_plans import (
     any_rows,
     batches_of,
+    check_looked_for_rows,
     check_row_independent,
     on_each,
     run_seconds,
+    tried_rows,
 )
 from neocpu.serving.batches.batching import Batcher, Batching
 from neocpu.serving.datatypes import DATATYPES, AnyArray
@@ -30,6 +33,7 @@ from neocpu.serving.refusals import AbandonedError, OverloadedError, RequestErro
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import values_at_most
 from neocpu.serving.response import binary_bytes
+from neocpu.serving.sized_requests import SizedRequests, rows_of
 from neocpu.serving.tensors import json_bytes_at_most
 from neocpu.serving.workers import Worker, least_busy
 
@@ -42,7 +46,8 @@ Departure: TypeAlias = Callable[[], Coroutine[Any, Any, None] | asyncio.Future[N
 class ServedModel:
     """One version of a model, with a module for each worker.
 
-    `signatures`: those of requests, ``bounded`` if these may have any number of rows.
+    `signatures`: those of requests, ``bounded`` if these may have any number of rows. `sized`: all
+    signatures of requests that choose extents; `signatures` has the typical one then.
     `request_values` and `request_bytes`: the most values in the JSON of a request, and bytes of one
     that is not padded. `answer_bytes`: the least bytes of an answer, roughly. `joint_rows`: the
     most rows of requests that are computed jointly; 1 if each request runs alone.
@@ -72,6 +77,7 @@ class ServedModel:
         self._seconds = 0.0
         self._modules: list[Module] = []
         self.signatures: tuple[Signature, ...] = ()
+        self.sized: SizedRequests | None = None
         self._batchers: tuple[Batcher | None, ...] = ()
         try:
             self._modules.append(load(entry.path, pool=workers[0].pool))
@@ -83,15 +89,11 @@ class ServedModel:
             # All at once, because one after another would take as many times as long.
             on_each(self._modules, lambda module: module.warmup(WARMUP_CALLS))
             self.signatures = self._modules[0].signatures
+            self.sized = _sized(self._modules[0])
             self._batchers = tuple(None for _ in self.signatures)
             if batching is not None:
                 self._start_batching(batching)
-            self.request_values = values_at_most(self.signatures)
-            self.request_bytes = max(_request_bytes(each.inputs) for each in self.signatures)
-            self.answer_bytes = min(
-                binary_bytes([s.with_rows(1) for s in each.outputs] if batcher else each.outputs)
-                for each, batcher in zip(self.signatures, self._batchers, strict=True)
-            )
+            self._set_limits()
         except BaseException:
             self.close()
             raise
@@ -139,9 +141,10 @@ class ServedModel:
             return await _unless(gone, answer)
         position = least_busy(self._workers)
         worker = self._workers[position]
+        size = None if self.sized is None else self.sized.name_of(inputs)
         submitted = time.perf_counter()
         future = worker.count(self._modules[position].submit(inputs))
-        future.add_done_callback(partial(self._observe, worker, submitted))
+        future.add_done_callback(partial(self._observe, worker, submitted, size))
         return await _unless(gone, future)
 
     async def wait_idle(self) -> None:
@@ -163,19 +166,37 @@ class ServedModel:
 
     def _start_batching(self, batching: Batching) -> None:
         path, headers = self.entry.path, self._modules[0].metadata.each
+        size = None if self.sized is None else rows_of(self.sized.sized)
         found: list[tuple[Signature, Batcher | None]] = []
         for plans in batches_of(path, self.signatures):
             one = plans[max(plans)]
-            if max(plans) == 1:
+            rows = [*plans] if size is None else tried_rows(size, batching.most)
+            if max(rows) == 1:
                 found.append((one, None))
                 continue
+            if size is not None:
+                check_looked_for_rows(path, headers[0])
             check_row_independent(path, [headers[each.number or 0] for each in plans.values()])
-            seconds = run_seconds(self._modules, one.inputs, plans)
-            batcher = Batcher(self._modules, self._workers, seconds, batching, self.metrics)
+            if self.sized is not None:
+                self.sized = replace(self.sized, rows=batching.most, size=size)
+            seconds = run_seconds(self._modules, one.inputs, rows)
+            known = batching, self.metrics, self.sized
+            batcher = Batcher(self._modules, self._workers, seconds, *known)
             found.append((any_rows(one, batching.most), batcher))
             self.joint_rows = batching.most
             self._seconds = min(time / rows for rows, time in seconds.items())
         self.signatures, self._batchers = zip(*found, strict=True)
+
+    def _set_limits(self) -> None:
+        """Find out how large requests may be, and how small answers."""
+        largest = self.signatures if self.sized is None else (self.sized.largest,)
+        smallest = self.signatures if self.sized is None else (self.sized.smallest,)
+        self.request_values = values_at_most(largest)
+        self.request_bytes = max(_request_bytes(each.inputs) for each in largest)
+        self.answer_bytes = min(
+            binary_bytes([s.with_rows(1) for s in each.outputs] if batcher else each.outputs)
+            for each, batcher in zip(smallest, self._batchers, strict=True)
+        )
 
     def _admit(self) -> None:
         if not self.ready:
@@ -190,12 +211,16 @@ class ServedModel:
         self._admitted += 1
         self.metrics.in_flight.inc()
 
-    def _observe(self, worker: Worker, submitted: float, future: Future[Any]) -> None:
+    def _observe(
+        self, worker: Worker, submitted: float, size: str | None, future: Future[Any]
+    ) -> None:
         if future.cancelled():
             return
         waited, self._seconds = worker.finish(submitted)
         self.metrics.queue.observe(waited)
         self.metrics.inference.observe(self._seconds)
+        if size is not None:
+            self.metrics.ran_size(self._seconds, size)
 
 
 async def _unless(
@@ -225,6 +250,11 @@ async def _unless(
         answer.cancel()  # without effect if it is done
         if watch is not None:
             watch.cancel()
+
+
+def _sized(module: Module) -> SizedRequests | None:
+    sized = module.metadata.sized_signatures if module.sizes else None
+    return None if sized is None else SizedRequests(sized)
 
 
 def _request_bytes(inputs: Sequence[TensorSpec]) -> int:

@@ -26,6 +26,7 @@ from neocpu.serving.pictures import (
     picture_input,
 )
 from neocpu.serving.refusals import RequestError
+from neocpu.serving.sized_requests import SizedRequests
 from neocpu.serving.tensors import (
     brief,
     check_declaration,
@@ -59,12 +60,17 @@ def values_at_most(signatures: Sequence[Signature]) -> int:
 
 
 def parse_request(
-    body: memoryview, json_bytes: int | None, signatures: Sequence[Signature], values: int
+    body: memoryview,
+    json_bytes: int | None,
+    signatures: Sequence[Signature],
+    values: int,
+    sized: SizedRequests | None = None,
 ) -> InferRequest:
     """Check and decode a request, whose body must stay unchanged as long as the arrays are in use.
 
     `json_bytes`: the length of the JSON; None if there is nothing else. `values`: the result of
-    `values_at_most`. Raises RequestError: the request is malformed or does not fit the model.
+    `values_at_most`. `sized`: if requests choose extents, their signatures, in place of
+    ``signatures``. Raises RequestError: the request is malformed or does not fit the model.
     """
     if json_bytes is not None and not 0 < json_bytes <= body.nbytes:
         raise RequestError(
@@ -74,7 +80,7 @@ def parse_request(
     text = body[:json_bytes]
     _check_values(text, values)
     pictures = any(spec.picture is not None for each in signatures for spec in each.inputs)
-    return parse_document(_parse_json(text, pictures=pictures), tail, signatures)
+    return parse_document(_parse_json(text, pictures=pictures), tail, signatures, sized)
 
 
 def parse_picture(body: memoryview, signatures: Sequence[Signature]) -> InferRequest:
@@ -89,17 +95,21 @@ def parse_picture(body: memoryview, signatures: Sequence[Signature]) -> InferReq
 
 
 def parse_document(
-    document: JsonObject, tail: memoryview, signatures: Sequence[Signature]
+    document: JsonObject,
+    tail: memoryview,
+    signatures: Sequence[Signature],
+    sized: SizedRequests | None = None,
 ) -> InferRequest:
-    """Check and decode a request with its JSON already parsed."""
-    number = _signature(document.get("inputs"), signatures)
-    inputs, outputs = signatures[number].inputs, signatures[number].outputs
-    tensors = _parse_inputs(document.get("inputs"), tail, inputs)
+    """Check and decode a request with its JSON already parsed, as `parse_request`."""
+    entries = document.get("inputs")
+    number = _signature(entries, signatures)
+    found = signatures[number] if sized is None else sized.of(entries)
+    tensors = _parse_inputs(entries, tail, found.inputs)
     identity = document.get("id")
     if identity is not None and not isinstance(identity, str):
         raise RequestError(f"id must be a string, got {brief(identity)}")
     binary = _flag(_parameters(document, "the request"), "binary_data_output", "the request")
-    return InferRequest(identity, tensors, _parse_outputs(document, outputs, binary), number)
+    return InferRequest(identity, tensors, _parse_outputs(document, found.outputs, binary), number)
 
 
 def _check_values(text: memoryview, most: int) -> None:

@@ -179,7 +179,7 @@ class InferenceServer:
         It parses one at a time, because a parsed document or picture takes many times its bytes. It
         is always the same thread, because the C library keeps freed memory per thread.
         """
-        known = model.signatures, model.request_values
+        known = model.signatures, model.request_values, model.sized
         parse = partial(parse_request, body, call.json_bytes, *known)
         if call.is_picture:
             parse = partial(parse_picture, body, model.signatures)

@@ -36,6 +36,7 @@ from neocpu.schedules.vocabulary.memory_workloads import Keyed
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import typical_of, varies
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 # TVM keeps smaller temporaries on the stack, where LLVM finds registers for them.
@@ -222,10 +223,11 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
     """
     unit = _unit(workload, target)
     lanes = unit.lanes
-    blocks, _, block = packed_shape(workload, target, threads)
-    tiling = _tiling(workload, target, threads)
+    like = typical_of(workload)
+    blocks, _, block = packed_shape(like, target, threads)
+    tiling = _tiling(like, target, threads)
     reg_m, strips = tiling.reg_m, tiling.strips
-    rows = strips * ceil_div(tiling.tiles, strips) * reg_m
+    rows = strips * ceil_div(ceil_div(workload.m, reg_m), strips) * reg_m
     sch = Schedule(te.create_prim_func(_compute(workload, rows, blocks, block)))
     _drop_pixels(sch, workload)
     conv, epilogue = sch.get_sblock("conv"), sch.get_sblock("epilogue")
@@ -257,9 +259,9 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
         sch.set_scope(conv, 0, "local")
     sch.decompose_reduction(conv, k)
     func = sch.mod["main"]
-    if workload.m > reg_m:
+    if like.m > reg_m:
         loops = [sch.get(loop) for loop in (tasks, row_outer, k)]
-        func = _prefetch_weights(func, workload, each * block, blocks, *loops)
+        func = _prefetch_weights(func, workload, each * block, blocks, reg_m, strips, *loops)
     elif _prefetches_ahead(workload, target):
         loops = [sch.get(loop) for loop in (tasks, k)]
         func = _prefetch_ahead(func, workload, each * block, *loops)
@@ -271,6 +273,8 @@ def _prefetch_weights(
     workload: DenseWorkload,
     width: int,
     blocks: int,
+    reg_m: int,
+    strips: int,
     tasks: tirx.For,
     tiles: tirx.For,
     steps: tirx.For,
@@ -285,7 +289,7 @@ def _prefetch_weights(
     following = tasks.loop_var + 1
     if int(tasks.extent) > blocks:  # there are several strips, and each begins with the first block
         following = tirx.floormod(following, blocks)
-    count = int(tiles.extent)
+    count = typical_of(ceil_div(ceil_div(workload.m, reg_m), strips))
     step = tiles.loop_var * steps.extent + steps.loop_var
     element = bytes_of(workload.numerics.weights)
     lines = max(1, width * element // (LINE * count))
@@ -345,7 +349,8 @@ def _compute(workload: DenseWorkload, rows: int, blocks: int, block: int) -> lis
 
     def product(i: Any, j: Any, y: Any, x: Any) -> Any:
         # The last tile may overhang: it computes the last row again, and nothing reads it.
-        source = i if rows == workload.m else tirx.min(i, workload.m - 1)
+        fits = rows == workload.m and not varies(workload.m)
+        source = i if fits else tirx.min(i, workload.m - 1)
         weight = weights(j // block, k, j % block)
         if workload.numerics.weights != workload.numerics.sum:
             weight = weight.astype(workload.numerics.sum)

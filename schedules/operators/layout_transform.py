@@ -27,7 +27,6 @@ from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, Template
-from neocpu.schedules.vocabulary.traced_sizes import with_formulas
 
 # The number of pixels in a task: 16 channels of 512 fp32 pixels are 32 KiB on either side.
 TASK_PIXELS = 512
@@ -47,15 +46,6 @@ def lower_transform(
     - `source`, `destination`: formats of the same element type: only their layouts differ.
     """
     assert source.dtype == destination.dtype, (source, destination)
-    n, c, *sides = shape
-    return with_formulas(
-        lambda h, w: _lower_transform((n, c, h, w), source, destination, target), *sides
-    )
-
-
-def _lower_transform(
-    shape: tuple[int, int, int, int], source: Format, destination: Format, target: CpuTarget
-) -> Any:
     dtype, blocks = source.dtype, (source.layout.block, destination.layout.block)
     parameters = (("data", source.shape(shape), dtype), ("output", destination.shape(shape), dtype))
     n, c, h, w = shape

@@ -28,6 +28,7 @@ from neocpu.schedules.tir.bfloat16 import bits_of, exact, widened
 from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
 from neocpu.schedules.vocabulary.layout import DataLayout, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import larger, varies
 
 # The most pixels of a window that are unrolled: 8x8 is the largest in common networks.
 UNROLL_WINDOW = 64
@@ -127,7 +128,8 @@ def _emit_blocked(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget)
         window rows, columns      (unrolled up to 8 x 8)
           acc[x] = max | +        one vector of channels, in a register
     """
-    n, chunks, oh, ow, block = (int(extent) for extent in output.shape)
+    n, chunks, _, _, block = (int(extent) for extent in output.shape)
+    oh, ow = pool.output_shape[2:]
     loop = T.unroll if pool.kernel[0] * pool.kernel[1] <= UNROLL_WINDOW else T.serial
     rows, columns = pool.axis(0), pool.axis(1)
     with task_loop(n * chunks * oh, n * chunks * oh * ow * block * WORK_PER_ELEMENT) as task:
@@ -158,7 +160,7 @@ def _emit_blocked(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget)
 
         first, last = columns.interior
         for start, stop in pairwise((0, first, last, ow)):
-            if start < stop:
+            if varies(start, stop) or start < stop:
                 inside = (start, stop) == (first, last)
                 with T.serial(start, stop) as x:
                     for_vectors(block, 4 * target.lanes(pool.computes), partial(window, x, inside))
@@ -184,7 +186,7 @@ def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) ->
     n, c, oh, ow = pool.output_shape
     lanes, stride = target.lanes(pool.computes), pool.stride[1]
     rows, columns = pool.axis(0), pool.axis(1)
-    length = max(columns.reach, columns.before + pool.width)
+    length = larger(columns.reach, columns.before + pool.width)
     with task_loop(n * c, n * c * oh * ow * WORK_PER_ELEMENT) as task:
         image, channel = task // c, task % c
         row = T.alloc_buffer((length,), pool.computes, layout=None)
@@ -272,7 +274,7 @@ def emit_global_pool(
     n, chunks = (int(extent) for extent in output.shape[:2])
     block = int(output.shape[4]) if len(output.shape) == 5 else 1
     group = 1
-    while group * 2 <= pixels and group * 2 * block <= 4 * target.lanes(dtype):
+    while (varies(pixels) or group * 2 <= pixels) and group * 2 * block <= 4 * target.lanes(dtype):
         group *= 2
     wide = group * block
     size = n * chunks * pixels * block
@@ -289,17 +291,29 @@ def emit_global_pool(
         base = task * (pixels * block)
         acc = T.alloc_buffer((wide,), dtype, layout=None)
         everything = span(0, wide)
-        T.buffer_store(acc, read(base, wide), [everything])
-        with T.serial(pixels // group - 1) as step:
-            value = read(base + (step + 1) * wide, wide)
+        # The first pixels begin the sums, unless there may be none.
+        begun = 0 if varies(pixels) else 1
+        none = _identity(kind, dtype, wide)
+        T.buffer_store(acc, read(base, wide) if begun else none, [everything])
+        with T.serial(pixels // group - begun) as step:
+            value = read(base + (step + begun) * wide, wide)
             T.buffer_store(acc, _combine(kind, acc[everything], value), [everything])
         value = T.Bind(acc[everything])
         while wide > block:
             wide //= 2
             low, high = (T.Shuffle([value], list(range(at, at + wide))) for at in (0, wide))
             value = T.Bind(_combine(kind, low, high))
-        for pixel in range(pixels // group * group, pixels):
-            value = T.Bind(_combine(kind, value, read(base + pixel * block, block)))
+        if varies(pixels):
+            whole, lanes = pixels // group * group, span(0, block)
+            rest = T.alloc_buffer((block,), dtype, layout=None)
+            T.buffer_store(rest, value, [lanes])
+            with T.serial(pixels - whole) as step:
+                more = read(base + (whole + step) * block, block)
+                T.buffer_store(rest, _combine(kind, rest[lanes], more), [lanes])
+            value = rest[lanes]
+        else:
+            for pixel in range(pixels // group * group, pixels):
+                value = T.Bind(_combine(kind, value, read(base + pixel * block, block)))
         if kind == "avg":
             value = value * splat(tirx.const(1.0 / pixels, dtype), block)
         if stored:

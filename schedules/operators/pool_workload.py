@@ -12,6 +12,7 @@ from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.tir.bfloat16 import widened
 from neocpu.schedules.tir.builder import splat
 from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.traced_sizes import larger, smaller, varies
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,8 @@ class PoolAxis:
         if not self.ceil_mode:
             return span // self.stride + 1
         count = ceil_div(span, self.stride) + 1
+        if varies(self.size):
+            return smaller(count, ceil_div(self.size + self.before, self.stride))
         starts_behind = (count - 1) * self.stride >= self.size + self.before
         return count - 1 if starts_behind else count
 
@@ -148,15 +151,19 @@ class PoolAxis:
 
     @property
     def inside(self) -> bool:
-        """Whether every window lies within the data."""
+        """Whether every window lies within the data, at any size that varies."""
+        if varies(self.size):
+            return self.before == 0 and self.after == 0 and not self.ceil_mode
         return self.before == 0 and self.reach <= self.size
 
     @property
     def interior(self) -> tuple[int, int]:
         """The first window inside the data, and the first after it that is not."""
-        first = min(ceil_div(self.before, self.stride), self.outputs)
+        if self.inside:
+            return 0, self.outputs
+        first = smaller(ceil_div(self.before, self.stride), self.outputs) if self.before else 0
         room = self.size + self.before - self.dilation * (self.kernel - 1) - 1
-        return first, max(first, min(room // self.stride + 1, self.outputs))
+        return first, larger(first, smaller(room // self.stride + 1, self.outputs))
 
     def position(self, out: Any, tap: Any) -> Any:
         """Return the coordinate of pixel ``tap`` of a window; padding is outside ``[0, size)``."""
@@ -174,7 +181,8 @@ class PoolAxis:
         """Return the number of pixels of window ``out`` by which an average divides."""
         low = -self.before if include_pad else 0
         high = self.size + (self.after if include_pad else 0)
-        if self.inside or (include_pad and self.reach <= self.before + high):
+        covered = not self.ceil_mode if varies(self.size) else self.reach <= self.before + high
+        if self.inside or (include_pad and covered):
             return self.kernel
         start = out * self.stride - self.before
         first = T.max(tirx.floordiv(low - start + self.dilation - 1, self.dilation), 0)

@@ -32,6 +32,7 @@ _LARGEST: Final = 1 << 24
 # Types of fields that contain numbers and not numbers of nodes; shapes, which list numbers.
 _PLAIN: Final = ("int", "float", "bool")
 _LISTS_OF_NUMBERS: Final = ("ffi.Shape",)
+_LOOP_KIND: Final = ("tirx.For", "kind")
 # Parts that must be constants: a vector's lanes are its type.
 _CONSTANT: Final = {("prim.Ramp", "lanes"), ("prim.Broadcast", "lanes")}
 
@@ -40,6 +41,10 @@ _Numbers: TypeAlias = tuple[int, ...]
 
 class NotGeneralError(Exception):
     """Kernels for different sizes differ in more than integers; says where."""
+
+
+class FewError(NotGeneralError):
+    """Too few kernels have the most general form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +61,16 @@ class SizedKernel:
     alike: tuple[int, ...]
 
 
-def generalise(kernels: Sequence[tirx.PrimFunc], fewest: int) -> SizedKernel:
+class KernelTree:
+    """A kernel, read once for all comparisons."""
+
+    def __init__(self, func: tirx.PrimFunc) -> None:
+        self.func = func
+        self.document = _Document(_parts(func))
+        self.structure = self.document.structure()
+
+
+def generalise(kernels: Sequence[KernelTree], fewest: int) -> SizedKernel:
     """Return a kernel that equals, given their extents, those of ``kernels`` that are most general.
 
     Where a size is a multiple of a register tile, templates and TVM leave out the bounds of the
@@ -64,25 +78,24 @@ def generalise(kernels: Sequence[tirx.PrimFunc], fewest: int) -> SizedKernel:
     that a template emits alike are reached by other extents. Raises NotGeneralError if fewer than
     ``fewest`` are alike among the most general ones, or if they differ in more than integers.
     """
-    documents = [_Document(_parts(each)) for each in kernels]
-    alike = _most_general(documents)
+    alike = _most_general(kernels)
     if len(alike) < fewest:
-        raise NotGeneralError(f"{len(alike)} of {len(kernels)} have its most general form")
-    merged = _Merged([documents[number] for number in alike])
+        raise FewError(f"{len(alike)} of {len(kernels)} have its most general form")
+    merged = _Merged([kernels[number].document for number in alike])
     if not merged.extents:
-        return SizedKernel(func=kernels[alike[0]], extents=(), alike=alike)
+        return SizedKernel(func=kernels[alike[0]].func, extents=(), alike=alike)
     params, body, ret_type, attrs, extents = tvm.ir.load_json(merged.text())
     shape = [tirx.decl_buffer(list(extents), "uint8", EXTENTS)]
     func = tirx.PrimFunc([*shape, *params], body, ret_type, attrs)
     return SizedKernel(func=func, extents=tuple(merged.extents), alike=alike)
 
 
-def _most_general(documents: Sequence[_Document]) -> tuple[int, ...]:
-    """Return the positions of the documents with the most nodes, equal but for integers."""
-    groups: dict[int, list[int]] = {}
-    for number, document in enumerate(documents):
-        groups.setdefault(document.structure(), []).append(number)
-    return tuple(max(groups.values(), key=lambda each: max(len(documents[n].nodes) for n in each)))
+def _most_general(kernels: Sequence[KernelTree]) -> tuple[int, ...]:
+    """Return the positions of the kernels with the most parts, equal but for integers."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for number, kernel in enumerate(kernels):
+        groups.setdefault(kernel.structure, []).append(number)
+    return tuple(groups[max(groups)])
 
 
 def _parts(func: tirx.PrimFunc) -> Any:
@@ -99,25 +112,37 @@ class _Document:
         self.root: int = found["root_index"]
         self.metadata: Any = found.get("metadata")
 
-    def structure(self) -> int:
-        """Return a hash of everything but integers and which variable is which."""
-        known: dict[int, int] = {}
+    def structure(self) -> tuple[int, int]:
+        """Return the number of parts, and a hash of everything but integers and which variable is
+        which. Integers do not count: one stands where a loop of one turn has no variable. Parts
+        that several nodes share count for each.
+        """
+        nodes = self.nodes
+        known: list[tuple[int, int] | None] = [None] * len(nodes)
         waiting = [self.root]
         while waiting:
             number = waiting[-1]
-            if number in known:
+            if known[number] is not None:
                 waiting.pop()
                 continue
-            node = self.nodes[number]
+            node = nodes[number]
             kind, data = node["type"], node.get("data")
-            parts = [] if kind in (_INTEGER, _FLOAT) else _numbers_in(kind, data)
-            if missing := [part for part in parts if part not in known]:
-                waiting += missing
+            if kind in (_INTEGER, _FLOAT):
+                known[number] = (int(kind == _FLOAT), hash(kind))
                 continue
-            own = "" if parts or kind in (_INTEGER, _FLOAT) else json.dumps(data)
-            known[number] = hash((kind, own, *(known[part] for part in parts)))
-            waiting.pop()
-        return known[self.root]
+            parts = _numbers_in(kind, data)
+            found = [known[part] for part in parts]
+            if None in found:
+                waiting += [part for part, each in zip(parts, found, strict=True) if each is None]
+                continue
+            size, hashes = 1, [kind if parts else (kind, json.dumps(data))]
+            for each in found:
+                size += each[0]  # type: ignore[index]
+                hashes.append(each[1])  # type: ignore[index]
+            known[number] = size, hash(tuple(hashes))
+        result = known[self.root]
+        assert result is not None
+        return result
 
 
 class _Merged:
@@ -230,6 +255,8 @@ class _Merged:
             if numbers is not None:
                 merged[name] = self._known[numbers]
                 self._require_constant(first["type"], name, merged[name])
+            elif (first["type"], name) == _LOOP_KIND:
+                merged[name] = _loop_kind({node["data"][name] for node in nodes})
             elif any(node["data"][name] != data[name] for node in nodes):
                 raise NotGeneralError(f"{first['type']}.{name} differs")
         return self._add({**first, "data": merged})
@@ -261,6 +288,14 @@ class _Merged:
             self._variables[values, kind] = known
             self.extents.append(values)
         return known
+
+
+def _loop_kind(kinds: set[int]) -> int:
+    """Return the kind of loops that are parallel only where that is worth it."""
+    serial, parallel = int(tirx.ForKind.SERIAL), int(tirx.ForKind.PARALLEL)
+    if len(kinds) > 1 and not kinds <= {serial, parallel}:
+        raise NotGeneralError("a loop is of several kinds")
+    return max(kinds)
 
 
 def _bases_of(values: Sequence[float]) -> _Numbers | None:

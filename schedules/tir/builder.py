@@ -17,6 +17,7 @@ from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import typical_of, varies
 
 # With fewer elements, a fork and join (about 4 us) costs more than a second core saves.
 PARALLEL_ELEMENTS = 8192
@@ -85,7 +86,7 @@ def loop_nest(extents: Sequence[int], elements: int) -> Iterator[tuple[Any, ...]
     make enough tasks are fused into one, parallel if ``elements`` written are worth it.
     """
     lead = 1
-    while lead < len(extents) and math.prod(extents[:lead]) < ENOUGH_TASKS:
+    while lead < len(extents) and math.prod(typical_of((*extents[:lead],))) < ENOUGH_TASKS:
         lead += 1
     tasks = extents[:lead]
     with ExitStack() as nest:
@@ -136,7 +137,12 @@ def for_vectors(length: int, lanes: int, emit: Callable[[Any, int], None]) -> No
 
     for i in range(length // lanes): emit(i * lanes, lanes)
     emit(length // lanes * lanes, length % lanes)      # unless it is empty
+
+    The tail of a length that varies is a loop of quarters of a vector and one of single elements.
     """
+    if varies(length):
+        _for_varying_vectors(length, lanes, emit)
+        return
     full, tail = divmod(length, lanes)
     if full == 1:
         emit(0, lanes)
@@ -145,6 +151,15 @@ def for_vectors(length: int, lanes: int, emit: Callable[[Any, int], None]) -> No
             emit(i * lanes, lanes)
     if tail:
         emit(full * lanes, tail)
+
+
+def _for_varying_vectors(length: int, lanes: int, emit: Callable[[Any, int], None]) -> None:
+    done = 0
+    for width in dict.fromkeys((lanes, max(1, lanes // 4), 1)):
+        turns = (length - done) // width
+        with T.serial(turns) as i:
+            emit(done + i * width, width)
+        done = done + turns * width
 
 
 def for_share(task: Any, length: int, lanes: int, emit: Callable[[Any, int], None]) -> None:

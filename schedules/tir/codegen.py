@@ -171,14 +171,15 @@ def _is_written_down(func: Any) -> bool:
 
 def _may_lose_reads(func: tirx.PrimFunc) -> bool:
     """Return whether a temporary is read by another name, and another one has its size."""
-    sizes: dict[Any, tuple[str, int | str]] = {}
+    sizes: dict[Any, tuple[str, int]] = {}
     owners: dict[Any, Any] = {}
     read: set[Any] = set()
 
     def allocate(alloc: Any) -> None:
         shape = alloc.buffer.shape
         constant = all(isinstance(extent, tirx.IntImm) for extent in shape)
-        count = math.prod(int(extent) for extent in shape) if constant else str(shape)
+        # TVM takes sizes that calls choose for equal.
+        count = math.prod(int(extent) for extent in shape) if constant else 0
         sizes[alloc.buffer] = (str(alloc.buffer.dtype), count)
 
     def declare(declaration: Any) -> None:

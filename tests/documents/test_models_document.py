@@ -24,6 +24,11 @@ MODELS = {
         ["n", 3, "h", "w"], 2
     ),
     "--shape image:1,3,224..320/32,256": stand_ins.pointwise(["n", 3, "h", "w"], 2),
+    "--shape image:1,3,32..2048/32,32..2048/32": stand_ins.pointwise(["n", 3, "h", "w"], 2),
+    "--shape image:1,3,32..512/32,64 --typical 1,3,256,64": stand_ins.pointwise(
+        ["n", 3, "h", "w"], 2
+    ),
+    "--shape h=32..2048/32 --typical h=736": stand_ins.pointwise([1, 3, "h", 64], 2),
     "--shape batch=1..16": stand_ins.pointwise(["batch", 3, 32, 32], 2),
     "--shape 'batch={1,4}' --shape 'h={224,320}'": stand_ins.pointwise(["batch", 3, "h", 224], 2),
 }

@@ -35,6 +35,9 @@ COMMANDS_ONLY = {
     [
         ("--shape x:1,3,8 or --batch 1", "shapes={'x': (1, 3, 8)} or batch=1"),
         ("--shape y:0:4: too few", "shapes={'y:0': (4,)}: too few"),
+        ("--shape x:8..32/8,1..9: no", "shapes={'x': (range(8, 33, 8), range(1, 10))}: no"),
+        ("--shape h=8..32/8 --typical h=16", "shapes={'h': range(8, 33, 8)} typical={'h': 16}"),
+        ("--typical x:1,16: no", "typical={'x': (1, 16)}: no"),
         ("with --shape x:N,3", "with shapes={'x': (N, 3)}"),
         ("--shape n=1.5: no", "shapes={'n': 1.5}: no"),
         ("with --shape NAME=VALUE", "with shapes={'NAME': VALUE}"),

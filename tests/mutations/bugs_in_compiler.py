@@ -6,6 +6,27 @@ from tests.mutations.bug import Bug
 
 BUGS = (
     Bug(
+        "ranges of sizes: a pair of ranges is a set, however many shapes it has",
+        "neocpu/frontend/shapes/requested_shapes.py",
+        "return math.prod(lists) if len(lengths) > 1 else max(lists)",
+        "return max(lists)",
+        ("tests/neocpu/compilation/test_given.py",),
+    ),
+    Bug(
+        "ranges of sizes: the default is the arithmetic middle",
+        "neocpu/frontend/shapes/size_ranges.py",
+        "middle = round(math.sqrt(least * most))",
+        "middle = (least + most) // 2",
+        ("tests/neocpu/frontend/test_size_ranges.py",),
+    ),
+    Bug(
+        "ranges of sizes: typical extents may differ from fixed ones",
+        "neocpu/frontend/shapes/size_ranges.py",
+        "elif extent != term.number:",
+        "elif extent < term.number:",
+        ("tests/neocpu/frontend/test_size_ranges.py",),
+    ),
+    Bug(
         "a model's identity: weights in attributes do not count",
         "neocpu/frontend/model_identity.py",
         "for tensor in all_tensors(model):",

@@ -62,6 +62,11 @@ def compiled(path: str) -> CompiledModule:
         shapes={"x": (1, 3, 8, 8), "n": 3}, tune_budget="60s", threads=2,
     )
 
+neocpu.compile(
+    "x.onnx", shapes={"x": (1, 3, range(8, 33, 8)), "n": range(1, 9), "s": 5}, typical=(1, 3, 16)
+)
+neocpu.compile("x.onnx", shapes={"x": (range(8, 33), 8)}, typical={"x": (16, 8), "n": 4})
+neocpu.compile_fat("x.onnx", ["avx2"], "x.so", shapes={"n": range(1, 9)}, typical={"n": 4})
 neocpu.compile("x.onnx", shapes=[{"x": (1, 3, 8, 8)}, {"x": (8, 3, 8, 8)}])
 neocpu.compile_calibrated("x.onnx", [y], precision="int8", threads=2, opt="uniform")
 neocpu.compile_fat("x.onnx", ("avx2", "rpi4"), "x.so", precision="auto", verify=False)
@@ -86,6 +91,7 @@ BAD = (
     'neocpu.compile("x.onnx", accuracy="strickt")',
     'neocpu.compile("x.onnx", solver="ilp")',
     'neocpu.compile("x.onnx", shape={"x": (1, 3)})',
+    'neocpu.compile("x.onnx", shapes={"n": range(1, 9)}, typical={"n": "4"})',
     'neocpu.compile("x.onnx", threads="2")',
     'neocpu.compile_fat("x.onnx", ("avx2",), "x.so", shape={"x": (1, 3)})',
     'neocpu.compile_fat("x.onnx", ("avx2",), "x.so", opt="locla")',

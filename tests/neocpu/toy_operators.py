@@ -122,7 +122,7 @@ class GlobalMaxOp(LayoutOp):
         kernel = emitter.kernel(
             self.name,
             ("max", shape, form),
-            lambda: lower_global_pool("max", shape, form, emitter.target),
+            lambda key: lower_global_pool("max", key[1], form, emitter.target),
         )
         return emitter.call(kernel, list(reads), form, self.shape)
 

@@ -21,8 +21,9 @@ from neocpu.foundation.files import regular_status, replacing
 from neocpu.foundation.host import usable_memory
 from neocpu.foundation.tensor_spec import TensorSpec, shapes_text
 from neocpu.runtime.arguments import check_names
-from neocpu.runtime.npy import MAGIC, open_archive, open_member, read_npy
-from neocpu.runtime.signatures import Signature, SignatureSet
+from neocpu.runtime.npy import MAGIC, open_archive, open_member, read_npy, read_npy_header
+from neocpu.runtime.signature_sets import SignatureSet
+from neocpu.runtime.signatures import Signature
 
 if TYPE_CHECKING:
     from neocpu.frontend.shapes.input_shapes import Given
@@ -163,14 +164,18 @@ Inputs: TypeAlias = Sequence[TensorSpec]
 def chosen_inputs(header: ArtifactHeader, shapes: Mapping[str, Given]) -> list[Inputs]:
     """Return the inputs of the signature, or the batch of a set, that ``--shape`` selects.
 
-    Without it, of all signatures. Raises UsageError: there is none, or no memory for the batch.
+    Without it, of all signatures, or the typical one where calls choose extents. Raises UsageError:
+    there is none, or no memory for the batch or the extents.
     """
     if not shapes:
         return [each.inputs for each in header.each]
     try:
-        return [header.of(shapes).inputs]
+        found = header.of(shapes)
+        if header.sized is not None:
+            _check_memory(Signature(found.inputs, found.outputs))
+        return [found.inputs]
     except UsageError:
-        if (other := _other_batch(header, shapes)) is None:
+        if header.sized is not None or (other := _other_batch(header, shapes)) is None:
             raise
         _check_memory(other)
         return [other.inputs]
@@ -197,8 +202,41 @@ def _check_memory(signature: Signature) -> None:
     if needed > (most := usable_memory()):
         raise UsageError(
             f"{shapes_text(signature.inputs)} needs {needed / 1e9:.1f} GB of memory, and this "
-            f"process may use {most / 1e9:.1f} GB: give a smaller batch"
+            f"process may use {most / 1e9:.1f} GB: give a smaller shape"
         )
+
+
+def inputs_of_files(
+    header: ArtifactHeader, archive: Path | None, named: Sequence[str]
+) -> list[Inputs]:
+    """Return the inputs that a call may have: where calls choose extents, those of its files."""
+    if header.sized is None:
+        return chosen_inputs(header, {})
+    return chosen_inputs(header, shapes_in_files(archive, named, header.inputs))
+
+
+def shapes_in_files(
+    archive: Path | None, named: Sequence[str], specs: Sequence[TensorSpec]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the arrays that `read_inputs` reads from files, by input.
+
+    Files that it refuses may lack.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    if archive is not None:
+        with _reading(archive), open(archive, "rb") as file, open_archive(file) as opened:
+            members = {name.removesuffix(".npy"): name for name in opened.namelist()}
+            names = _input_names(members, specs)
+            for spec in specs:
+                if spec.name in names:
+                    with open_member(opened, names[spec.name]) as member:
+                        found[spec.name] = read_npy_header(member).shape
+    for text in named:
+        name, path = _split(text, [spec.name for spec in specs])
+        with _reading(path), open(path, "rb") as file:
+            if not file.peek(len(ZIP)).startswith(ZIP):
+                found[name] = read_npy_header(file).shape
+    return found
 
 
 def read_inputs(

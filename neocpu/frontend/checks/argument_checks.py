@@ -21,7 +21,8 @@ from neocpu.foundation.plain_text import plain, shortened
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
 from neocpu.frontend.onnx_graph.weight_store import array_of
-from neocpu.frontend.shapes.extents import MAX_ELEMENTS, known_shapes
+from neocpu.frontend.shapes.extents import known_shapes
+from neocpu.frontend.shapes.input_shapes import MAX_ELEMENTS
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 from neocpu.runtime.header import MAX_RANK
 

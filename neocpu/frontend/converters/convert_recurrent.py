@@ -11,7 +11,7 @@ from typing import Any, Final
 from tvm import relax
 
 from neocpu.frontend.converters.node import Converters, Node, constant_value, dtype_of, static_shape
-from neocpu.frontend.shapes.extents import MAX_ELEMENTS
+from neocpu.frontend.shapes.input_shapes import MAX_ELEMENTS
 from neocpu.ir.recurrent_calls import kernel_arguments
 from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.schedules.recurrent.kernel import lower_recurrent

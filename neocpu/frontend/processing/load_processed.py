@@ -29,8 +29,7 @@ from neocpu.frontend.opsets.opset_raising import opset_of, raise_opset
 from neocpu.frontend.processing.answers import answer, find_head, find_output, suppress
 from neocpu.frontend.processing.geometry import Geometry, geometry_of, taps_of
 from neocpu.frontend.processing.processing import Processing
-from neocpu.frontend.shapes.extents import MAX_ELEMENTS
-from neocpu.frontend.shapes.input_shapes import InputShapes
+from neocpu.frontend.shapes.input_shapes import MAX_ELEMENTS, InputShapes
 from neocpu.frontend.shapes.static_shapes import set_dims
 from neocpu.frontend.source import read_model
 from neocpu.frontend.unsupported import OWN_DOMAIN

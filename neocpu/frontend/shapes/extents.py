@@ -11,11 +11,9 @@ from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.checks.model_limits import refuse_ranks
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.onnx_graph.weight_store import array_of
+from neocpu.frontend.shapes.input_shapes import MAX_ELEMENTS
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
-# Kernels index with 32-bit integers, and blocks of channels may pad a tensor to about twice its
-# size.
-MAX_ELEMENTS = 1 << 30
 MAX_LIST = 1 << 24  # the most integers of a one-dimensional input
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 _WINDOWED = ("Conv", "MaxPool", "AveragePool", "LpPool")

@@ -7,17 +7,23 @@ import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, SupportsIndex, TypeAlias
+from typing import Any, Final, SupportsIndex, TypeAlias, TypeGuard
 
 from neocpu.foundation.errors import UsageError
 
 MAX_EXTENT: Final = 2**63 - 1  # the largest extent that an ONNX file can contain
+MAX_ELEMENTS: Final = 1 << 30
+"""The most elements of a tensor. Kernels index with 32-bit integers, and blocks of channels may pad
+a tensor to about twice its size."""
 
 Value: TypeAlias = float | tuple[float, ...]
 """An input's value: one number for all elements, or one for each."""
 
 Given: TypeAlias = Sequence[int] | Sequence[float] | float
 """An input's shape, as integers; or its value, as a number or floats."""
+
+RangedShape: TypeAlias = "Sequence[int | range]"
+"""An input's shape with ranges of sizes; or the range of a named dimension."""
 
 
 _NUMBER: Final = r"-?\d{1,18}(?:\.\d{1,18})?"
@@ -43,7 +49,9 @@ class InputShapes:
     values: Mapping[str, Value] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, shapes: Mapping[str, Given] | None, batch: int | None = None) -> InputShapes:
+    def parse(
+        cls, shapes: Mapping[str, Given | RangedShape] | None, batch: int | None = None
+    ) -> InputShapes:
         """Check the arguments of the Python interface, where a number is a value."""
         if shapes is not None and not isinstance(shapes, Mapping):
             kind = type(shapes).__name__
@@ -82,7 +90,7 @@ class InputShapes:
 NO_SHAPES: Final = InputShapes()  # no requests: all shapes are the model's
 
 
-def _is_value(given: Any) -> bool:
+def _is_value(given: Any) -> TypeGuard[float | Sequence[float]]:
     """Return whether an argument is a value: a number, or a sequence of floats."""
     if isinstance(given, int | float):
         return True
@@ -95,7 +103,18 @@ def value_text(value: Value) -> str:
     return ",".join(f"{each}".removesuffix(".0") for each in elements)
 
 
+def is_ranged(given: Any) -> bool:
+    """Return whether an argument is a range of sizes, or a shape that has some."""
+    shape = given if isinstance(given, list | tuple) else [given]
+    return any(isinstance(each, range) for each in shape)
+
+
 def _extents(name: str, shape: Any) -> tuple[int, ...]:
+    if is_ranged(shape):
+        raise UsageError(
+            f"the shape of input '{name}' has ranges of sizes, which neocpu.compile alone takes, "
+            "in one mapping: give ranges or a set, not both"
+        )
     try:
         return tuple(operator.index(extent) for extent in shape)
     except TypeError:

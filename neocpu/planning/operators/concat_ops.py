@@ -164,7 +164,7 @@ class GatherOp(_CopyOp):
         kernel = emitter.kernel(
             self.name,
             ("gather", shapes, self.slices, form),
-            lambda: lower_gather(shapes, self.slices, emitter.target, form),
+            lambda key: lower_gather(key[1], self.slices, emitter.target, form),
         )
         return emitter.call(kernel, list(reads), form, self.shape)
 
@@ -211,6 +211,6 @@ class ConcatOp(_CopyOp):
         kernel = emitter.kernel(
             self.name,
             ("concat", shapes, form),
-            lambda: lower_concat(shapes, 1, emitter.target, form),
+            lambda key: lower_concat(key[1], 1, emitter.target, form),
         )
         return emitter.call(kernel, list(reads), form, self.shape)

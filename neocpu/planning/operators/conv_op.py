@@ -18,7 +18,7 @@ from neocpu.planning.operators.layout_op import Emitter, LayoutOp
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.quantised_steps import ConvForm, bfloat16_forms
-from neocpu.planning.weight_origin import Unpacked
+from neocpu.planning.weight_origin import Packing, Unpacked
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.numerics import Numerics
@@ -136,10 +136,12 @@ class ConvOp(LayoutOp):
         kernel = emitter.kernel(
             self.name,
             (workload, scheme),
-            lambda: registry.lower(workload, scheme, emitter.target, emitter.threads),
+            lambda key: registry.lower(key[0], scheme, emitter.target, emitter.threads),
         )
         weights = registry.given_weights(form.weights, workload, scheme)
-        packed = registry.pack_weights(weights, workload, scheme)
+        packed = Packing(
+            source=weights, make=lambda: registry.pack_weights(weights, workload, scheme)
+        )
         origin = Unpacked.known(weights, registry.weight_layout(workload, scheme))
         args = [reads[0], emitter.weight(packed, origin=origin)]
         if workload.pads_with_zero_point:

@@ -25,7 +25,7 @@ from neocpu.planning.operators.layout_op import Emitter
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.grids import Grid
 from neocpu.planning.quantised.quantised_steps import ConvForm, Step, bfloat16_forms, stored_form
-from neocpu.planning.weight_origin import Unpacked
+from neocpu.planning.weight_origin import Packing, Unpacked
 from neocpu.schedules import registry
 from neocpu.schedules.operators.dense import DenseWorkload
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
@@ -170,12 +170,16 @@ class FormedDenseOp(DenseOp):
         form, target, threads = self.form, emitter.target, emitter.threads
         workload, scheme = form.workload, self.scheme(target, threads)
         kernel = emitter.kernel(
-            self.name, (workload, scheme), lambda: registry.lower(workload, scheme, target, threads)
+            self.name,
+            (workload, scheme),
+            lambda key: registry.lower(key[0], scheme, target, threads),
         )
         shapes = [shape for shape, _ in registry.argument_shapes(workload, scheme)]
         args = [self._data(emitter, shapes[0])]
         weights = registry.given_weights(form.weights, workload, scheme)
-        packed = registry.pack_weights(weights, workload, scheme)
+        packed = Packing(
+            source=weights, make=lambda: registry.pack_weights(weights, workload, scheme)
+        )
         origin = Unpacked.known(weights, registry.weight_layout(workload, scheme))
         args.append(emitter.weight(packed, origin=origin))
         for operand in form.operands:

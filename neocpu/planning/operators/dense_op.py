@@ -19,7 +19,7 @@ from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.grids import Grid
 from neocpu.planning.quantised.quantised_steps import ConvForm
-from neocpu.planning.weight_origin import Unpacked
+from neocpu.planning.weight_origin import Packing, Unpacked
 from neocpu.schedules.convolutions.bfloat16_weights import rounded_weights
 from neocpu.schedules.operators import dense
 from neocpu.schedules.operators.dense import DenseWorkload, lower_dense, pack_weights
@@ -116,13 +116,16 @@ class DenseOp:
 
     def emit(self, emitter: Emitter) -> Var:
         workload, target, threads = self.workload, emitter.target, emitter.threads
-        kernel = emitter.kernel(self.name, workload, lambda: lower_dense(workload, target, threads))
+        kernel = emitter.kernel(self.name, workload, lambda key: lower_dense(key, target, threads))
         rows = (workload.m, workload.n)
         args = [emitter.plain(self.data, (workload.m, workload.k))]
         is_rounded = workload.numerics.weights == NAME and self.weights.dtype == np.float32
         weights = rounded_weights(self.weights) if is_rounded else self.weights
-        packed = pack_weights(weights, workload, target, threads)
-        origin = Unpacked(weights.T[:, :, None, None], KernelLayout(1, packed.shape[-1]))
+        packed = Packing(
+            source=weights, make=lambda: pack_weights(weights, workload, target, threads)
+        )
+        block = dense.block_width(workload, target, threads)
+        origin = Unpacked(weights.T[:, :, None, None], KernelLayout(1, block))
         args.append(emitter.weight(packed, origin=origin))
         for operand in self.operands:
             is_var = isinstance(operand, Var)

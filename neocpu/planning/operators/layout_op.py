@@ -26,7 +26,7 @@ from neocpu.planning.memory_costs import MemoryClass, MemoryCosts
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.grids import Grid, grids_of
-from neocpu.planning.weight_origin import Unpacked
+from neocpu.planning.weight_origin import Packing, Unpacked
 from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.layout import DataLayout, Format
 from neocpu.schedules.vocabulary.numerics import Numerics
@@ -127,11 +127,14 @@ class Emitter(Protocol):
     def threads(self) -> int:
         """The number of threads to make kernels for."""
 
-    def kernel(self, name: str, key: Any, build: Callable[[], Any]) -> Any:
-        """Return the kernel of operator ``name``, built once for equal keys."""
+    def kernel(self, name: str, key: Any, build: Callable[[Any], Any]) -> Any:
+        """Return ``build(key)``, the kernel of operator ``name``, built once for equal keys."""
 
     def weight(
-        self, array: NDArray[np.generic], key: Any = None, origin: Unpacked | None = None
+        self,
+        array: NDArray[np.generic] | Packing,
+        key: Any = None,
+        origin: Unpacked | None = None,
     ) -> Var:
         """Return the parameter that stands for ``array``; once for equal keys."""
 
@@ -290,7 +293,9 @@ class WorkloadOp(LayoutOp):
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
         form, target = choice.out_format, emitter.target
         kernel = emitter.kernel(
-            self.name, (self.workload, form), lambda: self.lower(form, target, emitter.threads)
+            self.name,
+            (self.workload, form),
+            lambda key: replace(self, workload=key[0]).lower(form, target, emitter.threads),
         )
         constants = [emitter.weight(each) for each in self.constants(form, target)]
         return emitter.call(kernel, [*reads, *constants], form, self.shape)

@@ -94,7 +94,9 @@ class PoolOp(WorkloadOp):
         stored = stored_data(choice.in_format, self.grid) if self.workload.kind == "avg" else None
         workload = replace(self.workload, dtype=form.dtype, stored=stored)
         kernel = emitter.kernel(
-            self.name, (workload, form), lambda: lower_pool(workload, form.layout, emitter.target)
+            self.name,
+            (workload, form),
+            lambda key: lower_pool(key[0], form.layout, emitter.target),
         )
         return emitter.call(kernel, list(reads), form, self.shape)
 
@@ -174,7 +176,7 @@ class GlobalPoolOp(LayoutOp):
         kernel = emitter.kernel(
             self.name,
             (kind, shape, form, stored),
-            lambda: lower_global_pool(kind, shape, form, emitter.target, stored),
+            lambda key: lower_global_pool(kind, key[1], form, emitter.target, stored),
         )
         return emitter.call(kernel, list(reads), form, self.shape)
 

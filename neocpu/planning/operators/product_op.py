@@ -103,16 +103,9 @@ class ProductOp:
         kind = self.name.rpartition("_")[0] + self.workload.products.kind
         return costs.estimated(lambda target: self.estimate(target, costs.threads), kind)
 
-    def _lower(self, target: CpuTarget, threads: int) -> Any:
-        if isinstance(self.workload, AttentionWorkload) and self.workload.mixes:
-            return mixed_attention.lower_mixed_attention(self.workload, target, threads)
-        if isinstance(self.workload, AttentionWorkload):
-            return attention.lower_attention(self.workload, target, threads)
-        return product.lower_product(self.workload, target, threads)
-
     def emit(self, emitter: Emitter) -> Var:
         kernel = emitter.kernel(
-            self.name, self.workload, lambda: self._lower(emitter.target, emitter.threads)
+            self.name, self.workload, lambda key: _lower(key, emitter.target, emitter.threads)
         )
         args: list[Expr] = []
         for source in self.sources:
@@ -126,3 +119,11 @@ class ProductOp:
         shape = static_shape(self.result)
         assert shape is not None
         return emitter.call_rows(kernel, args, (self.workload.output.size,), shape, "float32")
+
+
+def _lower(workload: AttentionWorkload | ProductWorkload, target: CpuTarget, threads: int) -> Any:
+    if isinstance(workload, AttentionWorkload) and workload.mixes:
+        return mixed_attention.lower_mixed_attention(workload, target, threads)
+    if isinstance(workload, AttentionWorkload):
+        return attention.lower_attention(workload, target, threads)
+    return product.lower_product(workload, target, threads)

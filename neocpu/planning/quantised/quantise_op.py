@@ -86,7 +86,7 @@ class QuantiseOp(LayoutOp):
             kernel = emitter.kernel(
                 f"quantise_{source.layout}_to_{form.layout}",
                 ("quantised_pack", self.shape, scale, zero),
-                lambda: lower_quantised_pack(self.shape, scale, zero, emitter.target),
+                lambda key: lower_quantised_pack(key[1], scale, zero, emitter.target),
             )
             return emitter.call(kernel, list(reads), form, self.shape)
         stored = emitter.emit(self.grid.quantise(reads[0]))

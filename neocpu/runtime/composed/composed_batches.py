@@ -18,7 +18,8 @@ from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.composed.batch_plans import FastestRuns, mixing, recorded_seconds, time_plans
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.session import delivered, writable
-from neocpu.runtime.signatures import Signature, SignatureSet
+from neocpu.runtime.signature_sets import SignatureSet
+from neocpu.runtime.signatures import Signature
 
 
 class Runner(Protocol):

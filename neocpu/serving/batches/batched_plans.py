@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from neocpu import Module
 from neocpu.foundation.errors import UnsupportedError
+from neocpu.foundation.size_formulas import Size
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.composed.batch_plans import mixing, time_plans
 from neocpu.runtime.header import ArtifactHeader
@@ -71,6 +72,23 @@ def check_row_independent(path: Path, plans: Sequence[ArtifactHeader]) -> None:
         raise UnsupportedError(
             f"{path}: requests cannot be computed together: {reason}; serve it without --max-batch"
         )
+
+
+def check_looked_for_rows(path: Path, header: ArtifactHeader) -> None:
+    """Check that the compiler looked for the independence of rows, whose number calls choose."""
+    if header.row_function is None and header.rows_mixed is None:
+        raise UnsupportedError(
+            f"{path}: requests cannot be computed together, because it is planned for one row: "
+            "compile it with a --typical batch of 2 or more, or serve it without --max-batch"
+        )
+
+
+def tried_rows(size: Size, most: int) -> list[int]:
+    """Return the numbers of rows for which runs are timed that may have any in a range."""
+    most = max(size.least, min(size.most, most))
+    largest = most - (most - size.least) % size.step
+    powers = (2**number for number in range(largest.bit_length()))
+    return sorted({size.at_least(rows) for rows in powers if rows <= largest} | {largest})
 
 
 BESIDE: Final = 0.0002

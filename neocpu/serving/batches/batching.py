@@ -1,7 +1,8 @@
 """Gather requests into batches that are computed jointly, and divide the results among them.
 
 A request has one or more rows of the model's first axis. Each run takes as many as its plan has,
-first come first served, when it begins; it may leave some rows of a request to the next run.
+first come first served, when it begins; it may leave some rows of a request to the next run. Where
+requests choose other extents too, a run takes those with the extents of the first.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from neocpu.runtime.composed.batch_plans import TABLE, FastestRuns
 from neocpu.serving.batches.batched_plans import WORTH, worthwhile
 from neocpu.serving.datatypes import AnyArray
 from neocpu.serving.metrics import ModelMetrics
+from neocpu.serving.sized_requests import SizedRequests
 from neocpu.serving.workers import Worker, least_busy
 
 Tensors: TypeAlias = Mapping[str, AnyArray]
@@ -64,11 +66,12 @@ def check_delay(seconds: float, name: str) -> float:
 class _Request:
     """A request, with rows that wait, are computed, or are done."""
 
-    __slots__ = ("answer", "came", "inputs", "number", "outputs", "pending", "rows", "taken")
+    __slots__ = ("answer", "came", "inputs", "number", "outputs", "pending", "row", "rows", "taken")
 
     def __init__(self, number: int, inputs: Tensors) -> None:
         self.number = number
         self.inputs = inputs
+        self.row = [array.shape[1:] for array in inputs.values()]
         self.rows = self.pending = len(next(iter(inputs.values())))  # pending: not computed yet
         self.taken = 0  # rows that runs have taken
         self.came = time.perf_counter()
@@ -105,7 +108,8 @@ class Batcher:
 
     `modules`: one for each worker, which takes batches with the rows of any plan, independent of
     each other. `workers` may be shared with other models, whose calls take turns with these runs.
-    `seconds`: those of a run, by the rows of its plan.
+    `seconds`: those of a run, by the rows of its plan. `sized`: where requests choose extents too,
+    and maybe runs have as many rows as there are.
     """
 
     def __init__(
@@ -115,7 +119,10 @@ class Batcher:
         seconds: Mapping[int, float],
         batching: Batching,
         metrics: ModelMetrics,
+        sized: SizedRequests | None = None,
     ) -> None:
+        self._sized = sized
+        self._size = None if sized is None else sized.size
         self._modules, self._workers, self._metrics = modules, workers, metrics
         self._seconds = seconds = worthwhile(seconds)
         self._most, self._delay = batching.most, batching.delay
@@ -185,8 +192,13 @@ class Batcher:
 
     def _rows(self, workers: int = 1) -> int:
         """Return the waiting rows for each of so many workers, up to the limit of a batch."""
-        waiting = sum(request.rows - request.taken for request in self._waiting)
+        waiting = sum(request.rows - request.taken for request in self._alike())
         return min(self._most, -(-waiting // workers))
+
+    def _alike(self) -> list[_Request]:
+        """Return the waiting requests whose rows have the shapes of the first one's."""
+        row = self._waiting[0].row
+        return [request for request in self._waiting if request.row == row]
 
     def _all_seconds(self, rows: int) -> float:
         return sum(self._seconds[size] for size in self._runs.all(rows))
@@ -221,6 +233,8 @@ class Batcher:
         finally:
             _, seconds = self._workers[worker].finish(began)
             self._metrics.ran(seconds, sum(part.count for part in parts), size)
+            if self._sized is not None:
+                self._metrics.ran_size(seconds, self._sized.name_of(parts[0].request.inputs))
             self._take_over(worker)
         for part in parts:
             self._deliver(part, results)
@@ -246,10 +260,11 @@ class Batcher:
             size = self._runs.first(waiting)
         most, place = min(waiting, size), 0
         parts: list[_Part] = []
-        while place < most and self._waiting:
-            request = self._waiting[0]
+        for request in self._alike():
+            if place == most:
+                break
             if not request.begin():
-                self._waiting.popleft()
+                self._waiting.remove(request)
                 continue
             if not request.taken:
                 self._metrics.queue.observe(now - request.came)
@@ -258,8 +273,8 @@ class Batcher:
             request.taken += count
             place += count
             if request.taken == request.rows:
-                self._waiting.popleft()
-        return size, parts
+                self._waiting.remove(request)
+        return size if self._size is None else self._size.at_least(place), parts
 
     def _gathered(self, worker: int, size: int, parts: Sequence[_Part]) -> Tensors:
         """Return the inputs of a run: rows of requests, then zeros in spare rows."""
@@ -278,7 +293,8 @@ class Batcher:
     def _batch(self, worker: int, name: str, like: AnyArray, size: int) -> AnyArray:
         """Return the array in which a worker's batches are assembled, one run at a time."""
         batches = self._batches[worker]
-        if name not in batches or len(batches[name]) < size:
+        known = batches.get(name)
+        if known is None or len(known) < size or known.shape[1:] != like.shape[1:]:
             batches[name] = aligned_empty((size, *like.shape[1:]), like.dtype.newbyteorder("="))
         return batches[name][:size]
 

@@ -29,8 +29,11 @@ class DotTiling:
     """The register tiles of a workload, in strips and groups of output channels.
 
     A 1x1 convolution whose pixels lie side by side treats the image as one row. The last tiles of a
-    row and of an image move back, so that they end with it. ``l2`` is in bytes.
+    row and of an image move back, so that they end with it, unless they overhang. ``l2`` is in
+    bytes.
     """
+
+    overhangs: bool = False
 
     def __init__(
         self,
@@ -46,9 +49,6 @@ class DotTiling:
         self.copies, self.is_flat = self._reading()
         self.rows = 1 if self.is_flat else w.out_height
         self.columns = self._columns()
-        # Tiles move back, but not before the beginning of the output.
-        assert scheme.reg_oh <= self.rows, scheme
-        assert scheme.reg_n <= self.columns, scheme
         self.column_tiles = ceil_div(self.columns, scheme.reg_n)
         # The units of a strip: rows of register tiles, or tiles of the one row.
         self.tiles = self.column_tiles if self.is_flat else ceil_div(self.rows, scheme.reg_oh)
@@ -58,7 +58,7 @@ class DotTiling:
         self._divide_channels()
         self.image_chunks = self.chunks * w.groups
         self.strips = self._strips()
-        self.strip_tiles = ceil_div(self.tiles, self.strips)
+        self.strip_tiles = self._strip_tiles()
         self.groups = self._groups()
         self.tasks = w.batch * self.strips * self.groups
         self.strip_rows = self._strip_rows()
@@ -77,6 +77,10 @@ class DotTiling:
         """Return the pixels of a row of register tiles."""
         w = self.workload
         return w.out_height * w.out_width if self.is_flat else w.out_width
+
+    def _strip_tiles(self) -> int:
+        """Return the most tiles of a strip."""
+        return ceil_div(self.tiles, self.strips)
 
     def _strip_rows(self) -> int:
         """Return the input rows that the longest strip reads."""

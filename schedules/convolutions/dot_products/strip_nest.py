@@ -36,6 +36,9 @@ class StripNest(KernelNest, ABC):
 
     def __init__(self, tiling: DotTiling, data: Any, weights: Any, rest: Sequence[Any]) -> None:
         super().__init__(tiling.workload, tiling.scheme, tiling.unit, data, weights, rest)
+        # Tiles move back, but not before the beginning of the output.
+        assert tiling.overhangs or tiling.scheme.reg_oh <= tiling.rows, tiling.scheme
+        assert tiling.overhangs or tiling.scheme.reg_n <= tiling.columns, tiling.scheme
         self._tiling = tiling
         self._copied_type = "int8" if self._unit.offset else str(self._data.dtype)
         self._each = int(data.shape[1])  # chunks of an image
@@ -86,7 +89,11 @@ class StripNest(KernelNest, ABC):
         t = self._tiling
         if t.is_flat:
             return 0
-        return T.Bind(moved_back(tile, self._scheme.reg_oh, t.rows))
+        return T.Bind(self._begin(tile, self._scheme.reg_oh, t.rows))
+
+    def _begin(self, tile: Any, size: int, total: int) -> Any:
+        """Return the first row or column of a register tile."""
+        return tile * size if self._tiling.overhangs else moved_back(tile, size, total)
 
     def _tiles(
         self, image: Any, block: Any, tile: Any, top: Any, padded: Any, start: Start
@@ -96,13 +103,13 @@ class StripNest(KernelNest, ABC):
         first = self._first_chunk(block)
         self._visit: Any = tile - self._first_tile  # of the strip's register tiles
         if t.is_flat:
-            column = T.Bind(moved_back(tile, reg_n, t.columns))
+            column = T.Bind(self._begin(tile, reg_n, t.columns))
             self._tile((image, block, 0, column), self._flat(image, first, column, padded), start)
             return
         row = self._first_row(tile)
         with T.serial(t.column_tiles) as number:
             self._visit = (tile - self._first_tile) * t.column_tiles + number
-            column = T.Bind(moved_back(number, reg_n, t.columns))
+            column = T.Bind(self._begin(number, reg_n, t.columns))
             y, x = row * w.stride[0], column * w.stride[1]
             if padded is None:
                 source = self._stored(image, first, T.Bind(y), T.Bind(x))

@@ -25,6 +25,7 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS
 from neocpu.schedules.vocabulary.scheme import GroupScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import larger, smaller, typical_of
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 _BIAS = EpilogueOp("bias_add")
@@ -32,6 +33,9 @@ _BIAS = EpilogueOp("bias_add")
 # A function that emits its argument for each row of the window, and whether these are unrolled
 # from row 0 on, instead of a loop over those in the image.
 _Taps = tuple[Callable[[Callable[[Any], None]], None], bool]
+# The first column of a tile with the same columns inside the image, None for a tile inside, or for
+# one pixel the column of its first tap, the first tap inside the image and the one after the last.
+_Like = int | tuple[Any, Any, Any] | None
 # The functions that return a step's pixel of a column, and its weights of a tap.
 _Step = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
 
@@ -162,34 +166,49 @@ class Emitter:
             self._tile(place, x, min(reg_n, w.out_width - x), x, taps)
 
     def _moved_tiles(self, place: tuple[Any, ...], taps: _Taps) -> None:
-        """Emit a row of any width: the first and the last tile, and those between in one loop, of
-        which the last moves back. Only the first and the last tile read outside the image.
+        """Emit a row of any width: register tiles where all columns lie in the image, of which the
+        last moves back, and then the pixels beside them, one by one.
         """
-        w, reg_n = self._workload, self._scheme.reg_n
-        if reg_n > moved_limit(w):
-            raise ValueError(f"rows of {w.out_width} pixels are too short for tiles of {reg_n}")
-        last = w.out_width - reg_n
-        self._tile(place, 0, reg_n, 0, taps)
-        with T.serial(ceil_div(last - reg_n, reg_n)) as tile:
-            x = T.Bind(T.min((tile + 1) * reg_n, last - reg_n))
-            self._tile(place, x, reg_n, reg_n, taps)
-        self._tile(place, T.Bind(tirx.const(last)), reg_n, last, taps)
+        w = self._workload
+        stride, reach = w.stride[1], (w.kernel[1] - 1) * w.dilation[1]
+        first = smaller(ceil_div(w.padding[1], stride), w.out_width)
+        end = smaller((w.width + w.padding[1] - reach - 1) // stride + 1, w.out_width)
+        inside = larger(end - first, 0)
+        reg_n = max(1, min(self._scheme.reg_n, typical_of(inside)))
+        # There is no tile in a row that does not fill one.
+        count = ceil_div(inside, reg_n) * smaller(inside // reg_n, 1)
+        tiled = inside * smaller(inside // reg_n, 1)
+        with T.serial(count) as tile:
+            x = T.Bind(first + T.min(tile * reg_n, larger(inside - reg_n, 0)))
+            self._tile(place, x, reg_n, None, taps)
+        with T.serial(w.out_width - tiled) as number:
+            x = T.Bind(tirx.Select(number < first, number, number + tiled))
+            self._edge_pixel(place, x, taps)
 
-    def _columns(self, x: int, width: int) -> list[tuple[int, int, int]]:
-        """Return ``(input column - x * stride, output column - x, tap)`` inside the image."""
+    def _edge_pixel(self, place: tuple[Any, ...], x: Any, taps: _Taps) -> None:
+        """Emit an output pixel without the taps beside the image."""
+        w = self._workload
+        stride, dilation = w.stride[1], w.dilation[1]
+        left = T.Bind(x * stride - w.padding[1])
+        first = T.Bind(T.max((dilation - 1 - left) // dilation, 0))
+        end = T.Bind(T.min((w.width - left + dilation - 1) // dilation, w.kernel[1]))
+        self._tile(place, x, 1, (left, first, end), (taps[0], False))
+
+    def _columns(self, x: int | None, width: int) -> list[tuple[int, int, int]]:
+        """Return ``(input column - x * stride, output column - x, tap)`` inside the image, in which
+        all columns lie if ``x`` is None.
+        """
         w = self._workload
         found = []
         for j in range(width):
             for kw in range(w.kernel[1]):
                 offset = j * w.stride[1] + kw * w.dilation[1] - w.padding[1]
-                if 0 <= x * w.stride[1] + offset < w.width:
+                if x is None or 0 <= x * w.stride[1] + offset < w.width:
                     found.append((offset, j, kw))
         return found
 
-    def _tile(self, place: tuple[Any, ...], x: Any, width: int, like: int, taps: _Taps) -> None:
-        """Emit ``width`` output pixels from column ``x``, for one vector of the chunk or all;
-        ``like`` is the first column of a tile with the same columns inside the image.
-        """
+    def _tile(self, place: tuple[Any, ...], x: Any, width: int, like: _Like, taps: _Taps) -> None:
+        """Emit ``width`` output pixels from column ``x``, for one vector of the chunk or all."""
         (image, chunk), y, top = place
         if self._lane is not None:
             self._vector_tile((image, chunk, self._lane, y, top), x, width, like, taps)
@@ -199,14 +218,14 @@ class Emitter:
             self._vector_tile((image, chunk, lane, y, top), x, width, like, taps)
 
     def _vector_tile(
-        self, place: tuple[Any, ...], x: Any, width: int, like: int, taps: _Taps
+        self, place: tuple[Any, ...], x: Any, width: int, like: _Like, taps: _Taps
     ) -> None:
         """Emit a register tile of one vector of channels; see `_tile`."""
         image, chunk, lane, y, top = place
         w, lanes, every = self._workload, self._lanes, span(0, self._lanes)
         emit_rows, is_unrolled = taps
         users: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        columns = self._columns(like, width)
+        columns = [] if isinstance(like, tuple) else self._columns(like, width)
         for offset, j, kw in columns:
             users[offset].append((j, kw))
         acc = T.alloc_buffer((width, lanes), w.numerics.sum, scope="local", layout=None)
@@ -219,6 +238,14 @@ class Emitter:
         def tap_row(kh: Any) -> None:
             row = T.Bind(self._row_number(top + kh * w.dilation[0]))
             for pixel_at, weight_at in self._steps(image, chunk, lane, row):
+                if isinstance(like, tuple):
+                    left, first, end = like
+                    with T.serial(T.max(end - first, 0)) as turn:
+                        kw = T.Bind(first + turn)
+                        pixel = T.Bind(pixel_at(left + kw * w.dilation[1]))
+                        value = self._multiplied(acc[0, every], pixel, T.Bind(weight_at(kh, kw)))
+                        T.buffer_store(acc, value, [0, every])
+                    continue
                 weights = [T.Bind(weight_at(kh, kw)) for kw in range(w.kernel[1])]
                 for offset in sorted(users):
                     self._begin(acc, begun.pop(offset, []), image, channel)
@@ -335,12 +362,6 @@ class Emitter:
                     return splat(self._data[image, source[0], row, column, source[1]], lanes)
 
                 yield scalar_at, weight_at(channel)
-
-
-def moved_limit(workload: Conv2dWorkload) -> int:
-    """Return the widest register tile whose last one may move back; 0 if rows are too short."""
-    _, left, _, right = workload.padding
-    return max(0, (workload.out_width - max(left, right)) // 2)
 
 
 def _first_uses(columns: Sequence[tuple[int, int, int]]) -> dict[int, list[int]]:

@@ -11,6 +11,7 @@ from neocpu.schedules.convolutions.matrix_products.joined_rows import JoinedRows
 from neocpu.schedules.convolutions.matrix_products.matrix_tiling import JOINED_BLOCK, MatrixTiling
 from neocpu.schedules.tir.builder import flat, span
 from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.traced_sizes import smaller
 
 # The number of values that are copied at a time.
 VECTOR: Final = 16
@@ -51,7 +52,8 @@ def join_rows(nest: StripCopier, t: MatrixTiling, joined: JoinedRows, image: Any
                         at = (chunk, phase, column, row)
                         # Positions from the first to the last one that has a pixel.
                         first = max(0, ceil_div(left - column, across))
-                        end = min(joined.pitch, (w.width - 1 + left - column) // across + 1)
+                        last = (w.width - 1 + left - column) // across
+                        end = smaller(joined.pitch, last + 1)
                         nest.clear(padded, at, 0, first)
                         with T.serial(end - first) as x:
                             own = (first + x) * across + (column - left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from neocpu.foundation.dtypes import bytes_of
@@ -11,7 +12,15 @@ from neocpu.schedules.isa.catalogue import ROW_BYTES
 from neocpu.schedules.tir.tiles import LINE, Grid
 from neocpu.schedules.vocabulary.dot_unit import TILES, DotUnit
 from neocpu.schedules.vocabulary.layout import ceil_div
-from neocpu.schedules.vocabulary.scheme import MatrixScheme
+from neocpu.schedules.vocabulary.scheme import BlockScheme, MatrixScheme
+from neocpu.schedules.vocabulary.traced_sizes import (
+    larger,
+    least_of,
+    smaller,
+    typical_of,
+    varies,
+)
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 MOST_VISITS: Final = 16  # register tiles for which prefetching a block's weights pays
 LEAST_BYTES: Final = 8192  # of a block's weights to prefetch
@@ -22,6 +31,21 @@ JOINED_BLOCK: Final = 4  # input channels of a picture; a line holds several col
 PART_BYTES: Final = 2
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StripCut:
+    """The division of an image of any size into strips of register tiles, the last of which may
+    overhang.
+
+    - `joins_rows`: whether rows of the output follow each other in a tile.
+    - `strip_tiles`: the most register tiles along a strip; 0 if one strip has all.
+    - `prefetched_lines`: the cache lines of weights that each turn of a tile's loops fetches ahead.
+    """
+
+    joins_rows: bool
+    strip_tiles: int
+    prefetched_lines: int
+
+
 class MatrixTiling(DotTiling):
     """A `DotTiling` whose register tiles, of `data_bytes`, consist of whole blocks of the unit.
 
@@ -30,6 +54,34 @@ class MatrixTiling(DotTiling):
 
     parts = 1
     """The number of parts of a value that are multiplied separately."""
+
+    cut: StripCut | None = None
+    """The strips of images of any size; None if the workload is of one size."""
+
+    def __init__(
+        self,
+        workload: Conv2dWorkload,
+        scheme: BlockScheme,
+        unit: DotUnit,
+        l2: int,
+        threads: int = 1,
+    ) -> None:
+        if varies(workload.height, workload.width) and unit.instruction.in_tiles:
+            typical = type(self)(typical_of(workload), scheme, unit, l2, threads)
+            self.cut = typical.as_cut(least_of(workload))
+        super().__init__(workload, scheme, unit, l2, threads)
+
+    def as_cut(self, least: Conv2dWorkload) -> StripCut:
+        """Return the strips of this workload, for images of any size from ``least`` on."""
+        shares = self.strips == 1 and self.groups > 1
+        # Pixels that are read where they lie must fill a register tile; joined rows are copied.
+        pixels = least.out_height * least.out_width if self.is_flat else 0
+        in_place = self.parts == 1 and not self.copies
+        return StripCut(
+            joins_rows=self.joined is not None or (in_place and pixels < self.scheme.reg_n),
+            strip_tiles=0 if shares else self.strip_tiles,
+            prefetched_lines=self.prefetched_lines,
+        )
 
     def _check(self) -> None:
         s, unit, made = self.scheme, self.unit, self.unit.instruction
@@ -55,15 +107,25 @@ class MatrixTiling(DotTiling):
             assert outs % groups == (outs // groups) % s.reg_oc == 0, s
         assert fits(self.pixel_blocks, self.block_columns, unit), s
 
+    @property
+    def overhangs(self) -> bool:
+        # Pixels that are read where they lie have nothing behind the last one.
+        return self.cut is not None and (self.copies or self.parts > 1)
+
     def _reading(self) -> tuple[bool, bool]:
         copies, is_flat = super()._reading()
         in_tiles = self.unit.instruction.in_tiles
         # The elements of a row of a tile; whether a window's row is in one, and rows are joined.
         self.line = ROW_BYTES // self._element
         self.joins_columns = in_tiles and self.scheme.ic_bn == JOINED_BLOCK
-        joined = None if self.joins_columns else JoinedRows.if_fewer(self.workload)
-        self.joined = joined if in_tiles else None
+        self.joined = self._joined_rows() if in_tiles and not self.joins_columns else None
         return copies or self.joins_columns or self.joined is not None, is_flat or bool(self.joined)
+
+    def _joined_rows(self) -> JoinedRows | None:
+        cut = self.cut
+        if cut is None:
+            return JoinedRows.if_fewer(self.workload)
+        return JoinedRows.of(self.workload) if cut.joins_rows else None
 
     @property
     def _element(self) -> int:
@@ -74,11 +136,29 @@ class MatrixTiling(DotTiling):
         return self.joined.positions(self.workload) if self.joined else super()._columns()
 
     def _strip_rows(self) -> int:
+        if self.cut is not None:
+            return self._cut_rows(self.cut)
         if self.joined is None:
             return super()._strip_rows()
         positions = min(self.strip_tiles * self.scheme.reg_n, self.columns)
         rows = ceil_div(positions - 1, self.joined.pitch) + 1
         return min(rows, self.workload.out_height) + self.joined.below
+
+    def _cut_rows(self, cut: StripCut) -> int:
+        """Return the rows of a strip whose tiles may overhang."""
+        w, s = self.workload, self.scheme
+        if self.joined is None:
+            rows = cut.strip_tiles * s.reg_oh or self.rows + (s.reg_oh - 1)
+            return (rows - 1) * w.stride[0] + (w.kernel[0] - 1) * w.dilation[0] + 1
+        if not cut.strip_tiles:
+            return w.out_height + self.joined.below
+        rows = ceil_div(cut.strip_tiles * s.reg_n - 1, self.joined.pitch) + 1
+        return rows + self.joined.below
+
+    @property
+    def slack(self) -> int:
+        """The pixels behind a strip's copy that an overhanging register tile reads."""
+        return self.scheme.reg_n * self.column_step
 
     @property
     def line_columns(self) -> int:
@@ -126,6 +206,9 @@ class MatrixTiling(DotTiling):
 
     def _strips(self) -> int:
         """Return one strip if threads share channels, else some for each that reuse weights."""
+        cut = self.cut
+        if cut is not None:
+            return self._cut_strips(cut)
         if not self.unit.instruction.in_tiles:
             return super()._strips()
         if self.shares_channels:
@@ -135,8 +218,24 @@ class MatrixTiling(DotTiling):
         per_thread = min(STRIPS_PER_THREAD, max(1, most // self.threads))
         return min(self.tiles, per_thread * self.threads)
 
+    def _cut_strips(self, cut: StripCut) -> int:
+        """Return enough strips for all threads, none of which is longer than the cut's."""
+        if not cut.strip_tiles:
+            return 1
+        each = smaller(self.tiles, self.threads)
+        return larger(ceil_div(self.tiles, cut.strip_tiles), each)
+
+    def _strip_tiles(self) -> int:
+        cut = self.cut
+        return super()._strip_tiles() if cut is None else cut.strip_tiles or self.tiles
+
     def _groups(self) -> int:
         """Return the groups of output channels: one, if strips suffice for the threads."""
+        cut = self.cut
+        if cut is not None:
+            most = min(self.oc_blocks, self.threads)
+            # All of them, unless there is a strip for each thread.
+            return most - (most - 1) * smaller(1, self.strips // self.threads)
         enough = self.workload.batch * self.strips >= self.threads
         return 1 if enough else min(self.oc_blocks, self.threads)
 
@@ -164,6 +263,8 @@ class MatrixTiling(DotTiling):
         """The cache lines of the next block's weights to prefetch in each turn; 0 if many register
         tiles share a block's weights, or if these are few.
         """
+        if self.cut is not None:
+            return self.cut.prefetched_lines
         visits = self.strip_tiles * (1 if self.is_flat else self.column_tiles)
         is_small = visits > MOST_VISITS or self.block_bytes < LEAST_BYTES
         if is_small or self.oc_blocks == self.groups:

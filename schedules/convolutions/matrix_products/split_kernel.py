@@ -12,7 +12,6 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.dot_products.strip_nest import Source
-from neocpu.schedules.convolutions.kernel_nest import moved_back
 from neocpu.schedules.convolutions.matrix_products.split_tiling import SplitTiling
 from neocpu.schedules.convolutions.matrix_products.tile_kernel import TileNest
 from neocpu.schedules.isa.catalogue import ROW_BYTES
@@ -52,7 +51,7 @@ class SplitNest(TileNest):
         """Split the pixels of a strip of an image that forms one row."""
         t, w = self._tiling, self._workload
         padded = self.lines(1, t.copied_pixels)
-        start = T.Bind(moved_back(tile, self._scheme.reg_n, t.columns))
+        start = T.Bind(self._begin(tile, self._scheme.reg_n, t.columns))
         with T.serial(t.chunks) as line:
             with T.serial(T.min(t.copied_pixels, t.columns - start)) as pixel:
                 number = T.Bind(start + pixel)

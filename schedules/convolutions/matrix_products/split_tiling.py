@@ -40,8 +40,10 @@ class SplitTiling(MatrixTiling):
 
     @property
     def copied_pixels(self) -> int:
-        in_row = min(self.strip_tiles * self.scheme.reg_n, self.columns)
-        return in_row if self.is_flat and not self.joined else super().copied_pixels
+        if not self.is_flat or self.joined:
+            return super().copied_pixels
+        in_row = self.strip_tiles * self.scheme.reg_n
+        return in_row if self.overhangs else min(in_row, self.columns)
 
     def _reading(self) -> tuple[bool, bool]:
         super()._reading()
@@ -69,6 +71,8 @@ class SplitTiling(MatrixTiling):
 
     def _strips(self) -> int:
         """Return as many strips as keep the split pixels of each in half of a core's L2."""
+        if self.overhangs:
+            return super()._strips()
         w = self.workload
         in_row = self.is_flat and not self.joined
         pixels = self.columns if in_row else w.out_height * w.stride[0] * self.line_columns

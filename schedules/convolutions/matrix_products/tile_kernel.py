@@ -12,7 +12,8 @@ With two rows and two columns of blocks, the loop nest is::
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import product
 from typing import Any, Final
 
@@ -20,7 +21,6 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.dot_products.strip_nest import Source, Start, StripNest, Tile
-from neocpu.schedules.convolutions.kernel_nest import moved_back
 from neocpu.schedules.convolutions.matrix_products.joined_copies import join_columns, join_rows
 from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling
 from neocpu.schedules.isa.catalogue import ROW_BYTES, TILE_ROWS
@@ -63,15 +63,19 @@ class TileNest(StripNest):
     def _strip(self) -> Any:
         t, block = self._tiling, self._scheme.ic_bn
         lines = t.image_chunks * t.strip_rows * block * t.element // ROW_BYTES
-        columns = max(t.strip_columns, ceil_div(LEAST_LINES, max(1, lines)))
-        shape = (t.image_chunks, t.strip_rows, columns, block)
+        rows, columns = t.strip_rows, t.strip_columns
+        if t.overhangs:
+            rows += ceil_div(t.slack + LEAST_LINES, columns)
+        else:
+            columns = max(columns, ceil_div(LEAST_LINES, max(1, lines)))
+        shape = (t.image_chunks, rows, columns, block)
         return T.alloc_buffer(shape, self._copied_type, layout=None)
 
     def _first_row(self, tile: Any) -> Any:
         t = self._tiling
         if t.joined is None:
             return super()._first_row(tile)
-        first = moved_back(tile, self._scheme.reg_n, t.columns)
+        first = self._begin(tile, self._scheme.reg_n, t.columns)
         return T.Bind(tirx.floordiv(first, t.joined.pitch))
 
     def _padded(self, image: Any, top: Any) -> Any:
@@ -88,7 +92,12 @@ class TileNest(StripNest):
         block = self._scheme.ic_bn if t.parts == 1 and not t.joins_columns else t.line
         planes = t.image_chunks * t.parts * phases[0] * phases[1]
         least = LEAST_LINES * ROW_BYTES // (block * t.element)
-        rows = max(rows, ceil_div(least, planes * columns))
+        if not t.overhangs:
+            rows = max(rows, ceil_div(least, planes * columns))
+        elif t.is_flat and t.joined is None:
+            columns += t.slack + least
+        else:
+            rows += ceil_div(t.slack + least, columns)
         shape = (t.image_chunks, t.parts, *phases, rows, columns, block)
         return T.alloc_buffer(shape, self.bits, layout=None)
 
@@ -193,6 +202,15 @@ class TileNest(StripNest):
     def _part_and_lane(self, at: Any) -> tuple[Any, Any]:
         return 0, at
 
+    @contextmanager
+    def _is_row(self, row: Any) -> Iterator[None]:
+        """Emit the body if ``row`` is one of the output, which tiles of one row never miss."""
+        if self._scheme.reg_oh == 1:
+            yield
+            return
+        with T.If(row < self._tiling.rows), T.Then():
+            yield
+
     def _store_vectors(self, sums: Any, v: int, at: tuple[Any, ...]) -> None:
         image, chunk, row, column, lane = at
         vector = T.alloc_buffer((1, self._lanes), str(sums.dtype), scope="local", layout=None)
@@ -200,11 +218,18 @@ class TileNest(StripNest):
         if joined is not None:
             with T.serial(reg_n) as j:
                 y, x = (T.Bind(op(column + j, joined.pitch)) for op in _DIVISION)
-                with T.If(x < self._workload.out_width), T.Then():
+                inside = x < self._workload.out_width
+                if self._tiling.overhangs:
+                    inside = tirx.all(inside, y < self._workload.out_height)
+                with T.If(inside), T.Then():
                     T.buffer_store(vector, sums[j, v, self._every], [0, self._every])
                     self._results.store(vector, (0,), (image, chunk, y, x), lane)
             return
+        columns = reg_n
+        if self._tiling.overhangs:
+            columns = T.min(reg_n, self._tiling.columns - column)
         for r in range(self._scheme.reg_oh):
-            with T.serial(reg_n) as j:
+            inside = self._is_row(row + r) if self._tiling.overhangs else nullcontext()
+            with inside, T.serial(columns) as j:
                 T.buffer_store(vector, sums[r * reg_n + j, v, self._every], [0, self._every])
                 self._results.store(vector, (0,), (image, chunk, row + r, column + j), lane)

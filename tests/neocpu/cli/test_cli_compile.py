@@ -55,8 +55,9 @@ class TestOptions:
     def test_all(self, cli, compile_calls):
         line = (
             "compile net.onnx -o net.so --target llvm -mcpu=skylake-avx512 -mattr=+avx2 "
-            "--shape x:1,3,8,8 --shape y:0:4 --batch 2 --threads 3 --db a --db b --only-db "
-            "--tune-budget 10m --opt uniform --algorithms direct,depthwise --no-verify "
+            "--shape x:1,3,8,8..32/8 --shape y:0:4 --typical x:1,3,8,16 --batch 2 "
+            "--threads 3 --db a --db b --only-db --tune-budget 10m --opt uniform "
+            "--algorithms direct,depthwise --no-verify "
             "--solver dp --search-seconds 0.5 --max-weights 120MB --accuracy strict "
             "--no-pack-at-load "
             "--precision int8 --small --max-error 0.01 "
@@ -68,7 +69,8 @@ class TestOptions:
             "target": "llvm -mcpu=skylake-avx512 -mattr=+avx2",
             "goal": "throughput",
             "threads": 3,
-            "shapes": {"x": (1, 3, 8, 8), "y:0": (4,)},
+            "shapes": {"x": (1, 3, 8, range(8, 33, 8)), "y:0": (4,)},
+            "typical": {"x": (1, 3, 8, 16)},
             "batch": 2,
             "databases": (Path("a"), Path("b")),
             "only_databases": True,

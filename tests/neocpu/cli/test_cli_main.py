@@ -125,6 +125,18 @@ class TestUsageErrors:
             (["compile", "m", "--batch", "9" * 20], "no tensor has an extent of 9999"),
             (["tune", "m", "--shape", "x:1", "--shape", "x:2"], "the same input is named twice"),
             (["compile", "m", "--shape", "x:{},3"], "'{}' is an empty set"),
+            (["compile", "m", "--typical", "h=1.5"], "'h=1.5' is not of the form 1,3,736,1280, NA"),
+            (["compile", "m", "--typical", "h=1,5"], "'h=1,5' is not of the form 1,3,736,1280, NA"),
+            (["compile", "m", "--typical", "1,-3"], "'1,-3' is not of the form 1,3,736,1280, NAME"),
+            (["compile", "m", "--typical", "5"], "--typical is for ranges of sizes"),
+            (
+                ["compile", "m", "--shape", "h=1..9", "--typical", "5"],
+                "--typical 5: the ranges are of named dimensions; name these, as h=3",
+            ),
+            (
+                ["compile", "m", "--shape", "x:1..9", "--typical", "5", "--typical", "x:5"],
+                "give each its name, as in x:1,3,736,1280",
+            ),
             (["compile", "m", "--shape", "x:{1,1},3"], "--shape x:1,3 is given twice"),
             (["compile", "m", "--samples", "9"], "--samples says how to read the data of --calib"),
             (["compile", "m", "--fit", "crop"], "--fit says how to read the data of --calibrate"),

@@ -13,7 +13,8 @@ from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.composed.batch_plans import TABLE
 from neocpu.runtime.composed.composed_batches import ComposedBatches
 from neocpu.runtime.header import SET_FORMAT, ArtifactHeader
-from neocpu.runtime.signatures import Signature, SignatureSet
+from neocpu.runtime.signature_sets import SignatureSet
+from neocpu.runtime.signatures import Signature
 
 
 def _header(signatures, functions=("a",) * 4, mixed=None, took=()):
@@ -198,7 +199,7 @@ def test_rows_that_are_wider_in_larger_batches_are_not_composed():
 def test_a_closed_module_is_not_kept_alive(sized):
     module = neocpu.load(sized.path, 1)
     module(np.zeros((5, 3, 9, 7), "float32"))
-    session = weakref.ref(module._session._handle)
+    session = weakref.ref(module._calls.session._handle)
     module.close()
     assert session() is None
 
@@ -207,8 +208,8 @@ def test_a_call_that_outlives_its_module_does_not_keep_it_alive(sized):
     x = np.zeros((5, 3, 9, 7), "float32")
     module = neocpu.load(sized.path, 1)
     expected = module(x)
-    call = module._call((x,), None)  # it has been checked, and is about to run
-    session = weakref.ref(module._session._handle)
+    call = module._calls.of((x,), None)  # it has been checked, and is about to run
+    session = weakref.ref(module._calls.session._handle)
     module.close()
     for found, known in zip(call(), expected, strict=True):
         assert found.tobytes() == known.tobytes()

@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 
+import neocpu
 from neocpu.foundation.errors import UsageError
 from neocpu.frontend.shapes.input_shapes import InputShapes
-from neocpu.frontend.shapes.requested_shapes import join_sets, parse_set, parse_signatures
+from neocpu.frontend.shapes.requested_shapes import (
+    join_sets,
+    parse_request,
+    parse_set,
+    parse_signatures,
+)
 
 
 @pytest.mark.parametrize(
@@ -132,3 +138,61 @@ def test_texts_that_are_no_signatures_are_refused(shapes, message):
 def test_a_set_is_refused_where_one_shape_is_expected():
     with pytest.raises(UsageError, match=r"got list; neocpu\.compile alone takes a sequence"):
         InputShapes.parse([{"x": (1, 3)}])
+
+
+@pytest.mark.parametrize(
+    ("texts", "one_plan", "expected"),
+    [
+        (["x:1,3,8..24/8"], False, [{"x": (1, 3, 8)}, {"x": (1, 3, 16)}, {"x": (1, 3, 24)}]),
+        (["x:1,3,8..24/8"], True, {"x": (1, 3, range(8, 25, 8))}),
+        (["b=1..3", "s=0.5"], False, [{"b": 1, "s": 0.5}, {"b": 2, "s": 0.5}, {"b": 3, "s": 0.5}]),
+        (["b=1..3", "s=0.5"], True, {"b": range(1, 4), "s": 0.5}),
+        # 65 shapes of one input, of two dimensions, and of two inputs that cannot be paired.
+        (["x:2..130/2,3"], False, {"x": (range(2, 131, 2), 3)}),
+        (["h=1..5/1", "w=1..13/1"], False, {"h": range(1, 6), "w": range(1, 14)}),
+        (["x:1..5/1,7", "y:1..13/1"], False, {"x": (range(1, 6), 7), "y": (range(1, 14),)}),
+        (["x:2..128,2..128,2..512"], False, {"x": (*[range(2, 129)] * 2, range(2, 513))}),
+        (["h=1..999999999999999999/1"], False, {"h": range(1, 10**18)}),
+        (["x:1,3"], False, {"x": (1, 3)}),
+    ],
+)
+def test_ranges_are_a_set_or_sizes(texts, one_plan, expected):
+    assert parse_request(texts, one_plan=one_plan) == expected
+
+
+def test_as_many_shapes_as_a_set_may_have_are_a_set():
+    assert len(parse_request(["x:2..128/2"], one_plan=False)) == 64
+    assert len(parse_request(["x:1..64/1", "y:65..128/1"], one_plan=False)) == 64
+
+
+@pytest.mark.parametrize(
+    ("texts", "one_plan", "told"),
+    [
+        (["x:{1,2},3..200/1"], False, "--shape x:{1,2},3..200/1 makes a set beside ranges of"),
+        (["x:3..9", "y:{1..3}"], True, "--shape y:{1..3} makes a set beside ranges of sizes: give"),
+        (["h=3..9", "h=12"], True, "--shape h=12 makes a set beside ranges of sizes: give ranges"),
+        (["x:{1..99},{1..99},{1..99}"], False, "a set of 512 shapes: an artifact has at most 64"),
+        (["x:{1..9},3"], True, "--typical is for ranges of sizes"),
+        (["x:1,3"], True, "--typical is for ranges of sizes"),
+        ([], True, "--typical is for ranges of sizes"),
+        (["x:8..100/8"], True, "steps of 8 from 8 miss 100; end with 96 or 104"),
+        (["x:8..1000/8,3,8..999/8"], False, "steps of 8 from 8 miss 999; end with 992 or 1000"),
+        (["x:8..100/0"], True, "a step of 0 never reaches 100; give 1 or more"),
+        (["x:1..3,7", "y:1..5"], False, "3 choices for 'x' and 4 choices for 'y'"),
+    ],
+)
+def test_ranges_beside_sets_and_bad_steps(texts, one_plan, told):
+    with pytest.raises(UsageError) as caught:
+        parse_request(texts, one_plan=one_plan)
+    assert told in caught.value.args[0]
+
+
+def test_calibration_and_limits_on_errors_are_for_one_size(tmp_path):
+    given = {"shapes": {"h": range(1, 9)}, "typical": {"h": 4}}
+    data = np.zeros((1, 3, 8, 8), "float32")
+    with pytest.raises(UsageError, match="max_error is measured at one size"):
+        neocpu.compile("resnet18", max_error=0.1, **given)
+    with pytest.raises(UsageError, match=r"calibration data .* are for one size"):
+        neocpu.compile_calibrated("resnet18", data, **given)
+    with pytest.raises(UsageError, match=r"calibration data .* are for one size"):
+        neocpu.compile_fat("resnet18", ("host",), tmp_path / "x.so", calibration=data, **given)

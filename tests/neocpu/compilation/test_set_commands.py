@@ -61,7 +61,7 @@ def test_run_refuses_a_batch_that_no_memory_holds(run: Any, sized: Network, rows
     code, _, err = run("run", sized.path, "--shape", f"x:{rows},3,9,7")
     assert code == 2
     assert f"neocpu: error: x[{rows},3,9,7] needs " in err
-    assert err.endswith(" GB: give a smaller batch\n")
+    assert err.endswith(" GB: give a smaller shape\n")
     assert err.count("\n") == 1
 
 

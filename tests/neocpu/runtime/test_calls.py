@@ -12,6 +12,8 @@ from neocpu.foundation.errors import ArgumentTypeError, UsageError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.arguments import call_text
 from neocpu.runtime.module import load
+from neocpu.runtime.signature_sets import SignatureSet
+from neocpu.runtime.signatures import Signature
 
 
 def test_two_inputs_are_two_arguments(two_way, two_way_module):
@@ -80,9 +82,12 @@ def test_streams_and_sets_are_called_alike(linear, two_way):
 
 def test_the_right_call_is_shown():
     pixels = TensorSpec("pixel.values", "float32", (1, 3, 8, 8))
-    assert call_text([pixels]) == "m(pixel_values), where pixel_values is float32[1,3,8,8]"
-    many = [replace(pixels, name=f"x{number}", shape=(1,)) for number in range(40)]
-    text = call_text(many)
+    assert (
+        call_text(SignatureSet([Signature((pixels,), ())]))
+        == "m(pixel_values), where pixel_values is float32[1,3,8,8]"
+    )
+    many = tuple(replace(pixels, name=f"x{number}", shape=(1,)) for number in range(40))
+    text = call_text(SignatureSet([Signature(many, ())]))
     assert text.startswith("m(x0, x1, x2, x3, x4, x5, x6, x7, ...), where x0 is float32[1], x1")
     assert text.endswith("x7 is float32[1] and 32 more")
 

@@ -5,7 +5,8 @@ import pytest
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.tensor_spec import TensorSpec
-from neocpu.runtime.signatures import Signature, SignatureSet
+from neocpu.runtime.signature_sets import SignatureSet
+from neocpu.runtime.signatures import Signature
 
 
 def signature(number, *shapes):

@@ -28,6 +28,7 @@ class FakeModule:
     """``y = 2 x``, of calls that wait for `finish`."""
 
     def __init__(self, *, log: list[str]) -> None:
+        self.sizes = ()
         self.signatures = (Signature((INPUT,), (OUTPUT,)),)
         self.calls: list[tuple[Future, Any]] = []
         self.closed = False

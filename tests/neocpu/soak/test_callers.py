@@ -38,7 +38,7 @@ def test_callers_of_both_languages(small, call_from_threads, soak):
     with load(small.path, 2) as module, ThreadPoolExecutor(PYTHON + 1) as threads:
         inputs = [[*random_inputs(module.inputs, seed).values()] for seed in range(PYTHON)]
         expected = [module(x).tobytes() for x in inputs]
-        model = module._session._handle.address
+        model = module._calls.session._handle.address
         (x,), (size,) = inputs[0], {len(output) for output in expected}
         right = np.frombuffer(expected[0], np.uint8)
 

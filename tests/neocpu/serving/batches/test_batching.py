@@ -10,10 +10,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
+from sized_toys import sized
 
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.size_formulas import Size
 from neocpu.serving.batches.batching import Batcher, Batching
 from neocpu.serving.metrics import Metrics, ModelMetrics
+from neocpu.serving.sized_requests import SizedRequests
 
 
 class FakeWorker:
@@ -62,20 +65,20 @@ class FakeModule:
 class Scene:
     """A batcher with its workers and modules, and the calls it has delayed."""
 
-    def __init__(self, seconds, most, delay=1.0, workers=1, before=len):
+    def __init__(self, seconds, most, delay=1.0, workers=1, before=len, sized=None):
         self.registry = CollectorRegistry()
         self.workers = [FakeWorker() for _ in range(workers)]
         self.modules = [FakeModule(before) for _ in range(workers)]
         metrics = ModelMetrics(Metrics(self.registry), "net", "1")
         batching = Batching(most, delay)
-        self.batcher = Batcher(self.modules, self.workers, seconds, batching, metrics)
+        self.batcher = Batcher(self.modules, self.workers, seconds, batching, metrics, sized)
         self.delays = []
         self.asked = 0
 
-    def ask(self, rows=1):
+    def ask(self, rows=1, width=2):
         """Queue a request; return its rows and its answer."""
         self.asked += 1
-        x = np.full((rows, 2), self.asked, "float32")
+        x = np.full((rows, width), self.asked, "float32")
         later = lambda seconds, end: self.delays.append((seconds, end))  # noqa: E731
         return x, self.batcher.submit({"x": x}, later)
 
@@ -419,3 +422,56 @@ def test_many_at_once():
     for worker in workers:
         worker.pool.shutdown()
     assert {len(batch) for module in modules for batch in module.batches} <= {1, 3, 4}
+
+
+WIDTH = Size(name="t", least=1, most=9, step=1, typical=2)
+ROWS = Size(name="n", least=1, most=16, step=1, typical=1)
+
+
+def any_width(size=None):
+    """Return requests of x[4,t], or of x[n,t] if ``size`` is n."""
+    sizes = (WIDTH,) if size is None else (ROWS, WIDTH)
+    rows = (4,) if size is None else ()
+    shapes = lambda *values: ((*rows, *values),)  # noqa: E731
+    axes = [(0, 1)] if size is None else [(0, 0), (0, 1)]
+    return SizedRequests(sized(sizes, axes, shapes, shapes), rows=8, size=size)
+
+
+def test_requests_of_equal_sizes_share_a_batch():
+    scene = Scene({4: 1.0}, most=4, sized=any_width())
+    asked = [scene.ask(width=2 + number % 2) for number in range(8)]
+    assert scene.ran() == [[1, 3, 5, 7], [2, 4, 6, 8]]
+    check(*asked)
+    assert [each.shape for each in scene.modules[0].batches] == [(4, 2), (4, 3)]
+
+
+def test_other_sizes_wait_no_longer_than_their_own_delay():
+    scene = Scene({4: 1.0}, most=4, sized=any_width())
+    asked = [scene.ask(width=2), scene.ask(width=3), scene.ask(width=2)]
+    assert scene.ran() == []
+    scene.let()
+    assert scene.ran() == [[1, 3, 0, 0]]
+    scene.let()
+    assert scene.ran() == [[1, 3, 0, 0], [2, 0, 0, 0]]
+    check(*asked)
+
+
+def test_a_size_that_is_the_number_of_rows_leaves_none_to_spare():
+    scene = Scene({1: 1.0, 4: 1.0}, most=4, sized=any_width(ROWS))
+    asked = [scene.ask() for _ in range(3)]
+    for _ in asked:
+        scene.let()
+    assert scene.ran() == [[1, 2, 3]]
+    check(*asked)
+    assert scene.sample("neocpu_spare_rows_total") == 0
+
+
+def test_runs_are_counted_by_size():
+    scene = Scene({4: 1.0}, most=4, sized=any_width())
+    for number in range(8):
+        scene.ask(width=2 + number % 2)
+    scene.ran()
+    for width in (2, 3):
+        labels = {"model": "net", "version": "1", "size": f"t={width}"}
+        name = "neocpu_size_inference_seconds_count"
+        assert scene.registry.get_sample_value(name, labels) == 1
