@@ -11,7 +11,7 @@ from kernel_harness import HOST, THREADS, call, pool, unwritten
 
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import kernel_arguments, random_operands
-from neocpu.schedules.tir.any_size import NotGeneralError, generalise
+from neocpu.schedules.tir.any_size import KernelTree, NotGeneralError, generalise
 from neocpu.schedules.tir.value_table import ValueTable
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 from neocpu.search.measuring.kernel_calls import Argument, compile_kernels
@@ -43,7 +43,7 @@ def convolution(size, kernel, stride=1, groups=1, outs=32):
 
 def in_any_size(lower):
     """Return a kernel for any size, the table of its extents' values, and their terms."""
-    found = generalise([lower(size) for size in COMPARED], 3)
+    found = generalise([KernelTree(lower(size)) for size in COMPARED], 3)
     assert len(found.alike) >= 3
     table = ValueTable(list(zip(*(COMPARED[number] for number in found.alike), strict=True)))
     terms = table.find_all(found.extents)
@@ -108,5 +108,5 @@ def test_kernels_that_differ_in_more_than_integers_are_no_one_kernel():
     first = registry.lower(one, scheme, HOST)
     unfused = registry.lower(replace(other, epilogue=STEPS[:1]), scheme, HOST)
     with pytest.raises(NotGeneralError):
-        generalise([first, unfused], 2)
-    assert generalise([first, first], 2).extents == ()
+        generalise([KernelTree(first), KernelTree(unfused)], 2)
+    assert generalise([KernelTree(first), KernelTree(first)], 2).extents == ()
