@@ -13,7 +13,7 @@ def noted_formulas(noted: Sequence[Mapping[Formula, int]]) -> dict[Values, Formu
     """Return the formulas that were noted for each of several kernels, by their values.
 
     Of formulas with equal values the first one counts, which the others were made of; but one with
-    a maximum counts more, which holds where a tensor is too small for tiles, too.
+    more maxima comes before it: it holds where a tensor is too small for tiles, too.
     """
     first, *others = noted
     found: dict[Values, Formula] = {}
@@ -26,13 +26,14 @@ def noted_formulas(noted: Sequence[Mapping[Formula, int]]) -> dict[Values, Formu
 
 
 def _bounded(formula: Formula, known: Formula) -> bool:
-    return _has_maximum(formula) and not _has_maximum(known)
+    return _maxima(formula) > _maxima(known)
 
 
-def _has_maximum(formula: Formula) -> bool:
-    return isinstance(formula, tuple) and (
-        formula[0] == "max" or any(map(_has_maximum, formula[1:]))
-    )
+def _maxima(formula: Formula) -> int:
+    if not isinstance(formula, tuple):
+        return 0
+    operation, left, right = formula
+    return (operation == "max") + _maxima(left) + _maxima(right)
 
 
 def terms_of(
