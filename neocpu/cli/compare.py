@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -20,6 +21,7 @@ EPILOG = """\b
 Examples:
   neocpu compare model.onnx model.so
   neocpu compare model.onnx model.so --inputs failing.npz
+  neocpu compare model.onnx anysize.so --shape x:1,3,480,640
   neocpu compare fp32.so int8.so --html errors.html
   neocpu compare model.onnx model.so --json | jq .first.operator"""
 
@@ -57,13 +59,13 @@ def command(
     it, which shows how errors grow, and from exact inputs, which shows the error of its own
     operator. If an operator errs more than its algorithm may, the first such operator is named and
     the exit code is 6. Long lists show only the tensors at which errors grow or are too large; -v
-    lists all. Shapes are taken from the artifact; --shape chooses one of a set of shapes, and gives
-    the values of inputs that compile made constants.
+    lists all. Shapes are taken from the artifact; --shape chooses one of a set of shapes or of
+    ranges, and gives the values of inputs that compile made constants.
     """
     collect_rarely()
     check_page_file(html, (model, artifact, inputs))
     import_tvm()
-    from neocpu.cli.array_files.arrays import read_archive
+    from neocpu.cli.array_files.arrays import read_archive, shapes_in_files
     from neocpu.frontend.shapes.input_shapes import InputShapes
     from neocpu.plan.text.divergence_text import show_divergence
     from neocpu.runtime.artifact import read_header
@@ -77,7 +79,10 @@ def command(
     if is_artifact(model) and not is_artifact(artifact) and artifact.suffix == ".onnx":
         raise UsageError(f"the model comes first: neocpu compare {artifact} {model}")
     asked = InputShapes.parse(shapes)
-    specs = read_header(artifact).of(asked.by_name).inputs
+    header = read_header(artifact)
+    if header.sized is not None and inputs is not None and not asked.by_name:
+        asked = replace(asked, by_name=shapes_in_files(inputs, (), header.inputs))
+    specs = header.of(asked.by_name).inputs
     given = ComparisonInputs(None if inputs is None else read_archive(inputs, specs), seed)
     with terminal.progress() as report:
         if is_artifact(model):

@@ -37,6 +37,7 @@ TEMPLATES: Final = frozenset(
         "conv2d_grouped",
         "conv2d_matrix",
         "conv2d_nchw",
+        "conv2d_pointwise",
         "conv2d_split",
         "conv2d_winograd",
     }

@@ -219,8 +219,8 @@ class ArtifactHeader:
         for the typical ones. Raises UsageError: no signature has the shapes.
         """
         if (sized := self.sized_signatures) is not None:
-            known = {spec.name for spec in self.inputs}
-            if all(name in known and isinstance(shape, tuple) for name, shape in shapes.items()):
+            names = {spec.name for spec in self.inputs}
+            if all(name in names and isinstance(shape, tuple) for name, shape in shapes.items()):
                 return self._at(sized.with_shapes(shapes))
             raise UsageError(f"{self.name} is compiled for {sized}, and no other inputs")
         for each in self.each:

@@ -19,6 +19,7 @@ from neocpu.runtime.signatures import Signature
 from neocpu.serving.batches.batched_plans import (
     any_rows,
     batches_of,
+    check_looked_for_rows,
     check_row_independent,
     on_each,
     run_seconds,
@@ -173,6 +174,8 @@ class ServedModel:
             if max(rows) == 1:
                 found.append((one, None))
                 continue
+            if size is not None:
+                check_looked_for_rows(path, headers[0])
             check_row_independent(path, [headers[each.number or 0] for each in plans.values()])
             if self.sized is not None:
                 self.sized = replace(self.sized, rows=batching.most, size=size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeAlias
@@ -19,6 +20,7 @@ from neocpu.schedules.operators.epilogue import apply_steps
 from neocpu.schedules.tir.builder import part_start, prefetch_to_l2, span, splat
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import varies
 
 Pixel: TypeAlias = Callable[[int, int], Any]  # scalar of a register tile's pixel and a lane
 Place: TypeAlias = tuple[Any, Any, Any]  # image, row and column of an output pixel
@@ -35,13 +37,15 @@ class Part:
 
 def part(number: Any, total: int, parts: int) -> Part:
     """Return part ``number`` of ``parts`` nearly equal ones."""
-    if total % parts == 0:
+    if not varies(total, parts) and total % parts == 0:
         return Part(number, T.Bind(number * (total // parts)), total // parts)
     first = T.Bind(part_start(number, total, parts))
     return Part(number, first, T.Bind(part_start(number + 1, total, parts) - first))
 
 
 def first_pixel(tiling: Tiling, block: Any) -> Any:
+    if tiling.overhangs:
+        return T.Bind(block * tiling.scheme.reg_n)
     return T.Bind(moved_back(block, tiling.scheme.reg_n, tiling.pixels))
 
 
@@ -119,12 +123,17 @@ class TileEmitter(KernelNest):
             if fetches_next(size, self._target):
                 T.evaluate(prefetch_to_l2(self._weights, [row + blocks, 0, column]))
 
+    def _existing(self, pixel: int) -> AbstractContextManager[Any]:
+        """Return the frame in which a register tile's pixel is stored; by default an empty one."""
+        return nullcontext()
+
     def _store(self, acc: Any, oc: Any, oc_blocks: int, places: Sequence[Place]) -> None:
         """Store a register tile, number ``oc`` of ``oc_blocks`` along the output channels."""
 
         def store(v: int, chunk: Any, lane: Any) -> None:
             for j, (image, y, x) in enumerate(places):
-                self._results.store(acc, (j, v), (image, chunk, y, x), lane)
+                with self._existing(j):
+                    self._results.store(acc, (j, v), (image, chunk, y, x), lane)
 
         reg_oc = self._scheme.reg_oc
         self._store_existing(oc_blocks, lambda v: oc * reg_oc + v * self._lanes, store)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tvm import tirx
@@ -20,6 +21,7 @@ from neocpu.schedules.convolutions.pointwise_tiling import Tiling
 from neocpu.schedules.tir.builder import fraction, prefetch_to_l2, span, splat
 from neocpu.schedules.vocabulary.frame_reads import place_of
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import varies
 
 
 def _panel_pixel(panel: Any, at: Any, chunk: Any) -> Pixel:
@@ -91,10 +93,18 @@ class Emitter(TileEmitter):
     def _panel(self, *shape: int) -> Any:
         return T.alloc_buffer(shape, self._workload.numerics.data, layout=None)
 
+    @contextmanager
+    def _existing(self, pixel: int) -> Iterator[None]:
+        if not self._tiling.overhangs:
+            yield
+            return
+        with T.If(self._start + pixel < self._tiling.pixels), T.Then():
+            yield
+
     def _place_of(self, pixel: Any) -> Place:
         w = self._workload
         row, x = tirx.floordiv(pixel, w.out_width), tirx.floormod(pixel, w.out_width)
-        if w.batch == 1:
+        if not varies(w.batch) and w.batch == 1:
             return 0, T.Bind(row), T.Bind(x)
         image, y = tirx.floordiv(row, w.out_height), tirx.floormod(row, w.out_height)
         return T.Bind(image), T.Bind(y), T.Bind(x)
@@ -102,7 +112,10 @@ class Emitter(TileEmitter):
     def _pack(self, panel: Any, at: Any, block: Any, ic: Part, chunk_at: Any) -> None:
         """Copy a register tile's pixels for one pass to ``panel[at, chunk_at…]``."""
         w, start = self._workload, first_pixel(self._tiling, block)
-        places = [self._place_of(start + j) for j in range(self._scheme.reg_n)]
+        pixels = [start + j for j in range(self._scheme.reg_n)]
+        if self._tiling.overhangs:
+            pixels = [T.Bind(T.min(pixel, self._tiling.pixels - 1)) for pixel in pixels]
+        places = [self._place_of(pixel) for pixel in pixels]
         # There is one loop for all pixels, because LLVM would unroll a loop for each.
         with T.serial(ic.count) as i:
             first = (ic.first + i) * self._lanes
@@ -188,7 +201,7 @@ class Emitter(TileEmitter):
     def _store_tile(self, acc: Any, oc: Any, start: Any) -> None:
         """Store the sums of pixels from ``start`` on; the pixels of an image form one row."""
         first = (start + j for j in range(self._scheme.reg_n))
-        places = [
-            (0, 0, pixel) if self._workload.batch == 1 else self._place_of(pixel) for pixel in first
-        ]
+        batch, self._start = self._workload.batch, start
+        is_row = not varies(batch) and batch == 1
+        places = [(0, 0, pixel) if is_row else self._place_of(pixel) for pixel in first]
         self._store(acc, oc, self._tiling.oc_blocks, places)

@@ -15,6 +15,13 @@ from neocpu.schedules.vocabulary.scheme import (
     PointwiseScheme,
     StrassenScheme,
 )
+from neocpu.schedules.vocabulary.traced_sizes import (
+    larger,
+    least_of,
+    smaller,
+    typical_of,
+    varies,
+)
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # The most bytes of sums that a task keeps between its passes, if it can take fewer output channels.
@@ -35,6 +42,9 @@ class Tiling:
     a task computes all output channels; a task computes one of the ``groups`` of output channels of
     a strip. ``by_place`` says that a pixel's bits depend on its place in a register tile.
     Overlapping last tiles then belong to one strip: of two tasks, either might be the later one.
+
+    For images of any size, strips are as long as those of the typical one. If the smallest image
+    does not fill a register tile, pixels are packed and the last tile ``overhangs``.
     """
 
     def __init__(
@@ -49,9 +59,11 @@ class Tiling:
         self.workload, self.scheme, self.lanes, self.threads = workload, scheme, lanes, threads
         w, numerics = workload, workload.numerics
         # Pixels that do not all lie side by side are first packed, with the prologue applied, once.
-        several = w.batch > 1 or w.frames is not None
-        self.packs = w.stride != (1, 1) or any(w.padding) or bool(w.prologue) or several
+        several = varies(w.batch) or w.batch > 1 or w.frames is not None
         self.pixels = w.batch * w.out_height * w.out_width
+        self.overhangs = varies(self.pixels) and least_of(self.pixels) < scheme.reg_n
+        self.packs = w.stride != (1, 1) or any(w.padding) or bool(w.prologue) or several
+        self.packs |= self.overhangs
         # Register tiles along the pixels, and along the output channels.
         self.blocks = ceil_div(self.pixels, scheme.reg_n)
         self.oc_blocks = output_blocks(w, scheme)
@@ -61,10 +73,16 @@ class Tiling:
         self.passes = ceil_div(self.chunks * lanes, scheme.ic_block)
         self.pass_chunks = ceil_div(self.chunks, self.passes)
         self._tile_bytes = scheme.reg_n * scheme.reg_oc * bytes_of(numerics.sum)
-        overlaps = by_place and self.pixels % scheme.reg_n
-        self.strips, self.groups = self._cuts(max(1, self.blocks - bool(overlaps)))
-        # Those of the longest strip and of the largest group.
-        self.strip_blocks = ceil_div(self.blocks, self.strips)
+        if varies(self.blocks):
+            assert not by_place, scheme
+            typical = Tiling(typical_of(workload), scheme, lanes, threads)
+            self.groups, self.strip_blocks = typical.groups, typical.strip_blocks
+            self.strips = self._enough_strips()
+        else:
+            overlaps = by_place and self.pixels % scheme.reg_n
+            self.strips, self.groups = self._cuts(max(1, self.blocks - bool(overlaps)))
+            # The blocks of the longest strip; then those of the largest group.
+            self.strip_blocks = ceil_div(self.blocks, self.strips)
         self.group_blocks = ceil_div(self.oc_blocks, self.groups)
         self.tasks = self.strips * self.groups
         self.tasks_per_thread = ceil_div(self.tasks, threads)
@@ -87,6 +105,12 @@ class Tiling:
             return finer_cut(strips, most, threads, lambda n: self._busiest(n, groups)), groups
         strips = min(ceil_div(strips, threads) * threads, most)
         return strips, finer_cut(1, self.oc_blocks, threads, lambda n: self._busiest(strips, n))
+
+    def _enough_strips(self) -> int:
+        """Return as many strips as there are threads, or more, none of which is too long."""
+        each = ceil_div(self.threads, self.groups)
+        enough = larger(ceil_div(self.blocks, self.strip_blocks), each)
+        return smaller(ceil_div(enough, each) * each, self.blocks)
 
     def _channel_groups(self, strips: int) -> int:
         """Return one group per thread, or more if a task would have too many sums to keep."""

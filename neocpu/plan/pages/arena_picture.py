@@ -76,9 +76,9 @@ def _results(
 
 
 def place_of(header: ArtifactHeader, tensor: int) -> tuple[int, int] | None:
-    """Return the bytes of the arena that a tensor takes; None for inputs and weights."""
+    """Return the bytes of the arena that a tensor takes; None for inputs, weights and extents."""
     number = tensor - len(header.inputs) - len(header.weights)
-    if number < 0:
+    if not 0 <= number < len(header.activations):
         return None
     place = header.activations[number]
     return place.offset, place.end
@@ -87,7 +87,8 @@ def place_of(header: ArtifactHeader, tensor: int) -> tuple[int, int] | None:
 def owner(header: ArtifactHeader, tensor: int) -> int:
     """Return the number of the tensor that a slice is a part of, or its own number."""
     first = len(header.inputs) + len(header.weights) + len(header.activations)
-    return header.slices[tensor - first].tensor if tensor >= first else tensor
+    is_slice = first <= tensor < first + len(header.slices)
+    return header.slices[tensor - first].tensor if is_slice else tensor
 
 
 @dataclass(frozen=True, slots=True)

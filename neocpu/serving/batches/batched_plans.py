@@ -74,6 +74,15 @@ def check_row_independent(path: Path, plans: Sequence[ArtifactHeader]) -> None:
         )
 
 
+def check_looked_for_rows(path: Path, header: ArtifactHeader) -> None:
+    """Check that the compiler looked for the independence of rows, whose number calls choose."""
+    if header.row_function is None and header.rows_mixed is None:
+        raise UnsupportedError(
+            f"{path}: requests cannot be computed together, because it is planned for one row: "
+            "compile it with a --typical batch of 2 or more, or serve it without --max-batch"
+        )
+
+
 def tried_rows(size: Size, most: int) -> list[int]:
     """Return the numbers of rows for which runs are timed that may have any in a range."""
     most = max(size.least, min(size.most, most))

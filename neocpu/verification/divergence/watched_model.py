@@ -53,10 +53,10 @@ class WatchedModel(Closing):
 
     It makes the calls of a run in the library's place. After each, it reads complete tensors of the
     model from the arena, and can put other values there. Shapes of some inputs select a plan of a
-    set, by default the first; the header is of that plan alone. An artifact that does not say where
-    tensors are is an `ArtifactError`. Recorded ``values`` are in order, and none is within a loop.
-    ``alternatives`` to each call are the call itself and those of the other branch: a run makes
-    one.
+    set, by default the first, or the sizes of a call; the header is of these alone. An artifact
+    that does not say where tensors are is an `ArtifactError`. Recorded ``values`` are in order, and
+    none is within a loop. ``alternatives`` to each call are the call itself and those of the other
+    branch: a run makes one.
     """
 
     def __init__(
@@ -72,8 +72,13 @@ class WatchedModel(Closing):
             self._session.verify()
             whole = ArtifactHeader.from_json(json.loads(self._session.metadata))
             self.header: Final = whole.of(shapes)
-            self._number = whole.each.index(self.header)
-            self.values: Final = tuple(_seen_values(self.path, self.header))
+            if (sized := self._session.signatures.sized) is None:
+                self._signature = self._session.signatures.all[whole.each.index(self.header)]
+            else:
+                self._signature = sized.with_shapes(shapes)
+            # The plan has the places at the typical sizes alone.
+            known = sized is None or self._signature == sized.typical
+            self.values: Final = tuple(_seen_values(self.path, self.header) if known else ())
         except BaseException:
             self._pool.close()
             raise
@@ -109,13 +114,16 @@ class WatchedModel(Closing):
         Recorded tensors are replaced by ``given`` ones, so that later calls read them; one with
         fewer rows replaces the first ones.
         """
-        signature = self._session.signatures.all[self._number]
+        signature = self._signature
         _, arrays = check_named(SignatureSet([signature]), inputs)
         self._given, self._seen = given, {}
         self._made, self._next = set(), 0
         places = [_misaligned(spec) for spec in self.header.outputs]
         try:
-            results = self._session.run(self._number, arrays, places)
+            if signature.sizes is not None:
+                results = self._session.run_sizes(signature.sizes, arrays, places)
+            else:
+                results = self._session.run(signature.number or 0, arrays, places)
         except BaseException:
             if self._error is None:
                 raise

@@ -8,6 +8,7 @@ import pytest
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.size_formulas import Entry, Size, Term
 from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.plan.pages.arena_picture import arena_blocks
 from neocpu.runtime.described_calls import describe_calls
 from neocpu.runtime.header import SIZED_FORMAT, ArtifactHeader
 from neocpu.runtime.header_parts import Placement
@@ -77,3 +78,8 @@ def test_other_inputs_and_values_are_refused(header, shapes):
 def test_extents_of_kernels_have_no_bytes(header):
     (call,) = describe_calls(header)
     assert call.others == 80 + 160
+
+
+def test_pages_know_tensors_without_data(header):
+    (block,) = arena_blocks(header)
+    assert (block.offset, block.size, block.first, block.last) == (80, 80, 0, 0)

@@ -5,14 +5,15 @@ from dataclasses import replace
 import needs
 import numpy as np
 import pytest
-from conv_reference import written
 from conv_workloads import conv_workload
 from kernel_harness import HOST, THREADS, call, pool, unwritten
 
 from neocpu.schedules import registry
-from neocpu.schedules.convolutions.conv2d_reference import kernel_arguments, random_operands
+from neocpu.schedules.convolutions.conv2d_reference import conv2d, kernel_arguments, random_operands
 from neocpu.schedules.tir.any_size import NotGeneralError, generalise
+from neocpu.schedules.tir.noted_formulas import noted_formulas, terms_of
 from neocpu.schedules.tir.value_table import ValueTable
+from neocpu.schedules.vocabulary.traced_sizes import ATTRIBUTE, Traced, from_text, with_formulas
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 from neocpu.search.measuring.kernel_calls import Argument, compile_kernels
 
@@ -23,14 +24,15 @@ COMPARED = [
     (845, 1019), (1101, 418),
 ]  # fmt: skip
 OTHERS = [(64, 64), (48, 72), (96, 60), (75, 111)]
+LEAST = (4, 5)
 STEPS = (EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))
 
 
-def convolution(size, kernel, stride=1, groups=1, outs=32):
+def convolution(size, kernel, stride=1, groups=1, outs=32, ins=16):
     pad = kernel // 2
     workload = conv_workload(
         1,
-        16,
+        ins,
         *size,
         outs,
         (kernel, kernel),
@@ -41,12 +43,26 @@ def convolution(size, kernel, stride=1, groups=1, outs=32):
     return replace(workload, epilogue=STEPS)
 
 
-def in_any_size(lower):
+def in_any_size(workload, scheme):
     """Return a kernel for any size, the table of its extents' values, and their terms."""
-    found = generalise([lower(size) for size in COMPARED], 3)
+    typical, least = workload(COMPARED[0]), workload(LEAST)
+
+    def lower(size):
+        own = workload(size)
+        key = replace(
+            own,
+            height=Traced(own.height, "height", typical.height, least.height),
+            width=Traced(own.width, "width", typical.width, least.width),
+        )
+        return with_formulas(key, lambda: registry.lower(key, scheme, HOST, THREADS))
+
+    kernels = [lower(size) for size in COMPARED]
+    found = generalise([each.without_attr(ATTRIBUTE) for each in kernels], 3)
     assert len(found.alike) >= 3
     table = ValueTable(list(zip(*(COMPARED[number] for number in found.alike), strict=True)))
-    terms = table.find_all(found.extents)
+    noted = [from_text(str(kernels[number].attrs[ATTRIBUTE])) for number in found.alike]
+    sizes = {name: table.find([each[name] for each in noted]) for name in ("height", "width")}
+    terms = terms_of(table, found.extents, noted_formulas(noted), sizes)
     assert terms is not None, found.extents
     return found.func, table, terms
 
@@ -76,19 +92,28 @@ def runnable(func, extents):
         ("conv2d_nchw", 3, 1, 1),
         ("conv2d_nchw", 3, 2, 16),
         ("conv2d_winograd", 3, 1, 1),
+        ("conv2d_pointwise", 1, 1, 1),
+        ("conv2d_pointwise", 1, 2, 1),
+        ("conv2d_split", 1, 1, 1),
+        ("conv2d_split", 3, 1, 1),
+        ("conv2d_split", 3, 2, 1),
     ],
 )
 @needs.one_in(3)
 def test_one_kernel_computes_all_sizes(template, kernel, stride, groups):
-    outs = 16 if groups == 16 else 32
+    ins, outs = (32 if template == "conv2d_split" else 16), (16 if groups == 16 else 32)
 
     def workload(size):
-        return convolution(size, kernel, stride, groups, outs)
+        return convolution(size, kernel, stride, groups, outs, ins)
 
     schemes = registry.schemes(workload(COMPARED[0]), HOST)
-    scheme = next(each for each in schemes if each.template == template)
-    func, table, terms = in_any_size(lambda s: registry.lower(workload(s), scheme, HOST, THREADS))
-    for size in (*OTHERS, COMPARED[0]):
+    found = [each for each in schemes if each.template == template]
+    if not found:
+        pytest.skip(f"this CPU has no kernels of {template}")
+    scheme = found[0]
+    func, table, terms = in_any_size(workload, scheme)
+    smallest = [LEAST, (7, 9)] if template in ("conv2d_pointwise", "conv2d_split") else []
+    for size in (*OTHERS, *smallest, COMPARED[0]):
         w = workload(size)
         operands = random_operands(w, 1)
         packed = registry.pack_weights(operands.weights, w, scheme)
@@ -97,8 +122,10 @@ def test_one_kernel_computes_all_sizes(template, kernel, stride, groups):
         values = table.evaluate(size)
         extents = [values[t.number] if t.is_entry else t.number for t in terms]
         (got,) = call(runnable(func, extents), arguments, [unwritten(shape, dtype)], exact=False)
-        (expected,) = written(w, scheme, operands, THREADS)
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=str(size))
+        exact = conv2d(w, replace(operands, data=operands.data.astype(np.float64)))
+        found = scheme.out_layout.unpack(got, w.out_channels)
+        close = 1e-4 if template in ("conv2d_split", "conv2d_winograd") else 1e-5
+        np.testing.assert_allclose(found, exact, rtol=close, atol=close, err_msg=str(size))
 
 
 def test_kernels_that_differ_in_more_than_integers_are_no_one_kernel():
