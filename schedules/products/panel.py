@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.tir.bfloat16 import parts_of
-from neocpu.schedules.tir.builder import for_vectors, span, splat, transpose
+from neocpu.schedules.tir.builder import for_vectors, less, span, splat, transpose
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.strided_view import StridedView
 from neocpu.schedules.vocabulary.traced_sizes import varies
@@ -246,13 +246,13 @@ def _pack_transposed(
                     square(row + tile * edge, column + first, edge, min(edge, width - first))
             row += count * edge
 
-    def at(column: Any) -> Any:
-        return T.min(column, columns - 1) if varies(columns) else column
+    def known(column: Any) -> Any:
+        return T.min(column, less(columns, 1)) if varies(columns) else column
 
     def square(row: Any, column: Any, edge: int, valid: int) -> None:
         zero = splat(tirx.const(0, "float32"), edge)
         loaded = [
-            T.Bind(source.buffer[span(source.place(row, at(column + k)), edge)])
+            T.Bind(source.buffer[span(source.place(row, known(column + k)), edge)])
             if k < valid
             else zero
             for k in range(edge)

@@ -15,7 +15,7 @@ from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import TILE_CYCLES, broadcast_limit, step_cycles
 from neocpu.schedules.products.panel import VECTORS
 from neocpu.schedules.tir.bfloat16 import add_dot
-from neocpu.schedules.tir.builder import part_start, span, splat
+from neocpu.schedules.tir.builder import less, part_start, span, splat
 from neocpu.schedules.tir.llvm_text import opaque_number
 from neocpu.schedules.tir.vector_math import LOG2_E, power_of_two
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
@@ -64,7 +64,7 @@ class RowTile:
             return first + row
         # A node, because constants would be compared now, and hold for this size alone.
         own = tirx.const(row, "int32") if isinstance(row, int) else row
-        return first + tirx.Min(own, tirx.const(self.rows - 1, "int32"))
+        return first + tirx.Min(own, less(self.rows, 1))
 
     def allocated_rows(self, row_bytes: int) -> int:
         """Return the rows to allocate for buffers of `height` rows."""
@@ -86,7 +86,7 @@ class RowTile:
         first = number * self.height
         if self.rows % self.height == 0 and not varies(self.rows):
             return first
-        last = T.min(first, self.rows - self.height)
+        last = T.min(first, less(self.rows, self.height))
         return T.max(last, 0) if self.may_lack_rows else last
 
     def each(self, part: Any, parts: int) -> Iterator[Any]:
