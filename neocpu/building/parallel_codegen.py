@@ -201,7 +201,7 @@ def _do(job: _Job, target: CpuTarget) -> None:
     mod, how = schedule(job.function, target)
     _generate(mod, how).write_to_file(str(job.path))
     launches = parallel_loops(mod[SYMBOL])
-    counted = mod[SYMBOL] if job.counted is None else job.counted
+    counted = mod[SYMBOL] if job.counted is None else schedule_function(job.counted, target)
     work, lacks, doubt = _loops_of(counted, parallel_loops(counted), target)
     found = (_PLAINLY,) if job.plain else lacks
     notes = [launches, [nest.to_json() for nest in work], doubt, [each.to_json() for each in found]]

@@ -38,7 +38,6 @@ from neocpu.schedules.estimates.kernel_work import KernelWork
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS, piece_of, worthwhile_tasks
 from neocpu.schedules.estimates.parallel_run import Piece
 from neocpu.schedules.estimates.shortcomings import Shortcoming
-from neocpu.schedules.operators.elementwise import schedule_function
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.serving.freed_memory import return_freed_memory
 
@@ -241,17 +240,9 @@ def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
 def plan_separately(
     mod: tvm.IRModule, target: CpuTarget
 ) -> tuple[dict[str, tirx.PrimFunc], CallPlan]:
-    """Return a lowered module's scheduled kernels, and its calls, whose tensors share no memory."""
+    """Return a lowered module's kernels, and its calls, whose tensors share no memory."""
     _, kernels, planned = on_deep_stack(_plan, mod, target, Dump(), (), separate=True)
-
-    def scheduled() -> dict[str, tirx.PrimFunc]:
-        with target.to_tvm():
-            return {
-                str(var.name_hint): schedule_function(func, target)
-                for var, func in kernels.functions_items()
-            }
-
-    return on_deep_stack(scheduled), planned
+    return {str(var.name_hint): func for var, func in kernels.functions_items()}, planned
 
 
 def _plan(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -22,7 +22,7 @@ from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.size_formulas import Entry, Term, values_of
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.lowering.recipes import RECIPE
-from neocpu.schedules.tir.any_size import FewError, NotGeneralError, generalise
+from neocpu.schedules.tir.any_size import FewError, KernelTree, NotGeneralError, generalise
 from neocpu.schedules.tir.noted_formulas import noted_formulas, terms_of
 from neocpu.schedules.tir.value_table import ValueTable
 from neocpu.schedules.vocabulary.traced_sizes import ATTRIBUTE, from_text
@@ -41,6 +41,14 @@ class Sample:
     weights: int  # the number of the model's packed weights, which all samples share
     kernels: Mapping[str, tirx.PrimFunc]
     planned: CallPlan
+    _trees: dict[str, KernelTree] = field(default_factory=dict)
+
+    def tree(self, name: str) -> KernelTree:
+        """Return a kernel for comparisons."""
+        if name not in self._trees:
+            func = self.kernels[name].without_attr(RECIPE).without_attr(ATTRIBUTE)
+            self._trees[name] = KernelTree(func)
+        return self._trees[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,26 +91,48 @@ class TooFewError(UnsupportedError):
     """A kernel of any size needs more samples."""
 
 
-def merge_samples(samples: Sequence[Sample]) -> SizedProgram:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Merged:
+    """The kernels that were merged from fewer samples: they need no more."""
+
+    kernels: dict[Operand, SizedKernel] = field(default_factory=dict)  # by their first call
+    entries: list[Entry] = field(default_factory=list)
+
+
+def merge_samples(samples: Sequence[Sample], merged: Merged | None = None) -> SizedProgram:
     """Return the program that equals each of the samples'.
 
     Raises UnsupportedError: they differ in more than sizes; says which kernel or tensor.
-    TooFewError: more samples may help.
+    TooFewError: more samples may help. ``merged`` keeps what was merged until then.
     """
+    merged = merged or Merged()
     _check_alike(samples)
     called = _kernels_of_calls(samples)
     first = samples[0].planned
-    table = ValueTable(_sizes_of(samples))
+    table = ValueTable(_sizes_of(samples), merged.entries)
     inputs = _specs(table, [each.inputs for each in samples])
     outputs = _specs(table, [each.outputs for each in samples])
     activations = tuple(_activations(table, samples))
-    entries = tuple(table.entries)
-    kernels = {}
+    if not merged.entries:
+        merged.entries[:] = table.entries
+    kernels: dict[str, SizedKernel] = {}
+    few: list[TooFewError] = []
     for names, (name, operands) in called.items():
         weights = [each in _weights(samples[0]) for each in operands]
-        kernels[name], entries = _merged_kernel(names, samples, entries, weights)
+        place = _names(samples).index(names)
+        try:
+            if place not in merged.kernels:
+                merged.kernels[place], entries = _merged_kernel(
+                    names, samples, tuple(merged.entries), weights
+                )
+                merged.entries[:] = entries
+            kernels[name] = merged.kernels[place]
+        except TooFewError as error:
+            few.append(error)
+    if few:
+        raise few[0]
     return SizedProgram(
-        entries=entries,
+        entries=tuple(merged.entries),
         kernels=kernels,
         calls=tuple(
             (called[names][0], operands)
@@ -239,9 +269,9 @@ def _merged_kernel(
     """
     given = [each.kernels[name] for each, name in zip(samples, names, strict=True)]
     name = _described(names[0], given[0])
-    functions = [each.without_attr(RECIPE).without_attr(ATTRIBUTE) for each in given]
+    trees = [each.tree(own) for each, own in zip(samples, names, strict=True)]
     try:
-        found = generalise(functions, FEWEST)
+        found = generalise(trees, FEWEST)
     except NotGeneralError as error:
         kind = TooFewError if isinstance(error, FewError) else UnsupportedError
         raise kind(f"{name} is not the same for all sizes ({error}): give a single shape") from None

@@ -11,7 +11,13 @@ from typing import Final
 
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.pipeline import lower, plan_separately
-from neocpu.building.sized_program import Sample, SizedProgram, TooFewError, merge_samples
+from neocpu.building.sized_program import (
+    Merged,
+    Sample,
+    SizedProgram,
+    TooFewError,
+    merge_samples,
+)
 from neocpu.compilation.model_forms import Planned, Simplified
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.size_formulas import Size
@@ -44,6 +50,8 @@ TEMPLATES: Final = frozenset(
 )
 """The templates of convolutions whose kernels differ between sizes only in integers."""
 
+RULES_OF_SIZES: Final = frozenset({"crop-kernels"})
+"""The rules that remove what is needless at some sizes alone."""
 FEWEST_EXTENTS: Final = 32
 """The fewest extents among which samples of one size are drawn."""
 MOST_SAMPLES: Final = 40
@@ -97,13 +105,18 @@ def plan_for_sizes(
     As many of the others are used as are needed. `admission`: that of the plan; by default the
     accuracy's first. Raises UnsupportedError: the network is not the same for all sizes.
     """
-    pipeline = replace(pipeline, templates=TEMPLATES & (pipeline.templates or TEMPLATES))
+    pipeline = replace(
+        pipeline,
+        templates=TEMPLATES & (pipeline.templates or TEMPLATES),
+        disabled_rules=pipeline.disabled_rules | RULES_OF_SIZES,
+    )
     sampling = _Sampling(pipeline, load, sizes, admission or pipeline.accuracy.admission)
     samples = [sampling.sample(own) for own in sizes[:_FIRST]]
     used = len(samples)
+    merged = Merged()
     while True:
         try:
-            program = on_deep_stack(merge_samples, samples)
+            program = on_deep_stack(merge_samples, samples, merged)
         except TooFewError:
             more = sizes[used : used + _MORE]
             if not more:

@@ -51,8 +51,8 @@ from neocpu.schedules.operators.layout_transform import lower_transform
 from neocpu.schedules.vocabulary.layout import NCHW, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.traced_sizes import (
+    for_any_size,
     is_recording,
-    is_tracing,
     traced,
     traces_of,
     with_formulas,
@@ -340,7 +340,7 @@ class _Rewriter:
     def _made(self, key: Any, build: Callable[[Any], Any]) -> tirx.PrimFunc:
         if is_recording():
             return _NEVER_CALLED.with_attr("number", len(self._kernels))  # equal ones become one
-        recipe = None if is_tracing() else recipe_of(key, build, self.target, self.threads)
+        recipe = None if for_any_size() else recipe_of(key, build, self.target, self.threads)
         if recipe is not None and (outline := self._outline(recipe)) is not None:
             return outline
         func = with_formulas(key, lambda: build(key))

@@ -35,6 +35,7 @@ from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.schedules.vocabulary.steps import TENSOR
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
+from neocpu.schedules.vocabulary.traced_sizes import typical_of, varies
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # TVM keeps smaller temporaries on the stack, where LLVM finds registers for them.
@@ -78,9 +79,11 @@ def _flat(workload: Conv2dWorkload) -> Conv2dWorkload:
 
 
 def _rows(workload: Conv2dWorkload, scheme: NchwScheme, threads: int) -> Conv2dWorkload:
-    """Return `_flat` in the fewest equal rows, whole tiles if it is, that make enough tasks."""
+    """Return `_flat` in the fewest equal rows, whole tiles if it is, that make enough tasks; in one
+    row if its length varies.
+    """
     flat = _flat(workload)
-    if flat is workload or threads == 1:
+    if flat is workload or threads == 1 or varies(flat.width):
         return flat
     each = workload.batch * ceil_div(workload.out_channels, scheme.reg_oc)
     for rows in range(1, ceil_div(MOST_ROWS * threads, each) + 1):
@@ -93,7 +96,7 @@ def _rows(workload: Conv2dWorkload, scheme: NchwScheme, threads: int) -> Conv2dW
 
 def _vector(workload: Conv2dWorkload, target: CpuTarget) -> int:
     """Return the lanes per vector: fewer than the machine has if a row is shorter."""
-    width = _flat(workload).out_width
+    width = typical_of(_flat(workload).out_width)
     return min(target.dot_unit(workload.numerics).lanes, 1 << (width - 1).bit_length())
 
 
@@ -209,7 +212,7 @@ def lower(
     if scheme.reg_oc * scheme.reg_n * bytes_of(workload.numerics.sum) >= STACK_BYTES:
         sch.set_scope(conv, 0, "local")
     if "pad" in stages:
-        _schedule_pad(sch)
+        _schedule_pad(sch, varies(workload.batch, workload.height, workload.width))
     sch.decompose_reduction(conv, ic)
     return vectorize_calls(sch.mod["main"]).with_attr("tirx.is_scheduled", True)
 
@@ -232,11 +235,14 @@ def _unflatten(sch: Schedule, workload: Conv2dWorkload, row: int) -> None:
     sch.transform_layout(epilogue, ("write", 0), split_row)
 
 
-def _schedule_pad(sch: Schedule) -> None:
+def _schedule_pad(sch: Schedule, of_any_size: bool) -> None:
     pad = sch.get_sblock("pad")
     n, c, h, *row = sch.get_loops(pad)
     sch.annotate(row[-1], "pragma_loop_partition_hint", 1)
-    if np.prod([int(sch.get(loop).extent) for loop in (n, c, h, *row)]) >= PARALLEL_ELEMENTS:
+    if (
+        of_any_size
+        or np.prod([int(sch.get(loop).extent) for loop in (n, c, h, *row)]) >= PARALLEL_ELEMENTS
+    ):
         sch.parallel(sch.fuse(n, c, h))
 
 

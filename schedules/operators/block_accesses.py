@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -166,15 +167,46 @@ def uses(expr: Any, var: Any) -> bool:
     return any(node.same_as(var) for node in nodes_of(expr, Var))
 
 
+def size_of(extent: Any) -> int | None:
+    """Return an extent; for one that a call chooses an example that no vector divides, and that
+    differs from those of other variables. None if it is no product of such.
+    """
+    if isinstance(extent, tirx.IntImm):
+        return int(extent)
+    if isinstance(extent, Var):
+        name = str(extent.name)
+        number = int(name[1:]) if name[:1] == "e" and name[1:].isdecimal() else None
+        return None if number is None else _prime(number)
+    if isinstance(extent, tirx.Mul):
+        both = [size_of(each) for each in (extent.a, extent.b)]
+        return None if None in both else math.prod(each for each in both if each is not None)
+    if isinstance(extent, tirx.Cast):
+        return size_of(extent.value)
+    return None
+
+
+@functools.cache
+def _prime(number: int) -> int:
+    """Return a prime number of some hundreds, another one for each ``number``."""
+    found, candidate = -1, 211
+    while True:
+        if all(candidate % each for each in range(2, math.isqrt(candidate) + 1)):
+            found += 1
+            if found == number:
+                return candidate
+        candidate += 1
+
+
 def read_stage(sch: Schedule, block: Any, shared_loops: int = 0) -> Stage | None:
     """Return the description of a block; None if it is not a single store inside static loops."""
     node = sch.get(block)
     if not isinstance(node.body, tirx.BufferStore):
         return None
     loops = [sch.get(loop) for loop in sch.get_loops(block)]
-    if not all(isinstance(loop.extent, tirx.IntImm) for loop in loops):
+    known = [size_of(loop.extent) for loop in loops]
+    if None in known:
         return None
-    extents = [int(loop.extent) for loop in loops]
+    extents = [each for each in known if each is not None]
     realizes = nodes_of(sch.mod["main"].body, SBlockRealize)
     (realize,) = (each for each in realizes if each.block.same_as(node))
     kinds = {0: False, 2: True}  # IterVar.DataPar, IterVar.CommReduce
@@ -182,15 +214,15 @@ def read_stage(sch: Schedule, block: Any, shared_loops: int = 0) -> Stage | None
         return None
     variables: list[Any] = []
     reduced: list[bool] = []
-    for loop in loops[shared_loops:]:
+    for loop, extent in zip(loops[shared_loops:], extents[shared_loops:], strict=True):
         driven = [
             v
             for v, value in zip(node.iter_vars, realize.iter_values, strict=True)
             if value.same_as(loop.loop_var)
         ]
-        if len(driven) != 1 and int(loop.extent) > 1:
+        if len(driven) != 1 and extent > 1:
             return None
-        variables.append(driven[0].var if driven and int(loop.extent) > 1 else None)
+        variables.append(driven[0].var if driven and extent > 1 else None)
         reduced.append(bool(driven) and kinds[int(driven[0].iter_type)])
     scan = _Scan(accumulator=node.body.buffer)
     scan.value(node.body.value)
@@ -216,7 +248,7 @@ def read_stage(sch: Schedule, block: Any, shared_loops: int = 0) -> Stage | None
 
 def _access(buffer: Any, indices: Any) -> Access:
     kept = [
-        (int(extent) if isinstance(extent, tirx.IntImm) else -1, index)
+        (-1 if (size := size_of(extent)) is None else size, index)
         for extent, index in zip(buffer.shape, indices, strict=True)
         if not (isinstance(extent, tirx.IntImm) and int(extent) == 1)
     ]

@@ -29,6 +29,7 @@ from neocpu.schedules.tir.builder import (
 )
 from neocpu.schedules.vocabulary.layout import ALIGNMENT, NCHW, DataLayout, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import typical_of, varies
 
 Shape4 = tuple[int, int, int, int]
 # A slice is its first channel and the one after its last.
@@ -56,7 +57,7 @@ def lower_concat(
     if _is_shifted(shapes, axis, form):
         emit = partial(_emit_blocked, [(0, shape[axis]) for shape in shapes])
     else:
-        emit = partial(_emit_runs, axis, target.lanes(form.dtype))
+        emit = partial(_emit_runs, axis, _physical(shapes, form), target.lanes(form.dtype))
     kernel = _kernel(_physical((*shapes, result), form), form, emit)
     in_place = lies_end_to_end(shapes, axis, form)
     return kernel.with_attr(END_TO_END, True) if in_place else kernel
@@ -79,10 +80,16 @@ def _kernel(
 def lies_end_to_end(shapes: Sequence[tuple[int, ...]], axis: int, form: Format) -> bool:
     """Return whether a concatenation is its inputs in a row, from multiples of `ALIGNMENT`."""
     physical = _physical(shapes, form)
-    if _is_shifted(shapes, axis, form) or math.prod(physical[0][:axis]) > 1:
+    before = math.prod(physical[0][:axis])
+    if _is_shifted(shapes, axis, form) or varies(before) or before > 1:
         return False
-    sizes = [math.prod(shape) * bytes_of(form.dtype) for shape in physical[:-1]]
+    sizes = [_fixed_part(shape) * bytes_of(form.dtype) for shape in physical[:-1]]
     return all(size % ALIGNMENT == 0 for size in itertools.accumulate(sizes))
+
+
+def _fixed_part(shape: Sequence[int]) -> int:
+    """Return the number of elements if all extents that vary are 1: others are its multiples."""
+    return math.prod(extent for extent in shape if not varies(extent))
 
 
 def _physical(shapes: Sequence[tuple[int, ...]], form: Format) -> list[tuple[int, ...]]:
@@ -98,14 +105,20 @@ def _is_shifted(shapes: Sequence[tuple[int, ...]], axis: int, form: Format) -> b
     return axis == 1 and is_shifted([shape[1] for shape in shapes], form.layout.block)
 
 
-def _emit_runs(axis: int, lanes: int, inputs: Sequence[Any], output: Any) -> None:
+def _emit_runs(
+    axis: int,
+    shapes: Sequence[tuple[int, ...]],
+    lanes: int,
+    inputs: Sequence[Any],
+    output: Any,
+) -> None:
     """Emit the copies of contiguous runs, one per input and index of the axes before ``axis``::
 
     parallel outer (or shares of each run, if the outer extent is small)
       for each input: vectors of its run
     """
-    outer = math.prod(int(extent) for extent in output.shape[:axis])
-    runs = [math.prod(int(extent) for extent in buffer.shape[axis:]) for buffer in inputs]
+    outer = math.prod(shapes[0][:axis])
+    runs = [math.prod(shape[axis:]) for shape in shapes]
     size = outer * sum(runs)
     sources, destination = [flat(buffer) for buffer in inputs], flat(output)
     starts = [sum(runs[:i]) for i in range(len(runs))]
@@ -113,7 +126,7 @@ def _emit_runs(axis: int, lanes: int, inputs: Sequence[Any], output: Any) -> Non
     def copy(source: Any, at: Any, to: Any, i: Any, width: int) -> None:
         T.buffer_store(destination, source[span(at + i, width)], [span(to + i, width)])
 
-    if outer >= ENOUGH_TASKS or size < PARALLEL_ELEMENTS:
+    if typical_of(outer) >= ENOUGH_TASKS or typical_of(size) < PARALLEL_ELEMENTS:
         with task_loop(outer, size) as index:
             for source, run, start in zip(sources, runs, starts, strict=True):
                 to = index * sum(runs) + start
@@ -139,7 +152,7 @@ def lower_gather(
     channels = sum(end - first for first, end in slices)
     physical = [form.shape(shape) for shape in (*shapes, (n, channels, h, w))]
     if form.layout == NCHW:
-        emit = partial(_emit_rows, slices, target.lanes(form.dtype))
+        emit = partial(_emit_rows, slices, (n, channels, h, w), target.lanes(form.dtype))
     else:
         emit = partial(_emit_blocked, slices)
     kernel = _kernel(physical, form, emit)
@@ -155,19 +168,23 @@ def slice_offset(shape: Shape4, part: Slice, form: Format) -> int | None:
     value there would become NaN.
     """
     (first, end), block = part, form.layout.block
-    if shape[0] > 1 or first % block or (end % block and end != shape[1]):
+    if varies(shape[0]) or shape[0] > 1 or first % block or (end % block and end != shape[1]):
         return None
-    offset = form.bytes((1, first, *shape[2:])) if first else 0
-    return None if offset % ALIGNMENT else offset
+    fixed = (1 if varies(extent) else extent for extent in shape[2:])
+    if first and form.bytes((1, first, *fixed)) % ALIGNMENT:
+        return None
+    return form.bytes((1, first, *shape[2:])) if first else 0
 
 
-def _emit_rows(slices: Sequence[Slice], lanes: int, inputs: Sequence[Any], output: Any) -> None:
+def _emit_rows(
+    slices: Sequence[Slice], shape: Shape4, lanes: int, inputs: Sequence[Any], output: Any
+) -> None:
     """Emit the copies in NCHW::
 
     parallel n · row
       for each input: for each channel of its slice: vectors of the row
     """
-    n, channels, height, width = (int(extent) for extent in output.shape)
+    n, channels, height, width = shape
     with task_loop(n * height, n * channels * height * width) as task:
         image, y = task // height, task % height
         start = 0

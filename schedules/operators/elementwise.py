@@ -21,7 +21,7 @@ from tvm.sym import detect_linear_equation
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.estimates.shortcomings import UNSCHEDULED
-from neocpu.schedules.operators.block_accesses import Stage, nodes_of, read_stage
+from neocpu.schedules.operators.block_accesses import Stage, nodes_of, read_stage, size_of
 from neocpu.schedules.operators.movement.permutation import lower_permutation, permutation_of
 from neocpu.schedules.operators.stage_schedules import (
     VECTORS,
@@ -91,9 +91,9 @@ def _parallel_stages(sch: Schedule) -> Schedule:
     """Make each stage's leading spatial loops parallel if they are known to be independent."""
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         name = sch.get(block).name_hint
-        extents = [sch.get(loop).extent for loop in sch.get_loops(block)]
-        if all(isinstance(e, tirx.IntImm) for e in extents) and extents:
-            if math.prod(map(int, extents)) >= PARALLEL_ELEMENTS:
+        extents = [size_of(sch.get(loop).extent) for loop in sch.get_loops(block)]
+        if extents and None not in extents:
+            if math.prod(e for e in extents if e) >= PARALLEL_ELEMENTS:
                 sch = _attempt(
                     sch, lambda trial, name=name: trial.parallel(trial.get_loops(name)[0])
                 )
@@ -232,7 +232,9 @@ def _share_rows(sch: Schedule) -> tuple[int, Schedule]:
 def _fuse_rows(sch: Schedule, names: list[str], shared: int) -> tuple[int, Schedule]:
     """Fuse the shared loops into one, parallel if worthwhile; return the number of loops left."""
     volume = max(
-        math.prod(int(sch.get(loop).extent) for loop in sch.get_loops(sch.get_sblock(name)))
+        math.prod(
+            size_of(sch.get(loop).extent) or 1 for loop in sch.get_loops(sch.get_sblock(name))
+        )
         for name in names
     )
     if volume < PARALLEL_ELEMENTS:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
@@ -25,6 +26,7 @@ from neocpu.schedules.tir.builder import (
 )
 from neocpu.schedules.vocabulary.layout import NCHW, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import for_any_size, larger
 
 Shape4 = tuple[int, int, int, int]
 
@@ -105,22 +107,26 @@ def estimate(workload: ResizeWorkload, form: Format, target: CpuTarget, threads:
 
 
 def lower_resize(workload: ResizeWorkload, form: Format, target: CpuTarget) -> Any:
-    """Return the scheduled ``PrimFunc(data, places, weights, output)``; see `tables`."""
+    """Return the scheduled ``PrimFunc(data, places, weights, output)``; see `tables`.
+
+    A kernel for any size computes the tables itself, and does not take them.
+    """
     table = (sum(workload.size), workload.taps)
+    given = [("places", table, "int32"), ("weights", table, "float32")]
     parameters = [
         ("data", form.shape(workload.shape), form.dtype),
-        ("places", table, "int32"),
-        ("weights", table, "float32"),
+        *([] if for_any_size() else given),
         ("output", form.shape(workload.output_shape), form.dtype),
     ]
 
-    def body(data: Any, places: Any, weights: Any, output: Any) -> None:
+    def body(data: Any, *tables: Any) -> None:
+        *tables, output = tables
         data, output = bits_of(data), bits_of(output)
-        sums = _Sums(workload.taps, places, weights)
+        sums = _Sums(workload.taps, *(tables or _emit_tables(workload)))
         if form.layout == NCHW:
             _emit_rows(workload, sums, data, output, target.lanes(form.dtype))
         else:
-            _emit_blocks(sums, data, output, target.lanes(form.dtype))
+            _emit_blocks(workload, sums, data, output, target.lanes(form.dtype))
 
     return build_kernel(parameters, body)
 
@@ -151,13 +157,66 @@ class _Sums:
         return total
 
 
-def _emit_blocks(sums: _Sums, data: Any, output: Any, lanes: int) -> None:
+def _emit_tables(workload: ResizeWorkload) -> tuple[Any, Any]:
+    """Emit the computation of the tables, as `_table` has it."""
+    shape = (sum(workload.size), workload.taps)
+    places, weights = (T.alloc_buffer(shape, kind, layout=None) for kind in ("int32", "float32"))
+    first = 0
+    for extent, output in zip(workload.shape[2:], workload.size, strict=True):
+        with T.serial(output) as at:
+            if workload.taps == 1:
+                T.buffer_store(places, tirx.floordiv(at * extent, output), [first + at, 0])
+            else:
+                _emit_table(workload, (extent, output), at, (places, weights), first + at)
+        first = first + output
+    return places, weights
+
+
+def _emit_table(
+    workload: ResizeWorkload, extents: tuple[int, int], at: Any, tables: tuple[Any, Any], row: Any
+) -> None:
+    extent, output = extents
+
+    def ratio(above: int, below: int) -> Any:
+        """Return a quotient that TVM does not compute: at other sizes it is another."""
+        return tirx.Div(*(tirx.Cast("float64", tirx.const(each)) for each in (above, below)))
+
+    def number(value: float) -> Any:
+        return tirx.const(value, "float64")
+
+    point = T.cast(at, "float64")
+    if workload.coordinates == "half_pixel":
+        x = (point + number(0.5)) * ratio(extent, output) - number(0.5)
+    elif workload.coordinates == "align_corners":
+        x = point * ratio(extent - 1, larger(output - 1, 1))
+    else:
+        x = point * ratio(extent, output)
+    x = T.Bind(x)
+    reach = workload.taps // 2
+    before = T.Bind(T.cast(T.floor(x), "int32") + (1 - reach))
+    for tap in range(workload.taps):
+        place = T.Bind(before + tap)
+        distance = T.Bind(T.abs(T.cast(place, "float64") - x))
+        if workload.taps == 2:
+            weight = number(1) - distance
+        else:
+            a, one = workload.cubic, distance * distance
+            near = (number(a + 2) * distance - number(a + 3)) * one + number(1)
+            far = ((distance - number(5)) * distance + number(8)) * distance * number(a)
+            weight = T.Select(distance <= number(1), near, far - number(4 * a))
+        T.buffer_store(tables[0], T.max(T.min(place, extent - 1), 0), [row, tap])
+        T.buffer_store(tables[1], T.cast(weight, "float32"), [row, tap])
+
+
+def _emit_blocks(workload: ResizeWorkload, sums: _Sums, data: Any, output: Any, lanes: int) -> None:
     """Emit the loop nest in NCHW[x]c::
 
     parallel n · chunk · row: for pixel: vectors of x: the sum of rows of sums of columns
     """
-    n, chunks, height, width, block = (int(extent) for extent in output.shape)
-    with loop_nest((n, chunks, height), math.prod(map(int, output.shape))) as (image, chunk, y):
+    n, (height, width) = workload.shape[0], workload.size
+    chunks, block = int(output.shape[1]), int(output.shape[4])
+    elements = n * chunks * height * width * block
+    with loop_nest((n, chunks, height), elements) as (image, chunk, y):
         rows, down = sums.places_of(y), sums.weights_of(y)
         with T.serial(width) as x:
             columns, across = sums.places_of(height + x), sums.weights_of(height + x)
@@ -183,7 +242,7 @@ def _emit_rows(workload: ResizeWorkload, sums: _Sums, data: Any, output: Any, la
       line[w] = the sum of rows                 vectors along w
       for pixel: the sum of columns of line
     """
-    n, channels, height, width = (int(extent) for extent in output.shape)
+    n, channels, height, width = workload.output_shape
     before = workload.shape[3]
     elements = math.prod(workload.output_shape)
     with task_loop(n * channels, elements) as task, T.serial(height) as y:

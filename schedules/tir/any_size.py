@@ -61,7 +61,16 @@ class SizedKernel:
     alike: tuple[int, ...]
 
 
-def generalise(kernels: Sequence[tirx.PrimFunc], fewest: int) -> SizedKernel:
+class KernelTree:
+    """A kernel, read once for all comparisons."""
+
+    def __init__(self, func: tirx.PrimFunc) -> None:
+        self.func = func
+        self.document = _Document(_parts(func))
+        self.structure = self.document.structure()
+
+
+def generalise(kernels: Sequence[KernelTree], fewest: int) -> SizedKernel:
     """Return a kernel that equals, given their extents, those of ``kernels`` that are most general.
 
     Where a size is a multiple of a register tile, templates and TVM leave out the bounds of the
@@ -69,24 +78,23 @@ def generalise(kernels: Sequence[tirx.PrimFunc], fewest: int) -> SizedKernel:
     that a template emits alike are reached by other extents. Raises NotGeneralError if fewer than
     ``fewest`` are alike among the most general ones, or if they differ in more than integers.
     """
-    documents = [_Document(_parts(each)) for each in kernels]
-    alike = _most_general(documents)
+    alike = _most_general(kernels)
     if len(alike) < fewest:
         raise FewError(f"{len(alike)} of {len(kernels)} have its most general form")
-    merged = _Merged([documents[number] for number in alike])
+    merged = _Merged([kernels[number].document for number in alike])
     if not merged.extents:
-        return SizedKernel(func=kernels[alike[0]], extents=(), alike=alike)
+        return SizedKernel(func=kernels[alike[0]].func, extents=(), alike=alike)
     params, body, ret_type, attrs, extents = tvm.ir.load_json(merged.text())
     shape = [tirx.decl_buffer(list(extents), "uint8", EXTENTS)]
     func = tirx.PrimFunc([*shape, *params], body, ret_type, attrs)
     return SizedKernel(func=func, extents=tuple(merged.extents), alike=alike)
 
 
-def _most_general(documents: Sequence[_Document]) -> tuple[int, ...]:
-    """Return the positions of the documents with the most parts, equal but for integers."""
+def _most_general(kernels: Sequence[KernelTree]) -> tuple[int, ...]:
+    """Return the positions of the kernels with the most parts, equal but for integers."""
     groups: dict[tuple[int, int], list[int]] = {}
-    for number, document in enumerate(documents):
-        groups.setdefault(document.structure(), []).append(number)
+    for number, kernel in enumerate(kernels):
+        groups.setdefault(kernel.structure, []).append(number)
     return tuple(groups[max(groups)])
 
 
@@ -109,24 +117,32 @@ class _Document:
         which. Integers do not count: one stands where a loop of one turn has no variable. Parts
         that several nodes share count for each.
         """
-        known: dict[int, tuple[int, int]] = {}
+        nodes = self.nodes
+        known: list[tuple[int, int] | None] = [None] * len(nodes)
         waiting = [self.root]
         while waiting:
             number = waiting[-1]
-            if number in known:
+            if known[number] is not None:
                 waiting.pop()
                 continue
-            node = self.nodes[number]
+            node = nodes[number]
             kind, data = node["type"], node.get("data")
-            parts = [] if kind in (_INTEGER, _FLOAT) else _numbers_in(kind, data)
-            if missing := [part for part in parts if part not in known]:
-                waiting += missing
+            if kind in (_INTEGER, _FLOAT):
+                known[number] = (int(kind == _FLOAT), hash(kind))
                 continue
-            own = "" if parts or kind in (_INTEGER, _FLOAT) else json.dumps(data)
-            size = (kind != _INTEGER) + sum(known[part][0] for part in parts)
-            known[number] = size, hash((kind, own, *(known[part][1] for part in parts)))
-            waiting.pop()
-        return known[self.root]
+            parts = _numbers_in(kind, data)
+            found = [known[part] for part in parts]
+            if None in found:
+                waiting += [part for part, each in zip(parts, found, strict=True) if each is None]
+                continue
+            size, hashes = 1, [kind if parts else (kind, json.dumps(data))]
+            for each in found:
+                size += each[0]  # type: ignore[index]
+                hashes.append(each[1])  # type: ignore[index]
+            known[number] = size, hash(tuple(hashes))
+        result = known[self.root]
+        assert result is not None
+        return result
 
 
 class _Merged:

@@ -17,7 +17,7 @@ from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.traced_sizes import varies
+from neocpu.schedules.vocabulary.traced_sizes import typical_of, varies
 
 # With fewer elements, a fork and join (about 4 us) costs more than a second core saves.
 PARALLEL_ELEMENTS = 8192
@@ -86,7 +86,7 @@ def loop_nest(extents: Sequence[int], elements: int) -> Iterator[tuple[Any, ...]
     make enough tasks are fused into one, parallel if ``elements`` written are worth it.
     """
     lead = 1
-    while lead < len(extents) and math.prod(extents[:lead]) < ENOUGH_TASKS:
+    while lead < len(extents) and math.prod(typical_of((*extents[:lead],))) < ENOUGH_TASKS:
         lead += 1
     tasks = extents[:lead]
     with ExitStack() as nest:

@@ -202,10 +202,9 @@ def tracing(typical: KernelKeys, least: KernelKeys, most: KernelKeys) -> Iterato
         _TRACING.reset(token)
 
 
-def is_tracing() -> bool:
-    """Return whether kernels are made for any size."""
-    calls = _TRACING.get()
-    return calls is not None and calls.known is not None
+def for_any_size() -> bool:
+    """Return whether a program for any size is being made, or its plan for one of them."""
+    return _TRACING.get() is not None
 
 
 def traced(name: str, key: _T) -> _T:

@@ -24,6 +24,7 @@ from neocpu.schedules.operators.resize import (
 )
 from neocpu.schedules.vocabulary.layout import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import for_any_size
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -63,7 +64,7 @@ class ResizeOp(WorkloadOp):
         return either(self.dtype, self.is_on_grid, self.in_halves and self.workload.taps == 1)
 
     def constants(self, form: Format, target: CpuTarget) -> Iterable[Array]:
-        return self.workload.tables()
+        return () if for_any_size() else self.workload.tables()
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

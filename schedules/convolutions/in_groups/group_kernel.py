@@ -179,7 +179,7 @@ class Emitter:
         count = ceil_div(inside, reg_n) * smaller(inside // reg_n, 1)
         tiled = inside * smaller(inside // reg_n, 1)
         with T.serial(count) as tile:
-            x = T.Bind(first + T.min(tile * reg_n, inside - reg_n))
+            x = T.Bind(first + T.min(tile * reg_n, larger(inside - reg_n, 0)))
             self._tile(place, x, reg_n, None, taps)
         with T.serial(w.out_width - tiled) as number:
             x = T.Bind(tirx.Select(number < first, number, number + tiled))
