@@ -139,7 +139,8 @@ class _Sampling:
     ) -> None:
         self._pipeline, self._load, self._admissions = pipeline, load, (admission,)
         self._read: dict[tuple[int, ...], Simplified] = {}
-        typical = self._model(sizes[0], uses=2)
+        with recording():
+            typical = self._model(sizes[0], uses=2)
         self._costs, found = pipeline.choose(typical, self._admissions)
         self._agreed = replace(found, choices=tuple(map(_for_any_size, found.choices)))
         self._weights = WeightTable()

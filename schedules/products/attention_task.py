@@ -209,8 +209,7 @@ class Task:
         depth = self._workload.depth
         if self._group == 1:
             if self._tile.may_lack_rows:
-                with T.serial(self._tile.height) as r:
-                    for_vectors(depth, self._lanes, lambda *at: self._copy_query(row, r, *at))
+                self._tile.copy_rows(self._copied_queries, self._q, depth, row)
             return
         rounded = self._rounded_queries
 
@@ -223,10 +222,6 @@ class Task:
             for_vectors(depth, self._lanes, copy)
             if depth % self._group:
                 T.buffer_store(rounded, tirx.const(0, BITS), [r, depth])
-
-    def _copy_query(self, row: Any, r: Any, column: Any, width: int) -> None:
-        value = self._q.vector(self._tile.place(row, r), column, width)
-        T.buffer_store(self._copied_queries, value, [r, span(column, width)])
 
     def _weighted_values(self, panel: Any, vectors: int, first: Any, keys: Any) -> Any:
         scores = self._softmax.scores

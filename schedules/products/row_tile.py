@@ -13,9 +13,9 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import TILE_CYCLES, broadcast_limit, step_cycles
-from neocpu.schedules.products.panel import VECTORS
+from neocpu.schedules.products.panel import VECTORS, Matrix
 from neocpu.schedules.tir.bfloat16 import add_dot
-from neocpu.schedules.tir.builder import less, part_start, span, splat
+from neocpu.schedules.tir.builder import for_vectors, less, part_start, span, splat
 from neocpu.schedules.tir.llvm_text import opaque_number
 from neocpu.schedules.tir.vector_math import LOG2_E, power_of_two
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
@@ -65,6 +65,16 @@ class RowTile:
         # A node, because constants would be compared now, and hold for this size alone.
         own = tirx.const(row, "int32") if isinstance(row, int) else row
         return first + tirx.Min(own, less(self.rows, 1))
+
+    def copy_rows(self, copied: Any, source: Matrix, depth: int, first: Any) -> None:
+        """Emit a copy of the tile's rows of a matrix, some of which may be missing."""
+
+        def copy(column: Any, width: int) -> None:
+            value = source.vector(self.place(first, row), column, width)
+            T.buffer_store(copied, value, [row, span(column, width)])
+
+        with T.serial(self.height) as row:
+            for_vectors(depth, self.lanes, copy)
 
     def allocated_rows(self, row_bytes: int) -> int:
         """Return the rows to allocate for buffers of `height` rows."""
@@ -132,6 +142,7 @@ def choose_tile(
 ) -> RowTile:
     """Return the tile of the fewest cycles for all rows; each reads all panels again."""
     unit, typical = target.dot_unit(numerics), typical_of(rows)
+    panel_bytes = typical_of(panel_bytes)
     limit = max(1, min(typical, broadcast_limit(VECTORS, unit)))
 
     def cycles(height: int) -> float:

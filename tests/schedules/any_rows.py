@@ -6,7 +6,7 @@ from functools import partial
 
 from kernel_harness import HOST, THREADS, pool
 
-from neocpu.schedules.tir.any_size import generalise
+from neocpu.schedules.tir.any_size import KernelTree, generalise
 from neocpu.schedules.tir.noted_formulas import noted_formulas, terms_of
 from neocpu.schedules.tir.value_table import ValueTable
 from neocpu.schedules.vocabulary.traced_sizes import (
@@ -36,7 +36,7 @@ class AnyRows:
             with tracing(*known):
                 key = traced("kernel", workload_of(count))
             kernels.append(with_formulas(key, partial(lower, key)))
-        found = generalise([each.without_attr(ATTRIBUTE) for each in kernels], 4)
+        found = generalise([KernelTree(each.without_attr(ATTRIBUTE)) for each in kernels], 4)
         self.func = found.func
         self._table = ValueTable([tuple(counts[number] for number in found.alike)])
         noted = [from_text(str(kernels[number].attrs[ATTRIBUTE])) for number in found.alike]

@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from any_rows import AnyRows
-from kernel_harness import HOST, THREADS, call, unwritten
+from kernel_harness import HOST, THREADS, call, normal, unwritten
 
 from neocpu.schedules.products.attention import lower_attention
+from neocpu.schedules.products.product import lower_product
+from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS
 from neocpu.schedules.vocabulary.strided_view import StridedView
 from tests import needs
 from tests.schedules.products.test_attention import (
@@ -18,6 +20,7 @@ from tests.schedules.products.test_attention import (
     inputs_of,
     workload_of,
 )
+from tests.schedules.products.test_product import product_of
 
 CHECKED = (1, 2, 16, 31, 97, 197, 512, 640)
 
@@ -79,4 +82,48 @@ def test_one_kernel_attends_to_any_number_of_tokens(make, way, bound):
             kernel.of(count), arguments, [unwritten((w.output.size,))], exact=False
         )
         error = array_of(w.output, flat) - (exact := expected(w, *arguments))
+        assert np.linalg.norm(error) <= bound * np.linalg.norm(exact), count
+
+
+def product_with(place, turned):
+    """Return a function that makes a product whose extent at ``place`` is that of its argument."""
+
+    def make(count):
+        def own(count):
+            extents = [20, 37, 24]
+            extents[place] = count
+            return product_of((2,), *extents, turned=turned)
+
+        w, like = own(count), own(9)
+        names = ("left", "right", "output")
+        views = {name: getattr(w, name).in_parts_of(getattr(like, name)) for name in names}
+        return replace(w, **views)
+
+    return make
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("turned", [(0, 0, 0), (1, 1, 1)])
+@pytest.mark.parametrize(
+    ("way", "bound"),
+    [
+        ({}, 1e-6),
+        pytest.param({"splits": True}, 1.5e-5, marks=needs.tiles),
+        pytest.param({"products": BFLOAT16_PRODUCTS}, 2.0**-7, marks=needs.tiles),
+    ],
+)
+@needs.one_in(3)
+def test_one_kernel_multiplies_any_number_of_rows(place, turned, way, bound):
+    make = product_with(place, turned)
+    kernel = AnyRows(
+        lambda count: replace(make(count), **way), lambda key: lower_product(key, HOST, THREADS)
+    )
+    for count in CHECKED:
+        w = make(count)
+        left, right = (normal((view.size,), i) for i, view in enumerate((w.left, w.right)))
+        (flat,) = call(
+            kernel.of(count), [left, right], [unwritten((w.output.size,))], exact=False
+        )
+        exact = array_of(w.left, left).astype(np.float64) @ array_of(w.right, right)
+        error = array_of(w.output, flat) - exact
         assert np.linalg.norm(error) <= bound * np.linalg.norm(exact), count
