@@ -222,7 +222,7 @@ NEOCPU_API neocpu_status neocpu_run_signature(neocpu_model *model, size_t signat
 NEOCPU_API neocpu_status neocpu_extents(const neocpu_model *model, const int64_t *sizes,
                                         int64_t *extents);
 
-/* Run the model for sizes of the inputs. The first call of a size takes some hundred microseconds
+/* Run the model for sizes of the inputs. The first call of a size takes some tens of microseconds
  * more; those of the last 16 are kept ready. */
 NEOCPU_API neocpu_status neocpu_run_sizes(neocpu_model *model, const int64_t *sizes,
                                           const neocpu_input *inputs, size_t input_count,

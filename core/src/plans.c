@@ -9,22 +9,44 @@
 
 enum { LIST_SIZE = 512 /* bytes of a list of shapes */ };
 
+/* Make room for copies of inputs: of chosen sizes all that will ever be needed, else when it is. */
+static neocpu_status make_staging(const nc_header *header, nc_shared *shared) {
+  const size_t inputs = header->programs[0].input_count; /* all have as many */
+  shared->staging = calloc(inputs + 1, sizeof *shared->staging);
+  if (shared->staging == NULL) return nc_fail(NEOCPU_FAILURE, "out of memory");
+  for (size_t i = 0; i < inputs; ++i) {
+    nc_staging *one = &shared->staging[i];
+    one->size = header->input_rooms[i];
+    if (header->sizes.count == 0 || one->size == 0) continue;
+    one->data = nc_memory_reserve(one->size);
+    if (one->data == NULL) return nc_memory_missing(one->size);
+  }
+  return NEOCPU_OK;
+}
+
+static void free_staging(const nc_header *header, nc_shared *shared) {
+  for (size_t i = 0; shared->staging != NULL && i < header->programs[0].input_count; ++i) {
+    nc_staging *one = &shared->staging[i];
+    if (header->sizes.count > 0 && one->size > 0) {
+      nc_memory_unmap(one->data, one->size);
+    } else {
+      free(one->data);
+    }
+  }
+  free(shared->staging);
+}
+
 static neocpu_status make_memory(nc_plans *plans) {
   const nc_header *header = plans->header;
-  const size_t inputs = header->programs[0].input_count; /* all have as many */
   nc_shared *shared = &plans->shared;
   const size_t room = header->arena_room;
   if (room > 0) {
     shared->arena = room > header->arena_bytes ? nc_memory_reserve(room) : nc_memory_map(room);
     if (shared->arena == NULL) return nc_memory_missing(room);
   }
-  shared->staging = calloc(inputs + 1, sizeof *shared->staging);
   plans->sessions = calloc(header->program_count, sizeof *plans->sessions);
-  if (shared->staging == NULL || plans->sessions == NULL) {
-    return nc_fail(NEOCPU_FAILURE, "out of memory");
-  }
-  for (size_t i = 0; i < inputs; ++i) shared->staging[i].size = header->input_rooms[i];
-  return NEOCPU_OK;
+  if (plans->sessions == NULL) return nc_fail(NEOCPU_FAILURE, "out of memory");
+  return make_staging(header, shared);
 }
 
 /* Pack weights as the artifact's prologue says. */
@@ -136,11 +158,8 @@ void nc_plans_free(nc_plans *plans) {
     nc_session_free(&plans->sessions[i]);
   }
   nc_code_unload(&shared->code);
-  for (size_t i = 0; shared->staging != NULL && i < header->programs[0].input_count; ++i) {
-    free(shared->staging[i].data);
-  }
+  free_staging(header, shared);
   free(plans->sessions);
-  free(shared->staging);
   nc_memory_unmap(shared->arena, header->arena_room);
   *plans = (nc_plans){0};
 }

@@ -18,7 +18,7 @@ typedef struct nc_call {
 
 /* Memory for a copy of an input that kernels cannot read in its place. */
 typedef struct nc_staging {
-  void *data;  /* an aligned buffer, once it was needed */
+  void *data;  /* an aligned buffer, once it was needed, or from the start */
   size_t size; /* the bytes that the largest program needs, or the largest sizes */
 } nc_staging;
 

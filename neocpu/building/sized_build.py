@@ -41,7 +41,9 @@ def generate_code(
         for name, kernel in program.kernels.items()
     }
     counted = {
-        name: typical.kernels[name] for name, each in program.kernels.items() if each.extents
+        name: typical.kernels[each.typical]
+        for name, each in program.kernels.items()
+        if each.extents
     }
     generation = generations.start(tvm.IRModule(functions), target, workers, counted)
     with generation:
@@ -49,13 +51,16 @@ def generate_code(
     written = {each.name: each.results for each in typical.planned.program.kernels}
     kernels = tuple(
         CompiledKernel(
-            _kernel(name, program.kernels[name], written[name]), code.launches, code.code
+            _kernel(name, program.kernels[name], written[program.kernels[name].typical]),
+            code.launches,
+            code.code,
         )
         for name, code in codes.items()
     )
     work = {name: code.work for name, code in codes.items()}
     lacks = {name: code.lacks for name, code in codes.items()}
-    return Built(kernels, work, lacks, typical.planned, target)
+    calls = replace(typical.planned.program, calls=program.calls)
+    return Built(kernels, work, lacks, replace(typical.planned, program=calls), target)
 
 
 def _kernel(name: str, kernel: SizedKernel, results: int) -> Kernel:

@@ -66,6 +66,7 @@ class SizedKernel:
     """A kernel; one for any size takes an additional first argument, whose shape is `extents`."""
 
     func: tirx.PrimFunc
+    typical: str  # the name of the kernel that the first sample has in its place
     extents: tuple[Term, ...] = ()
 
 
@@ -276,7 +277,7 @@ def _merged_kernel(
         kind = TooFewError if isinstance(error, FewError) else UnsupportedError
         raise kind(f"{name} is not the same for all sizes ({error}): give a single shape") from None
     if not found.extents:
-        return SizedKernel(func=found.func), entries
+        return SizedKernel(func=found.func, typical=names[0]), entries
     for param, is_weight in zip(found.func.params[1:], weights, strict=True):
         if is_weight and not _is_fixed(param):
             raise UnsupportedError(
@@ -296,4 +297,6 @@ def _merged_kernel(
     terms = terms_of(table, found.extents, formulas, known)
     if terms is None:
         raise UnsupportedError(f"no formula was found for an extent of {name}: give a single shape")
-    return SizedKernel(func=found.func, extents=tuple(terms)), tuple(table.entries)
+    return SizedKernel(func=found.func, typical=names[0], extents=tuple(terms)), tuple(
+        table.entries
+    )

@@ -26,7 +26,7 @@ def test_sizes_of_threads_streams_and_jobs(request, kind, calls, sized):
     if kind == "built":
         early, late, grown = map(int, memory.split())
         assert late == early
-        assert grown <= 8  # kB, of the program itself
+        assert grown < 64  # kB, of stacks
 
 
 @pytest.mark.parametrize(("height", "width"), [(8, 5), (64, 48), (2, 2), (34, 7)])

@@ -23,8 +23,10 @@ from neocpu.runtime.header import (
     MAX_THREADS,
     PACKING_FORMAT,
     SET_FORMAT,
+    SIZED_FORMAT,
     WEIGHT_ALIGN,
 )
+from neocpu.runtime.sized_form import MAX_SIZES
 
 BUDGET = 4e5
 LICENCE = Path(__file__).parents[4] / "LICENSE"
@@ -167,7 +169,9 @@ def test_c_and_python_agree_on_the_format():
         f'_Static_assert(NC_ALIGN == {WEIGHT_ALIGN}, "weights");\n'
         f'_Static_assert(NC_ARGUMENT_ALIGN == {ARGUMENT_ALIGN}, "arguments");\n'
         f'_Static_assert(MAX_SPECS == {MAX_SPECS}, "tensors");\n'
-        f'_Static_assert(MAX_RANK == {MAX_RANK}, "rank");\n'
+        f'_Static_assert(NC_MAX_RANK == {MAX_RANK}, "rank");\n'
+        f'_Static_assert(NC_SIZED_FORMAT == {SIZED_FORMAT}, "format of sizes");\n'
+        f'_Static_assert(NC_MAX_SIZES == {MAX_SIZES}, "sizes");\n'
         f'_Static_assert(MAX_THREADS == {MAX_THREADS}, "threads");\n',
         "-D_GNU_SOURCE",
     )

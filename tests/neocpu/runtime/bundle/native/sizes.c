@@ -1,7 +1,7 @@
 /* sizes MODEL CALLS: calls of a model with two sizes, two inputs and two outputs, whose kernels compute
  * in a fixed order: from several threads, of streams, as jobs and in a child; every output is bit for
  * bit that of the same sizes before. Prints the model's sizes, then how many bytes of malloc's were in
- * use after 200 calls and at the end, and by how many kilobytes the process grew. */
+ * use after 200 calls and at the end, and by how many kilobytes its own memory grew. */
 #include <malloc.h>
 #include <pthread.h>
 #include <sys/wait.h>
@@ -183,7 +183,7 @@ static long resident(void) {
   char line[128];
   long value = -1;
   FILE *status = fopen("/proc/self/status", "r");
-  while (fgets(line, sizeof line, status) != NULL) sscanf(line, "VmRSS: %ld", &value);
+  while (fgets(line, sizeof line, status) != NULL) sscanf(line, "RssAnon: %ld", &value);
   fclose(status);
   return value;
 }
