@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("neocpu")
 
-_FOREVER: Final = Limits(cpu_seconds=10**6, seconds=10**6)
+FOREVER: Final = Limits(cpu_seconds=10**6, seconds=10**6)
 """Limits that end no run: a check may take as long as its model needs."""
 
 Judged = tuple[Admission, Verdict]
@@ -171,7 +171,7 @@ def _run_in_child(run: Callable[[], Arrays], target: CpuTarget) -> None:
             run()
 
     with TemporaryFolder("first-run") as folder:
-        jobs = ForkedJobs(work, 1, 1, _FOREVER, Path(folder))
+        jobs = ForkedJobs(work, 1, 1, FOREVER, Path(folder))
         try:
             jobs.start()
             (lost,) = jobs.outcomes()

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import Final, TypeAlias
 
+from neocpu.building.forked import ForkedJobs
 from neocpu.building.link import link_artifact, place
 from neocpu.building.sized_build import generate_code, sized_header
-from neocpu.compilation.accuracy_fallback import verifier_of
+from neocpu.compilation.accuracy_fallback import FOREVER, verifier_of
 from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.compilation.sized_samples import plan_for_sizes, sample_sizes
-from neocpu.foundation.errors import AccuracyError
+from neocpu.foundation.errors import AccuracyError, UnsupportedError
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.progress import Progress
 from neocpu.foundation.size_formulas import Size
+from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.pipeline import Pipeline
 from neocpu.plan.reports.stored_plan import with_verdict
+from neocpu.runtime.guarding import GUARD_VARIABLE
 from neocpu.schedules.vocabulary.accuracy import Admission
 from neocpu.verification.reference.comparison import Verdict
 
@@ -82,6 +90,7 @@ def _verify(
     patience = sum(pipeline.clock.seconds.values()) / len(checked)
     worst: Verdict | None = None
     with pipeline.clock.phase("verify", alone=False):
+        _run_guarded(compiled, checked, patience)
         for number, own in enumerate(checked):
             pipeline.clock.report(Progress("verify", number, len(checked)))
             verdict = _verify_size(compiled, pipeline, load(own), own, patience)
@@ -92,6 +101,43 @@ def _verify(
                 break
     assert worst is not None
     return worst
+
+
+def _run_guarded(
+    compiled: CompiledModule, checked: Sequence[tuple[int, ...]], patience: float
+) -> None:
+    """Run the kernels at several sizes in a child process, each tensor next to forbidden memory.
+
+    Raises UnsupportedError: a kernel steps out of its tensors.
+    """
+    form = compiled.header.sized
+    assert form is not None
+    specs = compiled.header.inputs
+
+    def work(_: int) -> None:
+        os.environ[GUARD_VARIABLE] = "1"
+        os.close(2)  # a crash is reported by its signal
+        begun = time.monotonic()
+        with compiled.module(1) as module:
+            for sizes in checked:
+                shapes = form.shapes(sizes, form.inputs)
+                own = [replace(s, shape=shape) for s, shape in zip(specs, shapes, strict=True)]
+                module.run(random_inputs(own, seed=1))
+                if time.monotonic() - begun > patience:
+                    break
+
+    with TemporaryFolder("guarded") as folder:
+        jobs = ForkedJobs(work, 1, 1, FOREVER, Path(folder))
+        try:
+            jobs.start()
+            (lost,) = jobs.outcomes()
+        finally:
+            jobs.close()
+    if lost is not None:
+        raise UnsupportedError(
+            f"a kernel for any size steps out of its tensors ({lost}): please report this model, "
+            "and give a single shape"
+        )
 
 
 def _verify_size(

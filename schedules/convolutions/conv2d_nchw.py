@@ -205,7 +205,7 @@ def lower(
     sch.parallel(sch.fuse(n, oc_outer, h))
     sch.reverse_compute_at(epilogue, w_outer)
     sch.vectorize(vector)
-    if flat.out_width % scheme.reg_n == 0:
+    if not varies(flat.out_width) and flat.out_width % scheme.reg_n == 0:
         sch.vectorize(sch.split(sch.get_loops(epilogue)[-1], [None, vector_lanes])[1])
     for loop in (oc_inner, vector_outer, *((kw,) if workload.kernel[1] <= MAX_UNROLLED_KW else ())):
         sch.unroll(loop)
