@@ -141,7 +141,7 @@ class _Sampling:
         self._read: dict[tuple[int, ...], Simplified] = {}
         with recording():
             typical = self._model(sizes[0], uses=2)
-        self._costs, found = pipeline.choose(typical, self._admissions)
+            self._costs, found = pipeline.choose(typical, self._admissions)
         self._agreed = replace(found, choices=tuple(map(_for_any_size, found.choices)))
         self._weights = WeightTable()
         known = []

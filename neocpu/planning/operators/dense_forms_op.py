@@ -34,6 +34,7 @@ from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.scheme import DotScheme, MatrixScheme, SplitScheme
 from neocpu.schedules.vocabulary.steps import TENSOR
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import for_any_size
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 RowScheme: TypeAlias = DotScheme | MatrixScheme | SplitScheme
@@ -153,7 +154,7 @@ def _bfloat16_forms(op: DenseOp) -> tuple[ConvForm, ...]:
 def _in_forms(op: DenseOp, forms: Sequence[ConvForm], target: CpuTarget) -> FormedDenseOp | None:
     """Return a layer that is computed by forms and writes float32; None if the CPU cannot."""
     found = tuple(form for each in forms if (form := each.on(target)) is not None)
-    if not found or _scheme(found[0].workload, target, 1) is None:
+    if not found or _scheme_of(found[0].workload, target, 1) is None:
         return None
     values = {each.name: getattr(op, each.name) for each in fields(op)}
     return FormedDenseOp(**values | {"forms": found}).writing("float32")
@@ -194,7 +195,7 @@ class FormedDenseOp(DenseOp):
 
     def scheme(self, target: CpuTarget, threads: int) -> RowScheme:
         """Return the scheme with the best estimate that reads and writes matrices."""
-        found = self.given or _scheme(self.form.workload, target, threads)
+        found = self.given or _scheme_of(self.form.workload, target, threads)
         assert found is not None
         return found
 
@@ -263,8 +264,15 @@ def storing_narrow(layers: Sequence[DenseOp]) -> tuple[DenseOp, ...]:
     return tuple(map(stored, layers))
 
 
+def _scheme_of(workload: Conv2dWorkload, target: CpuTarget, threads: int) -> RowScheme | None:
+    """Return the best scheme on matrices, if any; for any number of rows, one in tile registers."""
+    return _scheme(workload, target, threads, for_any_size())
+
+
 @functools.cache
-def _scheme(workload: Conv2dWorkload, target: CpuTarget, threads: int) -> RowScheme | None:
+def _scheme(
+    workload: Conv2dWorkload, target: CpuTarget, threads: int, in_tiles: bool
+) -> RowScheme | None:
     """Return the best scheme on matrices, if any; rows have whole vectors, cut off at the end."""
     lanes = target.dot_unit(workload.numerics).lanes
     rows = DataLayout(workload.in_channels)
@@ -277,6 +285,14 @@ def _scheme(workload: Conv2dWorkload, target: CpuTarget, threads: int) -> RowSch
         for scheme in registry.schemes(workload, target)
     )
     fitting = [scheme for scheme in found if isinstance(scheme, RowScheme)]
+    if in_tiles:
+        fitting = [each for each in fitting if _is_in_tiles(each, workload, target)]
     return min(
         fitting, key=lambda each: registry.estimate(workload, each, target, threads), default=None
     )
+
+
+def _is_in_tiles(scheme: RowScheme, workload: Conv2dWorkload, target: CpuTarget) -> bool:
+    if isinstance(scheme, MatrixScheme):
+        return target.dot_unit(workload.numerics).instruction.in_tiles
+    return isinstance(scheme, SplitScheme)
