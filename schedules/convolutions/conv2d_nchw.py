@@ -72,18 +72,21 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[NchwScheme, ...]
 
 
 def _flat(workload: Conv2dWorkload) -> Conv2dWorkload:
-    """Return the same bytes as one long row, for kernels in which pixels have no neighbours."""
+    """Return the same bytes as one long row, for kernels in which pixels have no neighbours.
+
+    A row of any length would divide by the width, which is unknown, at each pixel.
+    """
+    if varies(workload.height, workload.width):
+        return workload
     if not (workload.kernel == (1, 1) and workload.stride == (1, 1) and not any(workload.padding)):
         return workload
     return replace(workload, height=1, width=workload.height * workload.width)
 
 
 def _rows(workload: Conv2dWorkload, scheme: NchwScheme, threads: int) -> Conv2dWorkload:
-    """Return `_flat` in the fewest equal rows, whole tiles if it is, that make enough tasks; in one
-    row if its length varies.
-    """
+    """Return `_flat` in the fewest equal rows, whole tiles if it is, that make enough tasks."""
     flat = _flat(workload)
-    if flat is workload or threads == 1 or varies(flat.width):
+    if flat is workload or threads == 1:
         return flat
     each = workload.batch * ceil_div(workload.out_channels, scheme.reg_oc)
     for rows in range(1, ceil_div(MOST_ROWS * threads, each) + 1):
@@ -205,7 +208,7 @@ def lower(
     sch.parallel(sch.fuse(n, oc_outer, h))
     sch.reverse_compute_at(epilogue, w_outer)
     sch.vectorize(vector)
-    if not varies(flat.out_width) and flat.out_width % scheme.reg_n == 0:
+    if flat.out_width % scheme.reg_n == 0 and not varies(flat.out_width):
         sch.vectorize(sch.split(sch.get_loops(epilogue)[-1], [None, vector_lanes])[1])
     for loop in (oc_inner, vector_outer, *((kw,) if workload.kernel[1] <= MAX_UNROLLED_KW else ())):
         sch.unroll(loop)

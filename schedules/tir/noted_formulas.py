@@ -12,16 +12,28 @@ from neocpu.schedules.vocabulary.traced_sizes import Formula
 def noted_formulas(noted: Sequence[Mapping[Formula, int]]) -> dict[Values, Formula]:
     """Return the formulas that were noted for each of several kernels, by their values.
 
-    Of formulas with equal values the first one counts, which the others were made of.
+    Of formulas with equal values the first one counts, which the others were made of; but one with
+    more maxima comes before it: it holds where a tensor is too small for tiles, too.
     """
     first, *others = noted
     found: dict[Values, Formula] = {}
     for formula in first:
         if all(formula in other for other in others):
             values = tuple(each[formula] for each in noted)
-            if len(set(values)) > 1:
-                found.setdefault(values, formula)
+            if len(set(values)) > 1 and (values not in found or _bounded(formula, found[values])):
+                found[values] = formula
     return found
+
+
+def _bounded(formula: Formula, known: Formula) -> bool:
+    return _maxima(formula) > _maxima(known)
+
+
+def _maxima(formula: Formula) -> int:
+    if not isinstance(formula, tuple):
+        return 0
+    operation, left, right = formula
+    return (operation == "max") + _maxima(left) + _maxima(right)
 
 
 def terms_of(

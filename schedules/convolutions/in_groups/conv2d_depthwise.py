@@ -31,6 +31,7 @@ from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_di
 from neocpu.schedules.vocabulary.scheme import DepthwiseScheme, GroupScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, ConvTemplate
+from neocpu.schedules.vocabulary.traced_sizes import typical_of
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # Of both kernels: a Zen 3 takes 2 % longer with blocks of 16 than 8; estimates cover wider ones.
@@ -188,7 +189,7 @@ def lower(
                             for j, kw under it: acc[j] += pixel * kernel[kh, kw, v]
                     output[…] = epilogue(acc)
     """
-    bands, rows_first = _bands(workload, scheme, threads)
+    bands, rows_first = _bands(typical_of(workload), scheme, threads)
     return build_convolution(
         argument_shapes(workload, scheme),
         lambda *buffers: Emitter(workload, scheme, target, buffers).emit(

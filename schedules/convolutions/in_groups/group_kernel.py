@@ -182,7 +182,9 @@ class Emitter:
             x = T.Bind(first + T.min(tile * reg_n, larger(inside - reg_n, 0)))
             self._tile(place, x, reg_n, None, taps)
         with T.serial(w.out_width - tiled) as number:
-            x = T.Bind(tirx.Select(number < first, number, number + tiled))
+            # TVM would leave out a sum with nothing, which other sizes need.
+            behind = tirx.Add(number, tirx.const(int(tiled), "int32"))
+            x = T.Bind(tirx.Select(number < first, number, behind))
             self._edge_pixel(place, x, taps)
 
     def _edge_pixel(self, place: tuple[Any, ...], x: Any, taps: _Taps) -> None:

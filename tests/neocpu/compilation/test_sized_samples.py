@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from functools import partial
 
 import numpy as np
@@ -15,21 +14,21 @@ from neocpu.building.pipeline import PhaseClock
 from neocpu.compilation.compile_each import _load, _pipeline
 from neocpu.compilation.compile_options import CompileOptions
 from neocpu.compilation.network_tuning import open_store
-from neocpu.compilation.sized_samples import plan_for_sizes
+from neocpu.compilation.sized_samples import MOST_SAMPLES, plan_for_sizes, sample_sizes
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.progress import silent
+from neocpu.foundation.size_formulas import Size
 from neocpu.schedules.vocabulary.target_parsing import host_target
 from tests.neocpu.quantised_models import run_onnxruntime
 
 THREADS = 2
 
 
-def some_sizes(step, least, most, count=40):
-    """Return a typical size, the least one, and others."""
-    rng = random.Random(0)
-    draw = partial(rng.randrange, least // step, most // step)
-    typical = (step * (2 * least // step),) * 2
-    return [typical, (least, least), *((step * draw(), step * draw()) for _ in range(count))]
+def some_sizes(step, least, most):
+    """Return the samples of an image's height and width."""
+    typical = step * (2 * least // step)
+    ranges = {"least": least, "most": most, "step": step, "typical": typical}
+    return sample_sizes([Size(name=name, **ranges) for name in ("h", "w")])
 
 
 def planned(model_of, sizes):
@@ -102,3 +101,56 @@ def test_networks_that_change_with_their_size_are_refused():
 
     with pytest.raises(UnsupportedError, match="depends on its size"):
         planned(model_of, some_sizes(8, 64, 256))
+
+
+def one_operator(size, *nodes):
+    """Return a network of 16 channels of an image."""
+    value, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    scales = onnx.numpy_helper.from_array(np.array([1, 1, 2, 3], np.float32), "scales")
+    graph = onnx.helper.make_graph(
+        nodes,
+        "one",
+        [value("x", kind, (1, 16, *size))],
+        [value("y", kind, None)],
+        [scales],
+    )
+    opsets = [onnx.helper.make_opsetid("", 18)]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+RESIZE = partial(onnx.helper.make_node, "Resize", ["x", "", "scales"], ["y"])
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        RESIZE(mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        RESIZE(mode="linear", coordinate_transformation_mode="half_pixel"),
+        onnx.helper.make_node(
+            "AveragePool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]
+        ),
+        onnx.helper.make_node("GlobalAveragePool", ["x"], ["y"]),
+    ],
+    ids=["nearest", "linear", "average", "global"],
+)
+def test_operators_without_weights_compute_any_size(node):
+    def model_of(size):
+        return one_operator(size, node)
+
+    found = planned(model_of, some_sizes(1, 4, 96))
+    runner = SizedRunner(found.program, found.planned.weights, host_target(), THREADS)
+    for size in ((4, 4), (7, 6), (5, 19), (33, 8)):
+        x = np.random.default_rng(0).standard_normal((1, 16, *size)).astype(np.float32)
+        (got,) = runner.run(size, x)
+        np.testing.assert_allclose(got, run_onnxruntime(model_of(size), x), rtol=1e-4, atol=1e-5)
+
+
+def test_samples_begin_with_the_typical_the_least_and_the_largest_sizes():
+    batch = Size(name="n", least=1, most=8, step=1, typical=4)
+    width = Size(name="w", least=32, most=2048, step=32, typical=320)
+    found = sample_sizes([batch, width])
+    assert found[:3] == [(4, 320), (1, 32), (8, 2048)]
+    assert found == sample_sizes([batch, width])
+    assert len(found) == len({*found}) == MOST_SAMPLES
+    assert max(n for n, _ in found) > batch.most  # most of few sizes are special cases
+    assert all(w in width for _, w in found)

@@ -10,7 +10,7 @@ from kernel_harness import HOST, THREADS, call, pool, unwritten
 
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import conv2d, kernel_arguments, random_operands
-from neocpu.schedules.tir.any_size import NotGeneralError, generalise
+from neocpu.schedules.tir.any_size import KernelTree, NotGeneralError, generalise
 from neocpu.schedules.tir.noted_formulas import noted_formulas, terms_of
 from neocpu.schedules.tir.value_table import ValueTable
 from neocpu.schedules.vocabulary.traced_sizes import ATTRIBUTE, Traced, from_text, with_formulas
@@ -57,7 +57,7 @@ def in_any_size(workload, scheme):
         return with_formulas(key, lambda: registry.lower(key, scheme, HOST, THREADS))
 
     kernels = [lower(size) for size in COMPARED]
-    found = generalise([each.without_attr(ATTRIBUTE) for each in kernels], 3)
+    found = generalise([KernelTree(each.without_attr(ATTRIBUTE)) for each in kernels], 3)
     assert len(found.alike) >= 3
     table = ValueTable(list(zip(*(COMPARED[number] for number in found.alike), strict=True)))
     noted = [from_text(str(kernels[number].attrs[ATTRIBUTE])) for number in found.alike]
@@ -135,5 +135,5 @@ def test_kernels_that_differ_in_more_than_integers_are_no_one_kernel():
     first = registry.lower(one, scheme, HOST)
     unfused = registry.lower(replace(other, epilogue=STEPS[:1]), scheme, HOST)
     with pytest.raises(NotGeneralError):
-        generalise([first, unfused], 2)
-    assert generalise([first, first], 2).extents == ()
+        generalise([KernelTree(first), KernelTree(unfused)], 2)
+    assert generalise([KernelTree(first), KernelTree(first)], 2).extents == ()

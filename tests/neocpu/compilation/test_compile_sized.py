@@ -1,0 +1,104 @@
+"""Artifacts for any height and width."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from test_sized_samples import small_network
+
+import neocpu
+from neocpu.compilation.compile_sized import checked_sizes
+from neocpu.foundation.errors import UnsupportedError, UsageError
+from neocpu.foundation.size_formulas import Size
+from tests.neocpu.quantised_models import run_onnxruntime
+
+SHAPES = {"x": (1, 3, range(64, 261, 4), range(64, 261, 4))}
+TYPICAL = {"x": (1, 3, 128, 160)}
+
+
+def with_free_sizes():
+    """Return the network of `small_network` with a height and a width that it leaves open."""
+    model = small_network((64, 64))
+    for value in (*model.graph.input, *model.graph.output):
+        for axis, name in ((2, "h"), (3, "w")):
+            dim = value.type.tensor_type.shape.dim[axis]
+            dim.Clear()
+            dim.dim_param = f"{value.name}_{name}"
+    return model
+
+
+def image(height, width):
+    return np.random.default_rng(height + width).standard_normal((1, 3, height, width), np.float32)
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory):
+    """Return the path of an artifact for the sizes of `SHAPES`."""
+    path = tmp_path_factory.mktemp("sized") / "any.so"
+    with neocpu.compile(with_free_sizes(), shapes=SHAPES, typical=TYPICAL, threads=2) as compiled:
+        assert compiled.verification is not None
+        assert compiled.verification.norm_error <= 1e-4
+        compiled.export(path)
+    return path
+
+
+def test_one_artifact_computes_all_sizes(artifact):
+    with neocpu.load(artifact) as module:
+        for size in ((64, 64), (260, 260), (128, 160), (76, 212), (100, 68), (64, 260)):
+            x = image(*size)
+            expected = run_onnxruntime(small_network(size), x)
+            found = module(x)
+            assert found.shape == expected.shape
+            error = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+            assert error <= 1e-4, size
+
+
+def test_the_typical_size_is_computed_as_by_a_plan_for_it_alone(artifact):
+    x = image(128, 160)
+    with neocpu.load(artifact) as module:
+        found = module(x)
+    with neocpu.compile(small_network((128, 160)), threads=2) as fixed, fixed.module() as alone:
+        np.testing.assert_allclose(found, alone(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "nearest"),
+    [((1, 3, 66, 64), "68,64"), ((1, 3, 32, 64), "64,64"), ((1, 3, 64, 999), "64,260")],
+)
+def test_other_sizes_are_refused_with_the_nearest(artifact, shape, nearest):
+    with (
+        neocpu.load(artifact) as module,
+        pytest.raises(UsageError, match=rf"the nearest is x\[1,3,{nearest}\]"),
+    ):
+        module(np.zeros(shape, np.float32))
+
+
+def test_its_header_has_the_ranges_and_the_places_at_any_size(artifact):
+    with neocpu.load(artifact) as module:
+        assert [(each.least, each.most, each.step) for each in module.sizes] == [(64, 260, 4)] * 2
+        form = neocpu.inspect(artifact).sized if hasattr(neocpu, "inspect") else None
+    if form is not None:
+        (least,) = form.integers((64, 64), [form.arena_bytes])
+        (most,) = form.integers((260, 260), [form.arena_bytes])
+        assert 0 < least < most
+
+
+def test_sizes_are_verified_at_the_ends_and_between():
+    sizes = [Size(name=name, least=64, most=256, step=32, typical=128) for name in "hw"]
+    found = checked_sizes(sizes)
+    assert found[:3] == [(128, 128), (64, 64), (256, 256)]
+    assert len(found) == 8
+    assert all(value in size for each in found for value, size in zip(each, sizes, strict=True))
+    few = [Size(name="n", least=1, most=2, step=1, typical=1)]
+    assert checked_sizes(few) == [(1,), (2,)]
+
+
+def test_networks_that_change_with_their_size_name_the_reason():
+    model = with_free_sizes()
+    grid = np.zeros((1, 3, 64, 64), np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(grid, "grid"))
+    model.graph.node.insert(0, onnx.helper.make_node("Add", ["x", "grid"], ["z"]))
+    model.graph.node[1].input[0] = "z"
+    with pytest.raises((UnsupportedError, neocpu.ModelError)):
+        neocpu.compile(model, shapes=SHAPES, typical=TYPICAL).close()
