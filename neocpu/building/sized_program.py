@@ -21,6 +21,7 @@ from neocpu.building.program import Operand
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.size_formulas import Entry, Term, values_of
 from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.ir.row_analysis import kernel_rows
 from neocpu.lowering.recipes import RECIPE
 from neocpu.schedules.tir.any_size import FewError, KernelTree, NotGeneralError, generalise
 from neocpu.schedules.tir.noted_formulas import noted_formulas, terms_of
@@ -46,7 +47,9 @@ class Sample:
     def tree(self, name: str) -> KernelTree:
         """Return a kernel for comparisons."""
         if name not in self._trees:
-            func = self.kernels[name].without_attr(RECIPE).without_attr(ATTRIBUTE)
+            func = self.kernels[name]
+            for attribute in (RECIPE, ATTRIBUTE, kernel_rows.ATTRIBUTE):  # they name sizes
+                func = func.without_attr(attribute)
             self._trees[name] = KernelTree(func)
         return self._trees[name]
 

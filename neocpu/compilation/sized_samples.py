@@ -26,6 +26,7 @@ from neocpu.lowering.weight_table import WeightTable
 from neocpu.pipeline import Pipeline
 from neocpu.planning.choice import Choice
 from neocpu.planning.network import Network
+from neocpu.planning.same_ways import in_same_ways
 from neocpu.schedules.vocabulary.accuracy import Admission
 from neocpu.schedules.vocabulary.scheme import (
     DepthwiseScheme,
@@ -138,8 +139,9 @@ class _Sampling:
     ) -> None:
         self._pipeline, self._load, self._admissions = pipeline, load, (admission,)
         self._read: dict[tuple[int, ...], Simplified] = {}
-        typical = self._model(sizes[0], uses=2)
-        self._costs, found = pipeline.choose(typical, self._admissions)
+        with recording():
+            typical = self._model(sizes[0], uses=2)
+            self._costs, found = pipeline.choose(typical, self._admissions)
         self._agreed = replace(found, choices=tuple(map(_for_any_size, found.choices)))
         self._weights = WeightTable()
         known = []
@@ -178,8 +180,10 @@ class _Sampling:
 
     def _plan(self, model: Simplified, sizes: tuple[int, ...], weights: WeightTable) -> Planned:
         """Plan a model as agreed."""
-        network = self._pipeline.options.allowing(model.source.network, self._costs)
+        plain, costs = model.source.network, self._costs
+        network = self._pipeline.options.allowing(plain, costs)
         _check_operators(self._agreed.network, network, sizes)
+        network = in_same_ways(network, plain, self._agreed.network, costs.target, costs.threads)
         planned = self._pipeline.plan(
             model,
             self._admissions,

@@ -26,6 +26,7 @@ from neocpu.schedules.products.workloads import AttentionWorkload
 from neocpu.schedules.tir.bfloat16 import BITS, rounded_bits
 from neocpu.schedules.tir.builder import for_vectors, span, splat
 from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.traced_sizes import typical_of, varies
 
 
 class Task:
@@ -45,15 +46,19 @@ class Task:
         # Keys, of which there are fewer than scores, are scaled before sums could overflow.
         keys = matrix_at(k, w.k, index).transposed()
         self._pack(keys, matrix_at(v, w.v, index))
-        panel = VECTORS * self._lanes
-        blocks = ceil_div(w.keys, tile.most_columns)
-        self._block = ceil_div(ceil_div(w.keys, blocks), panel) * panel
-        self._in_blocks = w.keys > self._block
-        self._softmax = RowSoftmax(tile, min(self._block, w.keys))
+        self._block = self._columns_of_block()
+        self._in_blocks = varies(w.keys) or w.keys > self._block
+        self._softmax = RowSoftmax(tile, self._block if varies(w.keys) else min(self._block, w.keys))
         self._allocate()
         if self._in_blocks:
             shape = (tile.height, ceil_div(w.width, self._lanes), self._lanes)
             self._sums = T.alloc_buffer(shape, "float32", layout=None)
+
+    def _columns_of_block(self) -> int:
+        """Return the keys of a block: any number of them is processed in blocks, of not too few."""
+        keys, panel, most = self._workload.keys, VECTORS * self._lanes, self._tile.most_columns
+        typical = max(typical_of(keys), most // 2) if varies(keys) else keys
+        return ceil_div(ceil_div(typical, ceil_div(typical, most)), panel) * panel
 
     def _pack(self, keys: Matrix, values: Matrix) -> None:
         """Pack the transposed keys, scaled, and the values into panels."""
@@ -72,6 +77,9 @@ class Task:
             self._rounded_queries = T.alloc_buffer((self._tile.height, even), BITS, layout=None)
             powers = self._softmax.scores.shape
             self._rounded_powers = T.alloc_buffer(powers, BITS, layout=None)
+        elif self._tile.may_lack_rows:
+            shape = (self._tile.height, self._workload.depth)
+            self._copied_queries = T.alloc_buffer(shape, "float32", layout=None)
 
     def products(self) -> AbstractContextManager[None]:
         """Return the context of all products of the task."""
@@ -92,16 +100,25 @@ class Task:
         with T.serial(self._tile.height) as r, T.serial(ceil_div(w.width, self._lanes)) as v:
             zero = splat(tirx.const(0, "float32"), self._lanes)
             T.buffer_store(self._sums, zero, [r, v, span(0, self._lanes)])
-        full, rest = divmod(w.keys, self._block)
-        with T.serial(full) as block:
-            self._emit_block(row, block * self._block, self._block)
-        if rest:
-            self._emit_block(row, full * self._block, rest)
+        self._emit_blocks(row)
         self._softmax.finish()
         for panel, widths in each_panel(w.width, self._lanes):
             self._store(row, panel, widths, self._sums, panel * VECTORS)
 
-    def _emit_block(self, row: Any, first: Any, keys: int) -> None:
+    def _emit_blocks(self, row: Any) -> None:
+        keys, size = self._workload.keys, self._block
+        if varies(keys):
+            with T.serial(ceil_div(keys, size)) as block:
+                first = T.Bind(block * size)
+                self._emit_block(row, first, T.Bind(T.min(keys - first, size)))
+            return
+        full, rest = divmod(keys, size)
+        with T.serial(full) as block:
+            self._emit_block(row, block * size, size)
+        if rest:
+            self._emit_block(row, full * size, rest)
+
+    def _emit_block(self, row: Any, first: Any, keys: Any) -> None:
         self._emit_powers(row, first, keys)
         for panel, widths in each_panel(self._workload.width, self._lanes):
             sums = self._weighted_values(panel, len(widths), first, keys)
@@ -112,33 +129,72 @@ class Task:
                         before = self._sums[at] * self._softmax.rescale[r]
                         T.buffer_store(self._sums, before + sums[r, v, o], list(at))
 
-    def _emit_powers(self, row: Any, first: Any, keys: int) -> None:
+    def _emit_powers(self, row: Any, first: Any, keys: Any) -> None:
         """Emit the scores of a tile and a block of keys, and their powers for the softmax."""
         self._emit_scores(row, first, keys)
-        self._softmax.emit(keys, is_whole=not self._in_blocks)
-        self._round_powers(keys)
+        whole = self._whole(keys)
+        self._softmax.emit(whole, is_whole=not self._in_blocks)
+        self._round_powers(whole)
 
-    def _emit_scores(self, row: Any, first: Any, keys: int) -> None:
+    def _whole(self, keys: Any) -> Any:
+        """Return the columns of a block's scores: whole panels for a number that varies."""
+        panel = VECTORS * self._lanes
+        return keys if isinstance(keys, int) else (keys + (panel - 1)) // panel * panel
+
+    def _finish_scores(self, row: Any, first: Any, keys: Any) -> None:
+        """Emit the addition of biases to scores, and exclude those of the last panel after the
+        last key.
+        """
+        scores, lanes, whole = self._softmax.scores, self._lanes, self._whole(keys)
+        with T.serial(self._tile.height) as r:
+            if self._biases:
+                with T.serial(keys // lanes) as i:
+                    self._add_biases(row, r, first, i * lanes, lanes)
+                with T.serial(keys % lanes) as i:
+                    self._add_biases(row, r, first, keys // lanes * lanes + i, 1)
+            for v in range(VECTORS):
+                start = T.Bind(whole + (v - VECTORS) * lanes)
+                with T.vectorized(lanes) as o:
+                    lowest = tirx.const(-math.inf, "float32")
+                    score = T.Select(start + o < keys, scores[r, start + o], lowest)
+                    T.buffer_store(scores, score, [r, start + o])
+
+    def _add_biases(self, row: Any, r: Any, first: Any, column: Any, width: int) -> None:
+        with T.vectorized(width) as o:
+            score = self._softmax.scores[r, column + o]
+            for bias in self._biases:
+                score = score + bias.element(self._tile.place(row, r), first + column + o)
+            T.buffer_store(self._softmax.scores, score, [r, column + o])
+
+    def _emit_scores(self, row: Any, first: Any, keys: Any) -> None:
         w, lanes, scores = self._workload, self._lanes, self._softmax.scores
         before = first // (VECTORS * lanes)
         queries = self._q.rows_from(row)
         if self._group > 1:
             queries = _pairs(self._rounded_queries)
-        for panel, widths in each_panel(keys, lanes):
+        elif self._tile.may_lack_rows:
+            copied = self._copied_queries
+            queries = lambda r, k: copied[r, k]  # noqa: E731
+        is_counted = isinstance(keys, int)
+        for panel, widths in each_panel(self._whole(keys), lanes):
             keys_read = reader(self._keys, before + panel, lanes)
             sums = self._tile.multiply(w.depth, len(widths), queries, keys_read)
             for r, (v, width) in product(range(self._tile.height), enumerate(widths)):
                 column = panel * VECTORS * lanes + v * lanes
                 with T.vectorized(width) as o:
                     score = sums[r, v, o]
-                    for bias in self._biases:
-                        score = score + bias.element(row + r, first + column + o)
+                    for bias in self._biases if is_counted else ():
+                        score = score + bias.element(
+                            self._tile.place(row, r), first + column + o
+                        )
                     T.buffer_store(scores, score, [r, column + o])
                 if width < lanes:
                     lowest = splat(tirx.const(-math.inf, "float32"), lanes - width)
                     T.buffer_store(scores, lowest, [r, span(column + width, lanes - width)])
+        if not is_counted:
+            self._finish_scores(row, first, keys)
 
-    def _round_powers(self, keys: int) -> None:
+    def _round_powers(self, keys: Any) -> None:
         if self._group == 1:
             return
         with T.serial(self._tile.height) as r, T.serial(ceil_div(keys, self._lanes)) as i:
@@ -147,13 +203,19 @@ class Task:
             T.buffer_store(self._rounded_powers, bits, [r, vector])
 
     def _round_queries(self, row: Any) -> None:
-        """Emit the queries of a tile in bfloat16, followed by a zero if the depth is odd."""
+        """Emit the queries of a tile in bfloat16, followed by a zero if the depth is odd. Queries
+        of float32 are copied where some may be missing.
+        """
+        depth = self._workload.depth
         if self._group == 1:
+            if self._tile.may_lack_rows:
+                self._tile.copy_rows(self._copied_queries, self._q, depth, row)
             return
-        depth, rounded = self._workload.depth, self._rounded_queries
+        rounded = self._rounded_queries
 
         def copy(column: Any, width: int) -> None:
-            bits = rounded_bits(self._q.vector(row + r, column, width), width)
+            own = self._tile.place(row, r)
+            bits = rounded_bits(self._q.vector(own, column, width), width)
             T.buffer_store(rounded, bits, [r, span(column, width)])
 
         with T.serial(self._tile.height) as r:
@@ -161,7 +223,7 @@ class Task:
             if depth % self._group:
                 T.buffer_store(rounded, tirx.const(0, BITS), [r, depth])
 
-    def _weighted_values(self, panel: Any, vectors: int, first: Any, keys: int) -> Any:
+    def _weighted_values(self, panel: Any, vectors: int, first: Any, keys: Any) -> Any:
         scores = self._softmax.scores
         values = reader(self._values, panel, self._lanes, first // self._group)
         powers = _pairs(self._rounded_powers) if self._group > 1 else lambda r, k: scores[r, k]
@@ -182,7 +244,7 @@ class Task:
                         # The reciprocal of an empty sum is infinite.
                         is_number = self._softmax.factor[r] < tirx.const(math.inf, "float32")
                         value = T.Select(is_number, value, tirx.const(0, "float32"))
-                    place = self._output.place(row + r, column)
+                    place = self._output.place(self._tile.place(row, r), column)
                     T.buffer_store(self._output.buffer, value, [place])
 
 

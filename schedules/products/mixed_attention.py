@@ -16,6 +16,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.foundation.errors import UnsupportedError
 from neocpu.schedules.products.attention import SOFTMAX_CYCLES
 from neocpu.schedules.products.panel import (
     VECTORS,
@@ -41,6 +42,7 @@ from neocpu.schedules.tir.llvm_text import opaque_numbers
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import varies
 
 MOST_SCORES: Final = 1 << 16
 """The most heads times keys: with more, a tile's scores fit no cache."""
@@ -82,6 +84,10 @@ def lower_mixed_attention(workload: AttentionWorkload, target: CpuTarget, thread
             for head: output = p v
     """
     w, heads = workload, workload.batch[-1]
+    if varies(*w.batch, w.queries, w.keys):
+        raise UnsupportedError(
+            f"attention with mixed heads ({w}) has one number of tokens: give a single shape"
+        )
     tile = choose_tile(w.queries, 4 * heads * w.keys * (w.depth + w.width), target)
     images = math.prod(w.batch[:-1])
     parts = parts_of(images, tile.count, threads)

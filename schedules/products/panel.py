@@ -15,9 +15,10 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.tir.bfloat16 import parts_of
-from neocpu.schedules.tir.builder import for_vectors, span, splat, transpose
+from neocpu.schedules.tir.builder import for_vectors, less, span, splat, transpose
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.strided_view import StridedView
+from neocpu.schedules.vocabulary.traced_sizes import varies
 
 VECTORS = 2
 """The number of vectors in a panel: two leave registers for many rows, whose factors are each used
@@ -85,8 +86,14 @@ def panels_of(columns: int, lanes: int) -> int:
     return ceil_div(columns, VECTORS * lanes)
 
 
-def each_panel(columns: int, lanes: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    """Emit the body for a panel's number and its vectors' columns: full panels, then the last."""
+def each_panel(columns: Any, lanes: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """Emit the body for a panel's number and its vectors' columns: full panels, then the last. An
+    expression of ``columns`` gives whole panels.
+    """
+    if not isinstance(columns, int):
+        with T.serial(columns // (VECTORS * lanes)) as panel:
+            yield panel, (lanes,) * VECTORS
+        return
     full, rest = divmod(columns, VECTORS * lanes)
     if full:
         with T.serial(full) as panel:
@@ -165,7 +172,10 @@ def _pack_pairs(
 
         with T.serial(rows // PAIR) as pair:
             store(pair, PAIR)
-        if rows % PAIR:
+        if varies(rows):
+            with T.serial(rows % PAIR):
+                store(rows // PAIR, 1)
+        elif rows % PAIR:
             store(rows // PAIR, 1)
 
     for_vectors(columns, lanes, copy)
@@ -212,7 +222,20 @@ def _pack_transposed(
     scale: float,
     number: Any,
 ) -> None:
+    def varying_tiles(column: Any, width: int) -> None:
+        row = 0
+        edges = [lanes >> power for power in range(lanes.bit_length())]
+        for edge in edges:
+            count = (rows - row) // edge
+            with T.serial(count) as tile:
+                for first in range(0, width, edge):
+                    square(row + tile * edge, column + first, edge, min(edge, width - first))
+            row = row + count * edge
+
     def tiles(column: Any, width: int) -> None:
+        if varies(rows):
+            varying_tiles(column, width)
+            return
         row, edge = 0, lanes
         while row < rows:
             while edge > rows - row:
@@ -223,10 +246,15 @@ def _pack_transposed(
                     square(row + tile * edge, column + first, edge, min(edge, width - first))
             row += count * edge
 
+    def known(column: Any) -> Any:
+        return T.min(column, less(columns, 1)) if varies(columns) else column
+
     def square(row: Any, column: Any, edge: int, valid: int) -> None:
         zero = splat(tirx.const(0, "float32"), edge)
         loaded = [
-            T.Bind(source.buffer[span(source.place(row, column + k), edge)]) if k < valid else zero
+            T.Bind(source.buffer[span(source.place(row, known(column + k)), edge)])
+            if k < valid
+            else zero
             for k in range(edge)
         ]
         panel, lane = _lane(column, lanes)
@@ -240,4 +268,8 @@ def _pack_transposed(
         for k, vector in enumerate(made):
             T.buffer_store(parts[0], vector, [number + panel, row + k, span(lane, edge)])
 
+    if varies(columns):  # the last vector has the last column several times
+        with T.serial(ceil_div(columns, lanes)) as i:
+            tiles(i * lanes, lanes)
+        return
     for_vectors(columns, lanes, tiles)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from itertools import product
 from typing import Any, Final
 
+from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import LINE
@@ -24,11 +27,12 @@ from neocpu.schedules.products.panel import (
 from neocpu.schedules.products.row_tile import RowTile, busiest_seconds, parts_of
 from neocpu.schedules.products.tile_rows import Panel, TileRows, choose_rows, product_instructions
 from neocpu.schedules.products.workloads import ProductWorkload
-from neocpu.schedules.tir.builder import build_kernel, digits, task_loop
+from neocpu.schedules.tir.builder import build_kernel, digits, span, task_loop
 from neocpu.schedules.tir.llvm_text import opaque_numbers
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import varies
 
 # The cycles of storing a single element of a vector.
 PUT_CYCLES: Final = 1.5
@@ -98,13 +102,60 @@ def _in_vectors(
     (left, right, output), lanes = matrices, tile.lanes
     panels = allocate(w.depth, w.columns, lanes)
     pack([panels], right, w.depth, w.columns, lanes, w.scale)
+    shape = (tile.height, w.depth)
+    copied = T.alloc_buffer(shape, "float32", layout=None) if tile.may_lack_rows else None
+    last = None
+    if varies(w.columns):
+        last = T.alloc_buffer((tile.height, VECTORS, lanes), "float32", layout=None)
     for row in rows:
-        for panel, widths in each_panel(w.columns, lanes):
-            sums = tile.multiply(
-                w.depth, len(widths), left.rows_from(row), reader(panels, panel, lanes)
-            )
+        factor = left.rows_from(row)
+        if copied is not None:
+            tile.copy_rows(copied, left, w.depth, row)
+            factor = partial(_element, copied)
+        for panel, widths in _panels(w.columns, lanes):
+            sums = tile.multiply(w.depth, len(widths), factor, reader(panels, panel, lanes))
             for r, (v, width) in product(range(tile.height), enumerate(widths)):
-                _store(output, row + r, (panel * VECTORS + v) * lanes, width, sums, (r, v))
+                column = (panel * VECTORS + v) * lanes
+                _store(output, tile.place(row, r), column, width, sums, (r, v))
+        if last is not None:
+            with _last_panel(w.columns, lanes) as panel:
+                read = reader(panels, panel, lanes)
+                sums = tile.multiply(w.depth, VECTORS, factor, read)
+                for r, v in product(range(tile.height), range(VECTORS)):
+                    every = span(0, lanes)
+                    T.buffer_store(last, sums[r, v, every], [r, v, every])
+                _store_last(w, tile, output, row, last)
+
+
+def _element(rows: Any, row: Any, column: Any) -> Any:
+    return rows[row, column]
+
+
+def _panels(columns: int, lanes: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """Emit the body for each panel as `each_panel` does; for columns that vary, all whole ones."""
+    if not varies(columns):
+        yield from each_panel(columns, lanes)
+        return
+    with T.serial(columns // (VECTORS * lanes)) as panel:
+        yield panel, (lanes,) * VECTORS
+
+
+@contextmanager
+def _last_panel(columns: int, lanes: int) -> Iterator[Any]:
+    """Emit the body for the panel after all whole ones, unless it has no columns."""
+    whole = columns // (VECTORS * lanes)
+    with T.serial(ceil_div(columns, VECTORS * lanes) - whole) as number:
+        yield whole + number
+
+
+def _store_last(w: ProductWorkload, tile: RowTile, output: Matrix, row: Any, sums: Any) -> None:
+    """Emit the stores of the last panel's columns, one by one."""
+    width = VECTORS * tile.lanes
+    first = w.columns // width * width
+    with T.serial(tile.height) as r, T.serial(w.columns - first) as c:
+        value = sums[r, tirx.floordiv(c, tile.lanes), tirx.floormod(c, tile.lanes)]
+        place = output.place(tile.place(row, r), first + c)
+        T.buffer_store(output.buffer, value, [place])
 
 
 def _in_tiles(
@@ -115,13 +166,21 @@ def _in_tiles(
     factors, sums = tile.allocate_rows(w.depth), tile.allocate_sums()
     with tile.configured():
         for row in rows:
-            tile.put(factors, w.depth, left.vectors_from(row))
-            for panel, widths in each_panel(w.columns, lanes):
+            tile.put(factors, w.depth, partial(_vector, tile, left, row))
+            for panel, widths in _panels(w.columns, lanes):
                 tile.multiply_sums(sums, w.depth, len(widths), factors, Panel(panels, panel))
                 with T.serial(tile.height) as r:
                     for v, width in enumerate(widths):
                         column = (panel * VECTORS + v) * lanes
-                        _store(output, row + r, column, width, sums, (r, v))
+                        _store(output, tile.place(row, r), column, width, sums, (r, v))
+            if varies(w.columns):
+                with _last_panel(w.columns, lanes) as panel:
+                    tile.multiply_sums(sums, w.depth, VECTORS, factors, Panel(panels, panel))
+                    _store_last(w, tile, output, row, sums)
+
+
+def _vector(tile: RowTile, left: Matrix, first: Any, row: Any, column: Any, width: int) -> Any:
+    return left.vector(tile.place(first, row), column, width)
 
 
 def _store(output: Matrix, row: Any, column: Any, width: int, sums: Any, at: Any) -> None:

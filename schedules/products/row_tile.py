@@ -13,15 +13,16 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import TILE_CYCLES, broadcast_limit, step_cycles
-from neocpu.schedules.products.panel import VECTORS
+from neocpu.schedules.products.panel import VECTORS, Matrix
 from neocpu.schedules.tir.bfloat16 import add_dot
-from neocpu.schedules.tir.builder import part_start, span, splat
+from neocpu.schedules.tir.builder import for_vectors, less, part_start, span, splat
 from neocpu.schedules.tir.llvm_text import opaque_number
 from neocpu.schedules.tir.vector_math import LOG2_E, power_of_two
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import least_of, typical_of, varies
 
 # The cycles of storing a vector of sums.
 STORE_CYCLES: Final = 2
@@ -31,7 +32,8 @@ STORE_CYCLES: Final = 2
 class RowTile:
     """A number of rows that are multiplied together.
 
-    - `height`: the rows of the tile; the last tile moves back where it would overhang.
+    - `height`: the rows of the tile; the last tile moves back where it would overhang. A matrix of
+      any number of rows may have fewer, the last of which then stands for those that are missing.
     - `unit`: the unit for float32, or for pairs of bfloat16.
     """
 
@@ -51,6 +53,29 @@ class RowTile:
         """The number of tiles of the matrix."""
         return ceil_div(self.rows, self.height)
 
+    @property
+    def may_lack_rows(self) -> bool:
+        """Whether there may be fewer rows than a tile has."""
+        return varies(self.rows) and least_of(self.rows) < self.height
+
+    def place(self, first: Any, row: Any) -> Any:
+        """Return the row of the matrix that is the tile's ``row``, from its ``first`` on."""
+        if not self.may_lack_rows:
+            return first + row
+        # A node, because constants would be compared now, and hold for this size alone.
+        own = tirx.const(row, "int32") if isinstance(row, int) else row
+        return first + tirx.Min(own, less(self.rows, 1))
+
+    def copy_rows(self, copied: Any, source: Matrix, depth: int, first: Any) -> None:
+        """Emit a copy of the tile's rows of a matrix, some of which may be missing."""
+
+        def copy(column: Any, width: int) -> None:
+            value = source.vector(self.place(first, row), column, width)
+            T.buffer_store(copied, value, [row, span(column, width)])
+
+        with T.serial(self.height) as row:
+            for_vectors(depth, self.lanes, copy)
+
     def allocated_rows(self, row_bytes: int) -> int:
         """Return the rows to allocate for buffers of `height` rows."""
         return self.height
@@ -69,7 +94,10 @@ class RowTile:
     def first(self, number: Any) -> Any:
         """Return the first row of the tile ``number``; the last tile may overlap the one before."""
         first = number * self.height
-        return first if self.rows % self.height == 0 else T.min(first, self.rows - self.height)
+        if self.rows % self.height == 0 and not varies(self.rows):
+            return first
+        last = T.min(first, less(self.rows, self.height))
+        return T.max(last, 0) if self.may_lack_rows else last
 
     def each(self, part: Any, parts: int) -> Iterator[Any]:
         """Emit the body for a part of the tiles, with the first row of each."""
@@ -79,7 +107,7 @@ class RowTile:
 
     def multiply(
         self,
-        steps: int,
+        steps: Any,
         vectors: int,
         factor: Callable[[int, Any], Any],
         panel: Callable[[Any, int], Any],
@@ -113,12 +141,13 @@ def choose_tile(
     rows: int, panel_bytes: int, target: CpuTarget, numerics: Numerics = FLOAT32
 ) -> RowTile:
     """Return the tile of the fewest cycles for all rows; each reads all panels again."""
-    unit = target.dot_unit(numerics)
-    limit = max(1, min(rows, broadcast_limit(VECTORS, unit)))
+    unit, typical = target.dot_unit(numerics), typical_of(rows)
+    panel_bytes = typical_of(panel_bytes)
+    limit = max(1, min(typical, broadcast_limit(VECTORS, unit)))
 
     def cycles(height: int) -> float:
         step = step_cycles(VECTORS, height, unit, target, panel_bytes)
-        return ceil_div(rows, height) * step
+        return ceil_div(typical, height) * step
 
     height = min(range(limit, 0, -1), key=cycles)
     return RowTile(rows, height, unit)
@@ -135,6 +164,7 @@ def parts_of(matrices: int, tiles: int, threads: int) -> int:
     """Return the parts of each matrix's tiles that leave the busiest thread the least work; each
     packs the panels, which takes about as long as a tile.
     """
+    matrices, tiles = typical_of(matrices), typical_of(tiles)
 
     def busiest(parts: int) -> int:
         return ceil_div(matrices * parts, threads) * (ceil_div(tiles, parts) + 1)
@@ -172,8 +202,10 @@ class RowSoftmax:
             T.buffer_store(self._largest, tirx.const(_LOWEST, "float32"), [r])
             T.buffer_store(self._sum, tirx.const(0, "float32"), [r])
 
-    def emit(self, columns: int, is_whole: bool) -> None:
-        """Emit the powers of a block; ``is_whole`` means that it is the only one."""
+    def emit(self, columns: Any, is_whole: bool) -> None:
+        """Emit the powers of a block; ``is_whole`` means that it is the only one. `columns` may be
+        an expression.
+        """
         vectors, lanes, scores = ceil_div(columns, self._lanes), self._lanes, self.scores
         with T.serial(self._height) as r:
             best = self._reduced(
@@ -210,7 +242,7 @@ class RowSoftmax:
 
     def _reduced(
         self,
-        vectors: int,
+        vectors: Any,
         neutral: float,
         join: Callable[[Any, Any], Any],
         element: Callable[[Any], Callable[[Any], Any]],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -42,12 +43,16 @@ class TileTask(Task):
 
     def _round_queries(self, row: Any) -> None:
         depth = self._workload.depth
-        self._tile.put(self._rounded_queries, depth, self._q.vectors_from(row))
+        self._tile.put(
+            self._rounded_queries,
+            depth,
+            lambda r, column, width: self._q.vector(self._tile.place(row, r), column, width),
+        )
 
-    def _emit_scores(self, row: Any, first: Any, keys: int) -> None:
+    def _emit_scores(self, row: Any, first: Any, keys: Any) -> None:
         scores, lanes = self._softmax.scores, self._lanes
         before = first // (VECTORS * lanes)
-        for panel, widths in each_panel(keys, lanes):
+        for panel, widths in each_panel(self._whole(keys), lanes):
             columns = [(panel * VECTORS + v) * lanes for v in range(len(widths))]
 
             def place(r: int, v: int, columns: list[Any] = columns) -> Any:
@@ -61,38 +66,34 @@ class TileTask(Task):
                 self._rounded_queries,
                 Panel(self._keys, before + panel),
             )
+        if not isinstance(keys, int):
+            self._finish_scores(row, first, keys)
+            return
         tail = keys % lanes
         if not (self._biases or tail):
             return
         for r in self._rows():
-            self._add_biases(row, r, first, keys)
+            self._add_all_biases(row, r, first, keys)
             if tail:
                 lowest = splat(tirx.const(-math.inf, "float32"), lanes - tail)
                 T.buffer_store(scores, lowest, [r, span(keys, lanes - tail)])
 
-    def _add_biases(self, row: Any, r: Any, first: Any, keys: int) -> None:
-        if not self._biases:
-            return
-        scores = self._softmax.scores
+    def _add_all_biases(self, row: Any, r: Any, first: Any, keys: int) -> None:
+        if self._biases:
+            for_vectors(keys, self._lanes, partial(self._add_biases, row, r, first))
 
-        def add(column: Any, width: int) -> None:
-            with T.vectorized(width) as o:
-                score = scores[r, column + o]
-                for bias in self._biases:
-                    score = score + bias.element(row + r, first + column + o)
-                T.buffer_store(scores, score, [r, column + o])
-
-        for_vectors(keys, self._lanes, add)
-
-    def _round_powers(self, keys: int) -> None:
-        scores, width = self._softmax.scores, ceil_div(keys, self._lanes) * self._lanes
+    def _round_powers(self, keys: Any) -> None:
+        scores, width = self._softmax.scores, keys
+        if isinstance(keys, int):
+            width = ceil_div(keys, self._lanes) * self._lanes
         self._tile.put(
             self._rounded_powers,
             width,
             lambda r, column, lanes: scores[r, span(column, lanes)],
         )
 
-    def _weighted_values(self, panel: Any, vectors: int, first: Any, keys: int) -> Any:
+    def _weighted_values(self, panel: Any, vectors: int, first: Any, keys: Any) -> Any:
         values = Panel(self._values, panel, first // PAIR)
-        self._tile.multiply_sums(self._weighted, keys, vectors, self._rounded_powers, values)
+        steps = self._whole(keys)
+        self._tile.multiply_sums(self._weighted, steps, vectors, self._rounded_powers, values)
         return self._weighted

@@ -32,6 +32,7 @@ from neocpu.schedules.tir.tiles import LINE, PARTS, PRODUCTS
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import typical_of, varies
 
 # The cycles of rounding a vector, and of splitting one.
 _ROUND_CYCLES: Final = {1: 3, PARTS: 6}
@@ -89,18 +90,27 @@ class TileRows(RowTile):
         pack(panels, source, rows, columns, self.lanes, scale)
         return panels
 
-    def put(self, rows: Parts, depth: int, read: Callable[[Any, Any, int], Any]) -> None:
-        """Round or split vectors ``read(row, column, width)`` of the left factor to its rows."""
+    def put(self, rows: Parts, depth: Any, read: Callable[[Any, Any, int], Any]) -> None:
+        """Round or split vectors ``read(row, column, width)`` of the left factor to its rows. An
+        expression of ``depth`` gives whole lines.
+        """
 
         def copy(column: Any, width: int) -> None:
             value = T.Bind(read(row, column, width))
             for each, bits in zip(rows, parts_of(value, width, self.parts), strict=True):
                 T.buffer_store(each, bits, [row, span(column, width)])
 
-        missing = -depth % LINE
         with T.serial(self.height) as row:
+            if not isinstance(depth, int):
+                with T.serial(depth // self.lanes) as i:
+                    copy(i * self.lanes, self.lanes)
+                return
             for_vectors(depth, self.lanes, copy)
-            if missing:
+            if varies(depth):
+                with T.serial(-depth % LINE) as i:
+                    for each in rows:
+                        T.buffer_store(each, tirx.const(0, BITS), [row, depth + i])
+            elif missing := -depth % LINE:
                 for each in rows:
                     zero = splat(tirx.const(0, BITS), missing)
                     T.buffer_store(each, zero, [row, span(depth, missing)])
@@ -109,7 +119,7 @@ class TileRows(RowTile):
         self,
         place: Callable[[int, int], Any],
         stride: int,
-        steps: int,
+        steps: Any,
         vectors: int,
         rows: Parts,
         panel: Panel,
@@ -140,7 +150,7 @@ class TileRows(RowTile):
         rows = self.allocated_rows(4 * VECTORS * self.lanes)
         return T.alloc_buffer((rows, VECTORS, self.lanes), "float32", layout=None)
 
-    def multiply_sums(self, sums: Any, steps: int, vectors: int, rows: Parts, panel: Panel) -> None:
+    def multiply_sums(self, sums: Any, steps: Any, vectors: int, rows: Parts, panel: Panel) -> None:
         """Emit the products of all rows and the vectors of a panel; see `allocate_sums`."""
         stride = 4 * VECTORS * self.lanes
         self.multiply_into(lambda r, v: sums[r, v, 0], stride, steps, vectors, rows, panel)
@@ -172,8 +182,8 @@ def choose_rows(
     unit = target.bfloat16_tiles
     if unit is None or not (splits or numerics == BFLOAT16_PRODUCTS):
         return choose_tile(rows, panel_bytes, target, numerics)
-    most = VECTORS * TILE_ROWS
-    height = most if rows >= most else min(rows, TILE_ROWS)
+    most, typical = VECTORS * TILE_ROWS, typical_of(rows)
+    height = most if typical >= most else min(typical, TILE_ROWS)
     return TileRows(rows, height, unit, PARTS if splits else 1)
 
 
@@ -184,7 +194,7 @@ def product_instructions(tile: RowTile, *extents: int) -> ExitStack:
     if tile.unit.group > 1:
         in_tiles = isinstance(tile, TileRows)
         squares = (1 << power for power in range(lanes.bit_length()))
-        tails = {extent % lanes for extent in extents} - {0}
+        tails = {extent % lanes for extent in extents if not varies(extent)} - {0}
         dots = tiles.tile_definitions() if in_tiles else dot_products(tile.unit.intrinsic, lanes)
         frames.enter_context(dots)
         frames.enter_context(roundings({lanes, *tails, *squares}))

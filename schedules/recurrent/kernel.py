@@ -16,6 +16,7 @@ from neocpu.schedules.recurrent.cells import Cell, Task, Unit, cells
 from neocpu.schedules.recurrent.workload import LANES, Activation, Product, RecurrentWorkload
 from neocpu.schedules.tir.builder import build_kernel, for_vectors, span, splat, task_loop
 from neocpu.schedules.tir.vector_math import vectorize_calls
+from neocpu.schedules.vocabulary.traced_sizes import for_any_size
 
 
 def lower_recurrent(workload: RecurrentWorkload) -> Any:
@@ -212,7 +213,10 @@ def _write(task: Task, row: Any, step: Any) -> None:
 
 def _end(task: Task, row: Any) -> None:
     w, sequence = task.workload, _sequence(task, row)
-    for name, state in (("y_h", (task.h, [w.steps % 2, row])), ("y_c", (task.c, [row]))):
+    last: Any = w.steps % 2
+    if for_any_size():
+        last = tirx.FloorMod(tirx.const(w.steps, "int32"), tirx.const(2, "int32"))
+    for name, state in (("y_h", (task.h, [last, row])), ("y_c", (task.c, [row]))):
         if name in w.written:
             _copy(w, state, (task.buffers[name], _of_state(task, sequence)))
 

@@ -2,9 +2,9 @@
 
 A template emits the same loop nest for most heights and widths; only integers in it differ, such as
 extents, strides and bounds. `generalise` compares the kernels for several sizes and replaces these
-integers by variables, the extents. Reciprocals of integers, as of averages, become quotients. A
-call gets the extents as the shape of an additional first argument, from which TVM takes them once;
-that argument has no data.
+integers by variables, the extents. Other numbers that are integers become casts, and reciprocals of integers, as of averages,
+quotients. A call gets the extents as the shape of an additional first argument, from which TVM
+takes them once; that argument has no data.
 
 Kernels are compared in their JSON form, since only there every node lists its parts.
 """
@@ -263,7 +263,8 @@ class _Merged:
         if values is not None:
             kind = self._known[tuple(node["data"]["ty"] for node in nodes)]
             if nodes[0]["type"] == _FLOAT:
-                return self._reciprocal(values, kind, nodes[0])
+                found = [node["data"]["value"] for node in nodes]
+                return self._number(values, kind, nodes[0], is_quotient=found != [*values])
             return self._variable(values, kind)
         first = nodes[0]
         pairs = self._pairs(nodes)
@@ -287,13 +288,17 @@ class _Merged:
         if (kind, name) in _CONSTANT and number in self._variables.values():
             raise NotGeneralError(f"{kind}.{name} differs")
 
-    def _reciprocal(self, values: _Numbers, kind: int, like: dict[str, Any]) -> int:
-        """Return ``1 / values`` in the type of another number."""
+    def _number(
+        self, values: _Numbers, kind: int, like: dict[str, Any], *, is_quotient: bool
+    ) -> int:
+        """Return ``values``, or ``1 / values``, in the type of another number."""
         nothing = self._add({"type": "None"})
         if self._whole is None:
             self._whole = self._add({"type": _TYPE, "data": {"span": nothing, "dtype": "int32"}})
         base = self._variable(values, self._whole)
         cast = {"type": _CAST, "data": {"span": nothing, "ty": kind, "value": base}}
+        if not is_quotient:
+            return self._add(cast)
         one = {**like, "data": {"span": nothing, "ty": kind, "value": 1.0}}
         parts = {"span": nothing, "ty": kind, "a": self._add(one), "b": self._add(cast)}
         return self._add({"type": _QUOTIENT, "data": parts})
@@ -321,10 +326,14 @@ def _loop_kind(kinds: set[int]) -> int:
 
 
 def _bases_of(values: Sequence[float]) -> _Numbers | None:
-    """Return the integers whose reciprocals these are; None if they are equal, or not all are."""
-    if len(set(values)) == 1 or min(values) <= 0:
+    """Return the integers that these are, or whose reciprocals they are; None if they are equal, or
+    neither.
+    """
+    if len(set(values)) == 1 or min(values) <= 0 or not max(values) < _LARGEST:
         return None
-    found = tuple(round(1 / value) for value in values)
+    if all(value == int(value) for value in values):
+        return tuple(map(int, values))
+    found = tuple(max(1, round(1 / value)) for value in values)
     exact = all(base < _LARGEST and 1 / base == v for base, v in zip(found, values, strict=True))
     return found if exact else None
 

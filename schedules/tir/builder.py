@@ -108,6 +108,15 @@ def flat_bits(buffer: Any) -> Any:
     return T.decl_buffer((size,), kind, data=buffer.data, layout=None)
 
 
+def less(extent: int, amount: int) -> Any:
+    """Return ``extent - amount``, which a kernel computes itself if the extent varies: no extent of
+    a kernel for any size may be negative, for TVM takes none to be.
+    """
+    if not varies(extent):
+        return extent - amount
+    return tirx.Sub(tirx.const(extent, "int32"), tirx.const(amount, "int32"))
+
+
 def span(start: Any, width: int) -> Any:
     """Return the index of ``width`` consecutive elements from ``start`` on."""
     return start if width == 1 else T.ramp(start, 1, width)

@@ -64,11 +64,12 @@ def opaque_numbers() -> Any:
     return llvm_definition(_DEFINITION)
 
 
-def opaque_number(number: int) -> Any:
+def opaque_number(number: Any) -> Any:
     """Return a number that LLVM takes for an arbitrary 32-bit one: the extent of a short loop.
 
     LLVM fully unrolls loops of few iterations, and moves loop-invariant code out of the loops
     around them. In a register tile's loop it would then keep weights and sums of several steps at
     once, for which there are no registers.
     """
-    return tirx.call_extern("int32", _OPAQUE, tirx.const(number, "int32"))
+    known = tirx.const(number, "int32") if isinstance(number, int) else number
+    return tirx.call_extern("int32", _OPAQUE, known)

@@ -103,6 +103,15 @@ class StridedView:
         assert len(parts) < 2, self
         return parts[0][1] if parts else 0
 
+    def in_parts_of(self, other: StridedView) -> StridedView:
+        """Return the view with parts of extent 1 where ``other``, of other extents, has more parts
+        in its axes.
+        """
+        if len(self.axes) != len(other.axes):
+            return self
+        pairs = zip(self.axes, other.axes, strict=True)
+        return StridedView(self.size, self.offset, tuple(_as_many(*each) for each in pairs))
+
     def start(self, index: Sequence[Any]) -> Any:
         """Return the place of the first element with ``index`` on the leading axes."""
         place: Any = self.offset
@@ -115,6 +124,19 @@ class StridedView:
                 if stride:
                     place = place + (digit if extent * inner == whole else digit % extent) * stride
         return place
+
+
+def _as_many(parts: tuple[Part, ...], others: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Return parts, and one of extent 1 for each of ``others`` that none stands for."""
+    made: list[Part] = []
+    left = list(parts)
+    for number, (extent, stride) in enumerate(others):
+        is_last = len(left) == len(others) - number
+        if left and (is_last or left[0][0] == extent):
+            made.append(left.pop(0))
+        else:
+            made.append((1, stride))
+    return parts if left else tuple(made)
 
 
 def _merged(parts: Sequence[Part]) -> tuple[Part, ...]:

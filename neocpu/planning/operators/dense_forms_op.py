@@ -18,6 +18,7 @@ from tvm import relax
 from tvm.ir import Var
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
+from neocpu.foundation.errors import UnsupportedError
 from neocpu.ir.constants import StoredWeights
 from neocpu.ir.expressions import dtype_of
 from neocpu.planning.operators.dense_op import FEW_ROWS, DenseOp
@@ -33,6 +34,7 @@ from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.scheme import DotScheme, MatrixScheme, SplitScheme
 from neocpu.schedules.vocabulary.steps import TENSOR
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.traced_sizes import for_any_size
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 RowScheme: TypeAlias = DotScheme | MatrixScheme | SplitScheme
@@ -98,10 +100,45 @@ def _in_parts(op: DenseOp, target: CpuTarget) -> FormedDenseOp | None:
     w = op.workload
     if w.m <= FEW_ROWS or w.numerics != FLOAT32 or not np.isfinite(op.weights).all():
         return None
-    # A view: packing copies the weights anyway, and each plan that is considered asks for the form.
-    weights = op.weights.T[:, :, None, None]
-    found = _in_forms(op, [ConvForm(_as_pixels(w), weights, op.operands)], target)
+    found = _in_forms(op, [_parts_form(op)], target)
     return found if found and found.estimate(target, 1) < op.estimate(target, 1) else None
+
+
+def _parts_form(op: DenseOp) -> ConvForm:
+    # A view: packing copies the weights anyway, and each plan that is considered asks for the form.
+    return ConvForm(_as_pixels(op.workload), op.weights.T[:, :, None, None], op.operands)
+
+
+def in_same_form(op: DenseOp, agreed: DenseOp, target: CpuTarget, threads: int) -> DenseOp:
+    """Return a layer that is computed as another one is, which has another number of rows.
+
+    Raises UnsupportedError: it has no such form.
+    """
+    numerics = agreed.workload.numerics
+    if not isinstance(agreed, FormedDenseOp):
+        found = op if op.workload.numerics == numerics else op.reading_bfloat16_weights()
+    else:
+        found = _formed_as(op, agreed, target, agreed.scheme(target, threads))
+    if found is None or found.workload.numerics != numerics:
+        raise UnsupportedError(
+            f"'{op.result.name}' of {op.workload.m} rows is not computed as one of "
+            f"{agreed.workload.m} rows: leave out sizes with {FEW_ROWS} rows or fewer, or give a "
+            "single shape"
+        )
+    return found
+
+
+def _formed_as(
+    op: DenseOp, agreed: FormedDenseOp, target: CpuTarget, scheme: RowScheme
+) -> DenseOp | None:
+    numerics = agreed.workload.numerics
+    forms: Sequence[ConvForm] = op.forms
+    if numerics == FLOAT32:
+        forms = (_parts_form(op),) if op.workload.numerics == FLOAT32 else ()
+    elif not DTYPES[numerics.data].is_integer:
+        forms = _bfloat16_forms(op)
+    found = _in_forms(op, forms, target)
+    return found and replace(found.writing(numerics.output), given=scheme)
 
 
 def _bfloat16_forms(op: DenseOp) -> tuple[ConvForm, ...]:
@@ -117,7 +154,7 @@ def _bfloat16_forms(op: DenseOp) -> tuple[ConvForm, ...]:
 def _in_forms(op: DenseOp, forms: Sequence[ConvForm], target: CpuTarget) -> FormedDenseOp | None:
     """Return a layer that is computed by forms and writes float32; None if the CPU cannot."""
     found = tuple(form for each in forms if (form := each.on(target)) is not None)
-    if not found or _scheme(found[0].workload, target, 1) is None:
+    if not found or _scheme_of(found[0].workload, target, 1) is None:
         return None
     values = {each.name: getattr(op, each.name) for each in fields(op)}
     return FormedDenseOp(**values | {"forms": found}).writing("float32")
@@ -125,7 +162,12 @@ def _in_forms(op: DenseOp, forms: Sequence[ConvForm], target: CpuTarget) -> Form
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FormedDenseOp(DenseOp):
-    """A matrix product by one of `forms`, which has `workload` and the OIHW weights."""
+    """A matrix product by one of `forms`, which has `workload` and the OIHW weights.
+
+    `given`: its scheme; None for the best one.
+    """
+
+    given: RowScheme | None = None
 
     @property
     def precision(self) -> Precision:
@@ -153,7 +195,7 @@ class FormedDenseOp(DenseOp):
 
     def scheme(self, target: CpuTarget, threads: int) -> RowScheme:
         """Return the scheme with the best estimate that reads and writes matrices."""
-        found = _scheme(self.form.workload, target, threads)
+        found = self.given or _scheme_of(self.form.workload, target, threads)
         assert found is not None
         return found
 
@@ -222,8 +264,15 @@ def storing_narrow(layers: Sequence[DenseOp]) -> tuple[DenseOp, ...]:
     return tuple(map(stored, layers))
 
 
+def _scheme_of(workload: Conv2dWorkload, target: CpuTarget, threads: int) -> RowScheme | None:
+    """Return the best scheme on matrices, if any; for any number of rows, one in tile registers."""
+    return _scheme(workload, target, threads, for_any_size())
+
+
 @functools.cache
-def _scheme(workload: Conv2dWorkload, target: CpuTarget, threads: int) -> RowScheme | None:
+def _scheme(
+    workload: Conv2dWorkload, target: CpuTarget, threads: int, in_tiles: bool
+) -> RowScheme | None:
     """Return the best scheme on matrices, if any; rows have whole vectors, cut off at the end."""
     lanes = target.dot_unit(workload.numerics).lanes
     rows = DataLayout(workload.in_channels)
@@ -236,6 +285,14 @@ def _scheme(workload: Conv2dWorkload, target: CpuTarget, threads: int) -> RowSch
         for scheme in registry.schemes(workload, target)
     )
     fitting = [scheme for scheme in found if isinstance(scheme, RowScheme)]
+    if in_tiles:
+        fitting = [each for each in fitting if _is_in_tiles(each, workload, target)]
     return min(
         fitting, key=lambda each: registry.estimate(workload, each, target, threads), default=None
     )
+
+
+def _is_in_tiles(scheme: RowScheme, workload: Conv2dWorkload, target: CpuTarget) -> bool:
+    if isinstance(scheme, MatrixScheme):
+        return target.dot_unit(workload.numerics).instruction.in_tiles
+    return isinstance(scheme, SplitScheme)

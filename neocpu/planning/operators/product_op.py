@@ -90,6 +90,24 @@ class ProductOp:
         found = (replace(self, workload=way) for way in ways)
         return min(found, key=lambda op: op.estimate(target, 1))
 
+    def as_computed_by(self, other: ProductOp) -> ProductOp:
+        """Return the operator in the numbers of the same one for another size, and with views of
+        as many parts, where it has only one row or column.
+        """
+        w, known = self.workload, other.workload
+        if type(w) is not type(known):
+            return self
+        views = {
+            name: getattr(w, name).in_parts_of(getattr(known, name))
+            for name in ("q", "k", "v", "left", "right", "output")
+            if hasattr(w, name)
+        }
+        if isinstance(w, AttentionWorkload) and isinstance(known, AttentionWorkload):
+            pairs = zip(w.biases, known.biases, strict=False)
+            views["biases"] = tuple(own.in_parts_of(its) for own, its in pairs)
+        same = replace(w, products=known.products, splits=known.splits, **views)
+        return replace(self, workload=same)
+
     def scheme(self, target: CpuTarget, threads: int) -> None:
         """Return None, because products have no schemes to choose from."""
 

@@ -23,6 +23,7 @@ from neocpu.planning.operators.product_op import HeadMix, ProductOp, head_mix
 from neocpu.schedules.products.mixed_attention import MOST_SCORES
 from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorkload
 from neocpu.schedules.vocabulary.strided_view import StridedView
+from neocpu.schedules.vocabulary.traced_sizes import for_any_size
 
 FEWEST_ROWS = 4
 """The fewest rows and columns of a product for which packing one of its factors pays."""
@@ -122,7 +123,7 @@ def _product(
     result, output, after = _written(function, var, read)
     depth, columns = factors.right.view.shape[-2:]
     rows = factors.left.view.shape[-2]
-    if min(rows, columns) < FEWEST_ROWS:
+    if min(rows, columns) < FEWEST_ROWS and not for_any_size():
         return None
     workload = ProductWorkload(
         batch=factors.batch,
