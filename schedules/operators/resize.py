@@ -26,7 +26,7 @@ from neocpu.schedules.tir.builder import (
 )
 from neocpu.schedules.vocabulary.layout import NCHW, Format
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.traced_sizes import for_any_size, larger
+from neocpu.schedules.vocabulary.traced_sizes import for_any_size, larger, varies
 
 Shape4 = tuple[int, int, int, int]
 
@@ -179,7 +179,11 @@ def _emit_table(
 
     def ratio(above: int, below: int) -> Any:
         """Return a quotient that TVM does not compute: at other sizes it is another."""
-        return tirx.Div(*(tirx.Cast("float64", tirx.const(each)) for each in (above, below)))
+        both = (
+            tirx.Cast("float64", tirx.const(each)) if varies(each) else number(each)
+            for each in (above, below)
+        )
+        return tirx.Div(*both)
 
     def number(value: float) -> Any:
         return tirx.const(value, "float64")
