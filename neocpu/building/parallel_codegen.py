@@ -33,6 +33,7 @@ from neocpu.schedules.estimates.loop_threads import parallel_loops
 from neocpu.schedules.estimates.shortcomings import AS_IT_STANDS, Shortcoming, shortcomings
 from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.operators.elementwise import schedule_function
+from neocpu.schedules.tir.any_size import with_truncated_quotients
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.measuring.measuring_process import describe
@@ -268,7 +269,7 @@ def _generate(mod: tvm.IRModule, target: tvm.target.Target) -> Any:
 
 
 def _scheduled(function: Any, target: CpuTarget) -> _ModuleForTarget:
-    scheduled = schedule_function(function, target)
+    scheduled = with_truncated_quotients(schedule_function(function, target))
     return tvm.IRModule({GlobalVar(SYMBOL): scheduled}), target.to_tvm()
 
 

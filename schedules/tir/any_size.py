@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -88,6 +88,28 @@ def generalise(kernels: Sequence[KernelTree], fewest: int) -> SizedKernel:
     shape = [tirx.decl_buffer(list(extents), "uint8", EXTENTS)]
     func = tirx.PrimFunc([*shape, *params], body, ret_type, attrs)
     return SizedKernel(func=func, extents=tuple(merged.extents), alike=alike)
+
+
+def with_truncated_quotients(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a scheduled kernel whose quotients by extents, of no negative numbers, are truncated.
+
+    TVM rounds them down by a correction of the sign, with which LLVM took minutes for a kernel that
+    it otherwise compiles in a second. A kernel for one size is returned as it is.
+    """
+    if not func.params or all(isinstance(each, tirx.IntImm) for each in func.params[0].ty.shape):
+        return func
+
+    def truncated(make: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+        return lambda each: each if isinstance(each.b, tirx.IntImm) else make(each.a, each.b)
+
+    changes = (
+        (tirx.FloorDiv, truncated(tirx.truncdiv)),
+        (tirx.FloorMod, truncated(tirx.truncmod)),
+    )
+    body = func.body
+    for change in changes:
+        body = tvm_ffi.structural_map(body, change)
+    return func.with_body(body)
 
 
 def _most_general(kernels: Sequence[KernelTree]) -> tuple[int, ...]:

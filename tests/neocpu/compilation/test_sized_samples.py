@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import onnx
 import pytest
+from sized_networks import small_network
 from sized_runs import SizedRunner
 
 from neocpu.building.parallel_codegen import OneAtATime
@@ -42,34 +43,6 @@ def planned(model_of, sizes):
     with OneAtATime() as generations:
         pipeline = _pipeline(host_target(), options, store, PhaseClock(silent), generations)
         return plan_for_sizes(pipeline, load, sizes)
-
-
-def small_network(size):
-    """Return convolutions of several kinds, a pooling and a residual."""
-    rng = np.random.default_rng(0)
-    shapes = {"a": (16, 3, 3, 3), "b": (16, 1, 3, 3), "c": (32, 16, 1, 1), "d": (32, 32, 3, 3)}
-    weights = {name: rng.standard_normal(s).astype(np.float32) / 4 for name, s in shapes.items()}
-    conv = partial(onnx.helper.make_node, "Conv", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
-    nodes = [
-        conv(["x", "a"], ["p"], strides=[2, 2]),
-        onnx.helper.make_node("Relu", ["p"], ["q"]),
-        conv(["q", "b"], ["r"], group=16),
-        onnx.helper.make_node("Conv", ["r", "c"], ["s"], kernel_shape=[1, 1]),
-        onnx.helper.make_node("MaxPool", ["s"], ["t"], kernel_shape=[2, 2], strides=[2, 2]),
-        conv(["t", "d"], ["u"]),
-        onnx.helper.make_node("Add", ["u", "t"], ["y"]),
-    ]
-    value, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
-    h, w = size
-    graph = onnx.helper.make_graph(
-        nodes,
-        "small",
-        [value("x", kind, (1, 3, h, w))],
-        [value("y", kind, (1, 32, h // 4, w // 4))],
-        [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    opsets = [onnx.helper.make_opsetid("", 18)]
-    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
 def test_a_network_computes_sizes_that_it_was_not_made_of():

@@ -78,9 +78,7 @@ def test_one_kernel_attends_to_any_number_of_tokens(make, way, bound):
     for count in CHECKED:
         w = make(count)
         arguments = inputs_of(w)
-        (flat,) = call(
-            kernel.of(count), arguments, [unwritten((w.output.size,))], exact=False
-        )
+        (flat,) = call(kernel.of(count), arguments, [unwritten((w.output.size,))], exact=False)
         error = array_of(w.output, flat) - (exact := expected(w, *arguments))
         assert np.linalg.norm(error) <= bound * np.linalg.norm(exact), count
 
@@ -121,9 +119,7 @@ def test_one_kernel_multiplies_any_number_of_rows(place, turned, way, bound):
     for count in CHECKED:
         w = make(count)
         left, right = (normal((view.size,), i) for i, view in enumerate((w.left, w.right)))
-        (flat,) = call(
-            kernel.of(count), [left, right], [unwritten((w.output.size,))], exact=False
-        )
+        (flat,) = call(kernel.of(count), [left, right], [unwritten((w.output.size,))], exact=False)
         exact = array_of(w.left, left).astype(np.float64) @ array_of(w.right, right)
         error = array_of(w.output, flat) - exact
         assert np.linalg.norm(error) <= bound * np.linalg.norm(exact), count
