@@ -32,7 +32,7 @@ from neocpu.schedules.tir.tiles import LINE, PARTS, PRODUCTS
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.traced_sizes import typical_of, varies
+from neocpu.schedules.vocabulary.traced_sizes import least_of, typical_of, varies
 
 # The cycles of rounding a vector, and of splitting one.
 _ROUND_CYCLES: Final = {1: 3, PARTS: 6}
@@ -54,7 +54,7 @@ class TileRows(RowTile):
         return ceil_div(self.height, TILE_ROWS)
 
     def allocated_rows(self, row_bytes: int) -> int:
-        return max(self.height, ceil_div(tiles.LEAST_LINES * ROW_BYTES, row_bytes))
+        return max(self.height, ceil_div(tiles.LEAST_LINES * ROW_BYTES, least_of(row_bytes)))
 
     def cycles(self, steps: int, columns: int, panel_bytes: int, target: CpuTarget) -> float:
         lines = ceil_div(steps, LINE)
