@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.s_tir import Schedule
 from tvm.tirx import IndexMap
@@ -107,6 +108,8 @@ def merge_axes(sch: Schedule, stage: Stage, lanes: int) -> None:
         return
     block = sch.get_sblock(stage.name)
     node = sch.get(block)
+    if not all(isinstance(each.dom.extent, tirx.IntImm) for each in node.iter_vars):
+        return  # no index map into an axis of any length can be inverted
     merged = [var for var in stage.variables[start:] if var is not None]
     places, dtype = _places(node, merged[0]), str(merged[0].ty.dtype)
     for kind, regions in (("read", node.reads), ("write", node.writes)):
