@@ -48,7 +48,9 @@ class Task:
         self._pack(keys, matrix_at(v, w.v, index))
         self._block = self._columns_of_block()
         self._in_blocks = varies(w.keys) or w.keys > self._block
-        self._softmax = RowSoftmax(tile, self._block if varies(w.keys) else min(self._block, w.keys))
+        self._softmax = RowSoftmax(
+            tile, self._block if varies(w.keys) else min(self._block, w.keys)
+        )
         self._allocate()
         if self._in_blocks:
             shape = (tile.height, ceil_div(w.width, self._lanes), self._lanes)
@@ -185,9 +187,7 @@ class Task:
                 with T.vectorized(width) as o:
                     score = sums[r, v, o]
                     for bias in self._biases if is_counted else ():
-                        score = score + bias.element(
-                            self._tile.place(row, r), first + column + o
-                        )
+                        score = score + bias.element(self._tile.place(row, r), first + column + o)
                     T.buffer_store(scores, score, [r, column + o])
                 if width < lanes:
                     lowest = splat(tirx.const(-math.inf, "float32"), lanes - width)

@@ -217,6 +217,25 @@ def _lane(column: Any, lanes: int) -> tuple[Any, Any]:
     return tirx.floordiv(column, width), tirx.floormod(column, width)
 
 
+def _squares(rows: int, lanes: int) -> Iterator[tuple[Any, Any, int]]:
+    """Yield the first row, the number and the edge of squares of rows, the largest first."""
+    row: Any = 0
+    if varies(rows):
+        height = known(rows)
+        for edge in (lanes >> power for power in range(lanes.bit_length())):
+            count = (height - row) // edge
+            yield row, count, edge
+            row = T.Bind(row + count * edge)
+        return
+    edge = lanes
+    while row < rows:
+        while edge > rows - row:
+            edge //= 2
+        count = (rows - row) // edge
+        yield row, count, edge
+        row += count * edge
+
+
 def _pack_transposed(
     parts: Sequence[Any],
     source: Matrix,
@@ -226,29 +245,11 @@ def _pack_transposed(
     scale: float,
     number: Any,
 ) -> None:
-    def varying_tiles(column: Any, width: int) -> None:
-        row, height = 0, known(rows)
-        edges = [lanes >> power for power in range(lanes.bit_length())]
-        for edge in edges:
-            count = (height - row) // edge
-            with T.serial(count) as tile:
-                for first in range(0, width, edge):
-                    square(row + tile * edge, column + first, edge, min(edge, width - first))
-            row = T.Bind(row + count * edge)
-
     def tiles(column: Any, width: int) -> None:
-        if varies(rows):
-            varying_tiles(column, width)
-            return
-        row, edge = 0, lanes
-        while row < rows:
-            while edge > rows - row:
-                edge //= 2
-            count = (rows - row) // edge
+        for row, count, edge in _squares(rows, lanes):
             with T.serial(count) as tile:
                 for first in range(0, width, edge):
                     square(row + tile * edge, column + first, edge, min(edge, width - first))
-            row += count * edge
 
     def within(column: Any) -> Any:
         return T.min(column, less(columns, 1)) if varies(columns) else column

@@ -115,9 +115,7 @@ class StridedView:
         for extent, stride in sorted(missing, key=lambda part: part[1]):
             inner = (own for its, own in made.items() if math.prod(its) == stride)
             made[extent, stride] = (1, math.prod(next(inner, (1, stride))))
-        axes = (
-            tuple(made[its] if own is None else own for own, its in pairs) for pairs in matched
-        )
+        axes = (tuple(made[its] if own is None else own for own, its in pairs) for pairs in matched)
         return StridedView(self.size, self.offset, tuple(axes))
 
     def start(self, index: Sequence[Any]) -> Any:
@@ -134,9 +132,7 @@ class StridedView:
         return place
 
 
-def _matched(
-    parts: tuple[Part, ...], others: tuple[Part, ...]
-) -> list[tuple[Part | None, Part]]:
+def _matched(parts: tuple[Part, ...], others: tuple[Part, ...]) -> list[tuple[Part | None, Part]]:
     """Return the part that stands for each of ``others``, with it; None if there is none."""
     left, pairs = list(parts), []
     for number, other in enumerate(others):

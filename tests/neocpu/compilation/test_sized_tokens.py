@@ -124,5 +124,5 @@ def test_mixed_heads_are_refused_by_name():
         made = net.op("MatMul", net.op("Softmax", mixed, axis=-1), v)
         return net.model((1, *size, 48), made)
 
-    with pytest.raises(UnsupportedError, match="mixed heads .* give a single shape"):
+    with pytest.raises(UnsupportedError, match=r"mixed heads .* give a single shape"):
         planned(talking_heads, sample_sizes([TOKENS]))
