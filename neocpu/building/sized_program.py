@@ -110,6 +110,7 @@ def merge_samples(samples: Sequence[Sample], merged: Merged | None = None) -> Si
     TooFewError: more samples may help. ``merged`` keeps what was merged until then.
     """
     merged = merged or Merged()
+    samples = _most_general(samples)
     _check_alike(samples)
     called = _kernels_of_calls(samples)
     first = samples[0].planned
@@ -186,6 +187,16 @@ def _weights(sample: Sample) -> range:
 def _sizes_of(samples: Sequence[Sample]) -> list[tuple[int, ...]]:
     """Return the samples' values of each extent."""
     return list(zip(*(each.sizes for each in samples), strict=True))
+
+
+def _most_general(samples: Sequence[Sample]) -> list[Sample]:
+    """Return the samples without those of special sizes, which make fewer calls.
+
+    Where an image is one window, for example, nothing is copied to divide it into windows. The
+    calls of the other sizes compute the same there.
+    """
+    most = len(samples[0].planned.program.calls)
+    return [each for each in samples if len(each.planned.program.calls) >= most]
 
 
 def _check_alike(samples: Sequence[Sample]) -> None:

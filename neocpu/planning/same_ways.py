@@ -39,8 +39,8 @@ def in_same_ways(
 def _check(names: Sequence[str], agreed: Sequence[DenseOp | ProductOp]) -> None:
     known = [op.name for op in agreed]
     if [*names] != known:
-        odd = sorted({*names} ^ {*known})
+        odd = ", ".join(sorted({*names} ^ {*known})) or "another order"
         raise UnsupportedError(
-            f"the network has other matrix products at other sizes: {', '.join(odd) or 'their order'}"
-            " differs: leave these sizes out, or give a single shape"
+            f"the network has other matrix products at some sizes ({odd}): leave these sizes out, "
+            "or give a single shape"
         )

@@ -24,7 +24,7 @@ from neocpu.schedules.products.panel import (
 from neocpu.schedules.products.row_tile import RowSoftmax, RowTile
 from neocpu.schedules.products.workloads import AttentionWorkload
 from neocpu.schedules.tir.bfloat16 import BITS, rounded_bits
-from neocpu.schedules.tir.builder import for_vectors, span, splat
+from neocpu.schedules.tir.builder import for_vectors, known, span, splat
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.traced_sizes import typical_of, varies
 
@@ -110,9 +110,10 @@ class Task:
     def _emit_blocks(self, row: Any) -> None:
         keys, size = self._workload.keys, self._block
         if varies(keys):
-            with T.serial(ceil_div(keys, size)) as block:
+            count = known(keys)
+            with T.serial((count + (size - 1)) // size) as block:
                 first = T.Bind(block * size)
-                self._emit_block(row, first, T.Bind(T.min(keys - first, size)))
+                self._emit_block(row, first, T.Bind(T.min(count - first, size)))
             return
         full, rest = divmod(keys, size)
         with T.serial(full) as block:

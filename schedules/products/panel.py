@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.tir.bfloat16 import parts_of
-from neocpu.schedules.tir.builder import for_vectors, less, span, splat, transpose
+from neocpu.schedules.tir.builder import for_vectors, known, less, span, splat, transpose
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.strided_view import StridedView
 from neocpu.schedules.vocabulary.traced_sizes import varies
@@ -170,12 +170,16 @@ def _pack_pairs(
             ]
             _store_pair(parts, [panel, pair, span(lane, width)], both, width)
 
+        if varies(rows):
+            count = known(rows)
+            with T.serial(count // PAIR) as pair:
+                store(pair, PAIR)
+            with T.serial(count % PAIR):
+                store(count // PAIR, 1)
+            return
         with T.serial(rows // PAIR) as pair:
             store(pair, PAIR)
-        if varies(rows):
-            with T.serial(rows % PAIR):
-                store(rows // PAIR, 1)
-        elif rows % PAIR:
+        if rows % PAIR:
             store(rows // PAIR, 1)
 
     for_vectors(columns, lanes, copy)
@@ -213,6 +217,25 @@ def _lane(column: Any, lanes: int) -> tuple[Any, Any]:
     return tirx.floordiv(column, width), tirx.floormod(column, width)
 
 
+def _squares(rows: int, lanes: int) -> Iterator[tuple[Any, Any, int]]:
+    """Yield the first row, the number and the edge of squares of rows, the largest first."""
+    row: Any = 0
+    if varies(rows):
+        height = known(rows)
+        for edge in (lanes >> power for power in range(lanes.bit_length())):
+            count = (height - row) // edge
+            yield row, count, edge
+            row = T.Bind(row + count * edge)
+        return
+    edge = lanes
+    while row < rows:
+        while edge > rows - row:
+            edge //= 2
+        count = (rows - row) // edge
+        yield row, count, edge
+        row += count * edge
+
+
 def _pack_transposed(
     parts: Sequence[Any],
     source: Matrix,
@@ -222,37 +245,19 @@ def _pack_transposed(
     scale: float,
     number: Any,
 ) -> None:
-    def varying_tiles(column: Any, width: int) -> None:
-        row = 0
-        edges = [lanes >> power for power in range(lanes.bit_length())]
-        for edge in edges:
-            count = (rows - row) // edge
-            with T.serial(count) as tile:
-                for first in range(0, width, edge):
-                    square(row + tile * edge, column + first, edge, min(edge, width - first))
-            row = row + count * edge
-
     def tiles(column: Any, width: int) -> None:
-        if varies(rows):
-            varying_tiles(column, width)
-            return
-        row, edge = 0, lanes
-        while row < rows:
-            while edge > rows - row:
-                edge //= 2
-            count = (rows - row) // edge
+        for row, count, edge in _squares(rows, lanes):
             with T.serial(count) as tile:
                 for first in range(0, width, edge):
                     square(row + tile * edge, column + first, edge, min(edge, width - first))
-            row += count * edge
 
-    def known(column: Any) -> Any:
+    def within(column: Any) -> Any:
         return T.min(column, less(columns, 1)) if varies(columns) else column
 
     def square(row: Any, column: Any, edge: int, valid: int) -> None:
         zero = splat(tirx.const(0, "float32"), edge)
         loaded = [
-            T.Bind(source.buffer[span(source.place(row, known(column + k)), edge)])
+            T.Bind(source.buffer[span(source.place(row, within(column + k)), edge)])
             if k < valid
             else zero
             for k in range(edge)
@@ -269,7 +274,7 @@ def _pack_transposed(
             T.buffer_store(parts[0], vector, [number + panel, row + k, span(lane, edge)])
 
     if varies(columns):  # the last vector has the last column several times
-        with T.serial(ceil_div(columns, lanes)) as i:
+        with T.serial((known(columns) + (lanes - 1)) // lanes) as i:
             tiles(i * lanes, lanes)
         return
     for_vectors(columns, lanes, tiles)

@@ -27,7 +27,7 @@ from neocpu.schedules.products.panel import (
 from neocpu.schedules.products.row_tile import RowTile, busiest_seconds, parts_of
 from neocpu.schedules.products.tile_rows import Panel, TileRows, choose_rows, product_instructions
 from neocpu.schedules.products.workloads import ProductWorkload
-from neocpu.schedules.tir.builder import build_kernel, digits, span, task_loop
+from neocpu.schedules.tir.builder import build_kernel, digits, known, span, task_loop
 from neocpu.schedules.tir.llvm_text import opaque_numbers
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -136,23 +136,24 @@ def _panels(columns: int, lanes: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
     if not varies(columns):
         yield from each_panel(columns, lanes)
         return
-    with T.serial(columns // (VECTORS * lanes)) as panel:
+    with T.serial(known(columns) // (VECTORS * lanes)) as panel:
         yield panel, (lanes,) * VECTORS
 
 
 @contextmanager
 def _last_panel(columns: int, lanes: int) -> Iterator[Any]:
     """Emit the body for the panel after all whole ones, unless it has no columns."""
-    whole = columns // (VECTORS * lanes)
-    with T.serial(ceil_div(columns, VECTORS * lanes) - whole) as number:
+    count, width = known(columns), VECTORS * lanes
+    whole = T.Bind(count // width)
+    with T.serial((count + (width - 1)) // width - whole) as number:
         yield whole + number
 
 
 def _store_last(w: ProductWorkload, tile: RowTile, output: Matrix, row: Any, sums: Any) -> None:
     """Emit the stores of the last panel's columns, one by one."""
-    width = VECTORS * tile.lanes
-    first = w.columns // width * width
-    with T.serial(tile.height) as r, T.serial(w.columns - first) as c:
+    width, count = VECTORS * tile.lanes, known(w.columns)
+    first = T.Bind(count // width * width)
+    with T.serial(tile.height) as r, T.serial(count - first) as c:
         value = sums[r, tirx.floordiv(c, tile.lanes), tirx.floormod(c, tile.lanes)]
         place = output.place(tile.place(row, r), first + c)
         T.buffer_store(output.buffer, value, [place])

@@ -15,7 +15,7 @@ from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import TILE_CYCLES, broadcast_limit, step_cycles
 from neocpu.schedules.products.panel import VECTORS, Matrix
 from neocpu.schedules.tir.bfloat16 import add_dot
-from neocpu.schedules.tir.builder import for_vectors, less, part_start, span, splat
+from neocpu.schedules.tir.builder import for_vectors, known, less, part_start, span, splat
 from neocpu.schedules.tir.llvm_text import opaque_number
 from neocpu.schedules.tir.vector_math import LOG2_E, power_of_two
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
@@ -101,8 +101,11 @@ class RowTile:
 
     def each(self, part: Any, parts: int) -> Iterator[Any]:
         """Emit the body for a part of the tiles, with the first row of each."""
-        first = T.Bind(part_start(part, self.count, parts))
-        with T.serial(T.Bind(part_start(part + 1, self.count, parts) - first)) as number:
+        count: Any = self.count
+        if varies(self.rows):
+            count = T.Bind((known(self.rows) + (self.height - 1)) // self.height)
+        first = T.Bind(part_start(part, count, parts))
+        with T.serial(T.Bind(part_start(part + 1, count, parts) - first)) as number:
             yield T.Bind(self.first(first + number))
 
     def multiply(

@@ -26,13 +26,13 @@ from neocpu.schedules.products.panel import PAIR, VECTORS, Matrix, allocate_pair
 from neocpu.schedules.products.row_tile import STORE_CYCLES, RowTile, choose_tile
 from neocpu.schedules.tir import tiles
 from neocpu.schedules.tir.bfloat16 import BITS, dot_products, parts_of, roundings
-from neocpu.schedules.tir.builder import for_vectors, span, splat
+from neocpu.schedules.tir.builder import for_vectors, known, span, splat
 from neocpu.schedules.tir.llvm_text import opaque_number
 from neocpu.schedules.tir.tiles import LINE, PARTS, PRODUCTS
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.traced_sizes import typical_of, varies
+from neocpu.schedules.vocabulary.traced_sizes import least_of, typical_of, varies
 
 # The cycles of rounding a vector, and of splitting one.
 _ROUND_CYCLES: Final = {1: 3, PARTS: 6}
@@ -54,7 +54,7 @@ class TileRows(RowTile):
         return ceil_div(self.height, TILE_ROWS)
 
     def allocated_rows(self, row_bytes: int) -> int:
-        return max(self.height, ceil_div(tiles.LEAST_LINES * ROW_BYTES, row_bytes))
+        return max(self.height, ceil_div(tiles.LEAST_LINES * ROW_BYTES, least_of(row_bytes)))
 
     def cycles(self, steps: int, columns: int, panel_bytes: int, target: CpuTarget) -> float:
         lines = ceil_div(steps, LINE)
@@ -81,11 +81,12 @@ class TileRows(RowTile):
         """Pack a scaled matrix, the right factor, with zeros up to whole lines of rows."""
         padded = ceil_div(rows, LINE) * LINE
         panels = tuple(allocate_pairs(padded, columns, self.lanes) for _ in range(self.parts))
-        missing = padded // PAIR - rows // PAIR
+        full = known(rows) // PAIR
+        missing = (known(rows) + (LINE - 1)) // LINE * (LINE // PAIR) - full
         for each in panels:
             with T.serial(int(each.shape[0])) as panel, T.serial(missing) as pair:
                 zero = splat(tirx.const(0, "int32"), VECTORS * self.lanes)
-                at = [panel, rows // PAIR + pair, span(0, VECTORS * self.lanes)]
+                at = [panel, full + pair, span(0, VECTORS * self.lanes)]
                 T.buffer_store(each, zero, at)
         pack(panels, source, rows, columns, self.lanes, scale)
         return panels
@@ -107,9 +108,10 @@ class TileRows(RowTile):
                 return
             for_vectors(depth, self.lanes, copy)
             if varies(depth):
-                with T.serial(-depth % LINE) as i:
+                length = known(depth)
+                with T.serial((length + (LINE - 1)) // LINE * LINE - length) as i:
                     for each in rows:
-                        T.buffer_store(each, tirx.const(0, BITS), [row, depth + i])
+                        T.buffer_store(each, tirx.const(0, BITS), [row, length + i])
             elif missing := -depth % LINE:
                 for each in rows:
                     zero = splat(tirx.const(0, BITS), missing)

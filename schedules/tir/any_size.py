@@ -2,9 +2,9 @@
 
 A template emits the same loop nest for most heights and widths; only integers in it differ, such as
 extents, strides and bounds. `generalise` compares the kernels for several sizes and replaces these
-integers by variables, the extents. Other numbers that are integers become casts, and reciprocals of integers, as of averages,
-quotients. A call gets the extents as the shape of an additional first argument, from which TVM
-takes them once; that argument has no data.
+integers by variables, the extents. Other numbers that are integers become casts, and reciprocals of
+integers, as of averages, quotients. A call gets the extents as the shape of an additional first
+argument, from which TVM takes them once; that argument has no data.
 
 Kernels are compared in their JSON form, since only there every node lists its parts.
 """

@@ -57,9 +57,11 @@ def build_convolution(
     return vectorize_calls(build_kernel(parameters, body))
 
 
-def part_start(number: Any, total: int, parts: int) -> Any:
-    """Return the first element of part ``number`` of ``parts``, with no product beyond int32."""
-    if total * parts < 1 << 31:
+def part_start(number: Any, total: Any, parts: int) -> Any:
+    """Return the first element of part ``number`` of ``parts``, with no product beyond int32. An
+    expression of ``total`` must allow for that.
+    """
+    if not isinstance(total, int) or total * parts < 1 << 31:
         return tirx.floordiv(number * total, parts)
     return T.cast(tirx.floordiv(T.cast(number, "int64") * total, parts), "int32")
 
@@ -117,6 +119,13 @@ def less(extent: int, amount: int) -> Any:
     return tirx.Sub(tirx.const(extent, "int32"), tirx.const(amount, "int32"))
 
 
+def known(extent: Any) -> Any:
+    """Return an extent; a variable that holds it if it varies, so that remainders and the like are
+    computed by the kernel: they may be equal at all sizes that a kernel is made of.
+    """
+    return T.Bind(tirx.const(extent, "int32")) if varies(extent) else extent
+
+
 def span(start: Any, width: int) -> Any:
     """Return the index of ``width`` consecutive elements from ``start`` on."""
     return start if width == 1 else T.ramp(start, 1, width)
@@ -163,7 +172,7 @@ def for_vectors(length: int, lanes: int, emit: Callable[[Any, int], None]) -> No
 
 
 def _for_varying_vectors(length: int, lanes: int, emit: Callable[[Any, int], None]) -> None:
-    done = 0
+    done, length = 0, known(length)
     for width in dict.fromkeys((lanes, max(1, lanes // 4), 1)):
         turns = (length - done) // width
         with T.serial(turns) as i:

@@ -105,12 +105,18 @@ class StridedView:
 
     def in_parts_of(self, other: StridedView) -> StridedView:
         """Return the view with parts of extent 1 where ``other``, of other extents, has more parts
-        in its axes.
+        in its axes. They lie behind the parts that ``other`` has there.
         """
         if len(self.axes) != len(other.axes):
             return self
-        pairs = zip(self.axes, other.axes, strict=True)
-        return StridedView(self.size, self.offset, tuple(_as_many(*each) for each in pairs))
+        matched = [_matched(*each) for each in zip(self.axes, other.axes, strict=True)]
+        made = {its: own for pairs in matched for own, its in pairs if own is not None}
+        missing = [its for pairs in matched for own, its in pairs if own is None]
+        for extent, stride in sorted(missing, key=lambda part: part[1]):
+            inner = (own for its, own in made.items() if math.prod(its) == stride)
+            made[extent, stride] = (1, math.prod(next(inner, (1, stride))))
+        axes = (tuple(made[its] if own is None else own for own, its in pairs) for pairs in matched)
+        return StridedView(self.size, self.offset, tuple(axes))
 
     def start(self, index: Sequence[Any]) -> Any:
         """Return the place of the first element with ``index`` on the leading axes."""
@@ -126,17 +132,14 @@ class StridedView:
         return place
 
 
-def _as_many(parts: tuple[Part, ...], others: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Return parts, and one of extent 1 for each of ``others`` that none stands for."""
-    made: list[Part] = []
-    left = list(parts)
-    for number, (extent, stride) in enumerate(others):
+def _matched(parts: tuple[Part, ...], others: tuple[Part, ...]) -> list[tuple[Part | None, Part]]:
+    """Return the part that stands for each of ``others``, with it; None if there is none."""
+    left, pairs = list(parts), []
+    for number, other in enumerate(others):
         is_last = len(left) == len(others) - number
-        if left and (is_last or left[0][0] == extent):
-            made.append(left.pop(0))
-        else:
-            made.append((1, stride))
-    return parts if left else tuple(made)
+        taken = left and (is_last or left[0][0] == other[0])
+        pairs.append((left.pop(0) if taken else None, other))
+    return [(part, part) for part in parts] if left else pairs
 
 
 def _merged(parts: Sequence[Part]) -> tuple[Part, ...]:

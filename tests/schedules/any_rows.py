@@ -19,8 +19,10 @@ from neocpu.schedules.vocabulary.traced_sizes import (
 )
 from neocpu.search.measuring.kernel_calls import Argument, compile_kernels
 
-COUNTS = (197, 1, 577, 64, 33, 130, 391, 48, 250, 511, 96, 17, 305, 444)
-"""The numbers of rows that kernels are made of: the typical, the least, the most, and others."""
+COUNTS = (197, 1, 577, 63, 33, 131, 391, 47, 251, 511, 95, 17, 305, 443)
+"""The numbers of rows that kernels are made of: the typical, the least, the most, and others.
+
+All are odd, and none is a multiple of a vector: kernels must not rely on that."""
 
 
 class AnyRows:

@@ -115,6 +115,7 @@ def in_same_form(op: DenseOp, agreed: DenseOp, target: CpuTarget, threads: int) 
     Raises UnsupportedError: it has no such form.
     """
     numerics = agreed.workload.numerics
+    found: DenseOp | None
     if not isinstance(agreed, FormedDenseOp):
         found = op if op.workload.numerics == numerics else op.reading_bfloat16_weights()
     else:
