@@ -195,12 +195,15 @@ def _emit_table(
         x = point * ratio(extent - 1, larger(output - 1, 1))
     else:
         x = point * ratio(extent, output)
-    x = T.Bind(x)
-    reach = workload.taps // 2
+    # In memory: TVM takes bound values for integers, of which it looks for the range.
+    kept = T.alloc_buffer((2,), "float64", scope="local", layout=None)
+    T.buffer_store(kept, x, [0])
+    x, reach = kept[0], workload.taps // 2
     before = T.Bind(T.cast(T.floor(x), "int32") + (1 - reach))
     for tap in range(workload.taps):
         place = T.Bind(before + tap)
-        distance = T.Bind(T.abs(T.cast(place, "float64") - x))
+        T.buffer_store(kept, T.abs(T.cast(place, "float64") - x), [1])
+        distance = kept[1]
         if workload.taps == 2:
             weight = number(1) - distance
         else:
