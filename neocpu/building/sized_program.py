@@ -8,6 +8,7 @@ is a special case, such as one whose rows are whole register tiles, is left out 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -85,6 +86,9 @@ class SizedProgram:
     outputs: tuple[SizedTensor, ...]
     constants: tuple[np.ndarray, ...]  # weights that follow those of the model
     activations: tuple[SizedTensor, ...]
+    # The sizes of samples of which some kernel is a special case, those of most kernels first: what
+    # a kernel does for such sizes was compared with nothing.
+    apart: tuple[tuple[int, ...], ...]
 
     def values(self, sizes: Sequence[int]) -> list[int]:
         """Return the integers that terms refer to."""
@@ -101,6 +105,7 @@ class Merged:
 
     kernels: dict[Operand, SizedKernel] = field(default_factory=dict)  # by their first call
     entries: list[Entry] = field(default_factory=list)
+    apart: Counter[tuple[int, ...]] = field(default_factory=Counter)  # see `SizedProgram.apart`
 
 
 def merge_samples(samples: Sequence[Sample], merged: Merged | None = None) -> SizedProgram:
@@ -128,7 +133,7 @@ def merge_samples(samples: Sequence[Sample], merged: Merged | None = None) -> Si
         try:
             if place not in merged.kernels:
                 merged.kernels[place], entries = _merged_kernel(
-                    names, samples, tuple(merged.entries), weights
+                    names, samples, tuple(merged.entries), weights, merged.apart
                 )
                 merged.entries[:] = entries
             kernels[name] = merged.kernels[place]
@@ -148,6 +153,7 @@ def merge_samples(samples: Sequence[Sample], merged: Merged | None = None) -> Si
         outputs=outputs,
         constants=first.constants,
         activations=activations,
+        apart=tuple(sizes for sizes, _ in merged.apart.most_common()),
     )
 
 
@@ -277,10 +283,12 @@ def _merged_kernel(
     samples: Sequence[Sample],
     entries: tuple[Entry, ...],
     weights: Sequence[bool],
+    apart: Counter[tuple[int, ...]],
 ) -> tuple[SizedKernel, tuple[Entry, ...]]:
     """Return a kernel for any size, and the entries with those that it needs.
 
     `names` are its names in the samples, and ``weights`` says which of its operands are weights.
+    ``apart`` counts the sizes of samples that are special cases.
     """
     given = [each.kernels[name] for each, name in zip(samples, names, strict=True)]
     name = _described(names[0], given[0])
@@ -290,6 +298,7 @@ def _merged_kernel(
     except NotGeneralError as error:
         kind = TooFewError if isinstance(error, FewError) else UnsupportedError
         raise kind(f"{name} is not the same for all sizes ({error}): give a single shape") from None
+    apart.update(each.sizes for at, each in enumerate(samples) if at not in found.alike)
     if not found.extents:
         return SizedKernel(func=found.func, typical=names[0]), entries
     for param, is_weight in zip(found.func.params[1:], weights, strict=True):

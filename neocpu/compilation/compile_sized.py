@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -30,6 +31,8 @@ from neocpu.runtime.guarding import GUARD_VARIABLE
 from neocpu.schedules.vocabulary.accuracy import Admission
 from neocpu.verification.reference.comparison import Verdict
 
+SPECIAL_SIZES: Final = 4
+"""The most sizes that are verified because some kernel has a special case there."""
 RANDOM_SIZES: Final = 5
 """The number of sizes between the smallest and the largest at which outputs are verified."""
 
@@ -49,8 +52,10 @@ def compile_sized(
     admissions = pipeline.accuracy.admissions
     for admission in admissions if unchecked is None else admissions[:1]:
         with ExitStack() as on_failure:
-            compiled = on_failure.enter_context(_compile(pipeline, load, sizes, admission))
-            verdict = None if unchecked else _verify(compiled, pipeline, load, sizes)
+            compiled, apart = _compile(pipeline, load, sizes, admission)
+            on_failure.enter_context(compiled)
+            checked = checked_sizes(sizes, apart)
+            verdict = None if unchecked else _verify(compiled, pipeline, load, checked)
             if verdict is None or verdict.kept or admission is admissions[-1]:
                 _finish(compiled, pipeline, verdict, unchecked, missed)
                 on_failure.pop_all()
@@ -61,7 +66,8 @@ def compile_sized(
 
 def _compile(
     pipeline: Pipeline, load: Load, sizes: Sequence[Size], admission: Admission
-) -> CompiledModule:
+) -> tuple[CompiledModule, Sequence[tuple[int, ...]]]:
+    """Return a module that is not verified, and sizes that were compared with nothing."""
     sized = plan_for_sizes(pipeline, load, sample_sizes(sizes), admission)
     program, planned = sized.program, sized.planned
     with pipeline.clock.phase("build"):
@@ -78,14 +84,16 @@ def _compile(
             link_artifact(built.kernels, places, weights, compiled.header, compiled.path)
         planned.weights.clear()
         on_failure.pop_all()
-    return compiled
+    return compiled, program.apart
 
 
 def _verify(
-    compiled: CompiledModule, pipeline: Pipeline, load: Load, sizes: Sequence[Size]
+    compiled: CompiledModule,
+    pipeline: Pipeline,
+    load: Load,
+    checked: Sequence[tuple[int, ...]],
 ) -> Verdict:
     """Return the worst verdict on outputs at several sizes."""
-    checked = checked_sizes(sizes)
     # Checks may take about as long as the compilation in sum.
     patience = sum(pipeline.clock.seconds.values()) / len(checked)
     worst: Verdict | None = None
@@ -157,8 +165,13 @@ def _verify_size(
     return verdict
 
 
-def checked_sizes(sizes: Sequence[Size]) -> list[tuple[int, ...]]:
-    """Return the sizes at which outputs are verified: typical, smallest, largest, random ones."""
+def checked_sizes(
+    sizes: Sequence[Size], apart: Sequence[tuple[int, ...]] = ()
+) -> list[tuple[int, ...]]:
+    """Return the sizes at which outputs are verified: typical, smallest, largest, random ones.
+
+    The first of ``apart``, at which kernels are special cases, are verified besides.
+    """
     rng = random.Random(0)
     ends = (
         tuple(size.typical for size in sizes),
@@ -169,7 +182,12 @@ def checked_sizes(sizes: Sequence[Size]) -> list[tuple[int, ...]]:
         tuple(rng.randrange(size.least, size.most + 1, size.step) for size in sizes)
         for _ in range(RANDOM_SIZES)
     )
-    return list(dict.fromkeys((*ends, *between)))
+    special = (
+        each
+        for each in apart
+        if all(value in size for value, size in zip(each, sizes, strict=True))
+    )
+    return list(dict.fromkeys((*ends, *islice(special, SPECIAL_SIZES), *between)))
 
 
 def _finish(

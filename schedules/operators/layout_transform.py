@@ -21,7 +21,7 @@ from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.operators.either import either
 from neocpu.schedules.tir.bfloat16 import BITS
-from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop, transpose
+from neocpu.schedules.tir.builder import build_kernel, known, span, splat, task_loop, transpose
 from neocpu.schedules.vocabulary.layout import Format, ceil_div
 from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.scheme import TransformScheme
@@ -156,8 +156,9 @@ def emit_tiles(
     ranges = ceil_div(tiles, per_range)
     tail = c - (chunks - 1) * block  # channels of the last chunk
     with task_loop(n * chunks * ranges, n * chunks * block * pixels) as task:
-        image, chunk = task // (chunks * ranges), task // ranges % chunks
-        first = task % ranges * per_range
+        number = known(ranges)
+        image, chunk = task // (chunks * number), task // number % chunks
+        first = task % number * per_range
         with T.serial(T.min(per_range, tiles - first)) as step:
             pixel = T.min((first + step) * width, pixels - width)
 

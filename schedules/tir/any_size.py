@@ -36,7 +36,11 @@ _LOOP_KIND: Final = ("tirx.For", "kind")
 # Parts that must be constants: a vector's lanes are its type.
 _CONSTANT: Final = {("prim.Ramp", "lanes"), ("prim.Broadcast", "lanes")}
 
+# What keeps a loop, an index or a store within a tensor.
+_BOUNDS: Final = frozenset(f"prim.{kind}" for kind in ("LT", "LE", "GT", "GE", "Min", "Max"))
+
 _Numbers: TypeAlias = tuple[int, ...]
+Structure: TypeAlias = tuple[int, int, int]
 
 
 class NotGeneralError(Exception):
@@ -74,7 +78,7 @@ def generalise(kernels: Sequence[KernelTree], fewest: int) -> SizedKernel:
     """Return a kernel that equals, given their extents, those of ``kernels`` that are most general.
 
     Where a size is a multiple of a register tile, templates and TVM leave out the bounds of the
-    last tile. Kernels with all bounds have the most parts, and hold there too. All other kernels
+    last tile. Kernels with all bounds hold there too. All other kernels
     that a template emits alike are reached by other extents. Raises NotGeneralError if fewer than
     ``fewest`` are alike among the most general ones, or if they differ in more than integers.
     """
@@ -91,8 +95,10 @@ def generalise(kernels: Sequence[KernelTree], fewest: int) -> SizedKernel:
 
 
 def _most_general(kernels: Sequence[KernelTree]) -> tuple[int, ...]:
-    """Return the positions of the kernels with the most parts, equal but for integers."""
-    groups: dict[tuple[int, int], list[int]] = {}
+    """Return the positions of the kernels with the most bounds, then the most parts, that are equal
+    but for integers.
+    """
+    groups: dict[Structure, list[int]] = {}
     for number, kernel in enumerate(kernels):
         groups.setdefault(kernel.structure, []).append(number)
     return tuple(groups[max(groups)])
@@ -112,13 +118,13 @@ class _Document:
         self.root: int = found["root_index"]
         self.metadata: Any = found.get("metadata")
 
-    def structure(self) -> tuple[int, int]:
-        """Return the number of parts, and a hash of everything but integers and which variable is
-        which. Integers do not count: one stands where a loop of one turn has no variable. Parts
-        that several nodes share count for each.
+    def structure(self) -> Structure:
+        """Return the numbers of bounds and of parts, and a hash of everything but integers and
+        which variable is which. Integers do not count: one stands where a loop of one turn has no
+        variable. Parts that several nodes share count for each.
         """
         nodes = self.nodes
-        known: list[tuple[int, int] | None] = [None] * len(nodes)
+        known: list[Structure | None] = [None] * len(nodes)
         waiting = [self.root]
         while waiting:
             number = waiting[-1]
@@ -128,18 +134,20 @@ class _Document:
             node = nodes[number]
             kind, data = node["type"], node.get("data")
             if kind in (_INTEGER, _FLOAT):
-                known[number] = (int(kind == _FLOAT), hash(kind))
+                known[number] = (0, int(kind == _FLOAT), hash(kind))
                 continue
             parts = _numbers_in(kind, data)
             found = [known[part] for part in parts]
             if None in found:
                 waiting += [part for part, each in zip(parts, found, strict=True) if each is None]
                 continue
-            size, hashes = 1, [kind if parts else (kind, json.dumps(data))]
+            bounds, size = int(kind in _BOUNDS), 1
+            hashes: list[Any] = [kind if parts else (kind, json.dumps(data))]
             for each in found:
-                size += each[0]  # type: ignore[index]
-                hashes.append(each[1])  # type: ignore[index]
-            known[number] = size, hash(tuple(hashes))
+                assert each is not None
+                bounds, size = bounds + each[0], size + each[1]
+                hashes.append(each[2])
+            known[number] = bounds, size, hash(tuple(hashes))
         result = known[self.root]
         assert result is not None
         return result

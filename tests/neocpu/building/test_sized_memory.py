@@ -44,6 +44,7 @@ def some_program(rng):
         outputs=(),
         constants=(),
         activations=(*activations, part, other),
+        apart=(),
     )
     return program
 
