@@ -76,6 +76,13 @@ class Size:
         steps = -((self.least - value) // self.step)
         return self.least + max(steps, 0) * self.step
 
+    def powers(self, most: int) -> list[int]:
+        """Return sizes at powers of two, or next to them, and the largest, up to ``most``."""
+        most = max(self.least, min(self.most, most))
+        largest = most - (most - self.least) % self.step
+        powers = (2**number for number in range(largest.bit_length()))
+        return sorted({self.at_least(rows) for rows in powers if rows <= largest} | {largest})
+
     def __str__(self) -> str:
         by = "" if self.step == 1 else f"/{self.step}"
         return f"{self.least}..{self.most}{by}"

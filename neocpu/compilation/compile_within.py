@@ -37,10 +37,7 @@ def limited(options: CompileOptions, limit: float) -> CompileOptions:
     if not 0 < limit < math.inf:
         raise UsageError(f"max_error must be above 0, got {limit!r}")
     if options.ranges is not None:
-        raise UsageError(
-            "--max-error is measured at one size, and the shapes have ranges: drop it, or pass "
-            "--precision bf16, or give one size"
-        )
+        raise UsageError("--max-error is measured at one size: give one, or --precision bf16")
     if options.plan.precision not in (Precision.AUTO, Precision.BF16):
         raise UsageError(
             f"--max-error allows bfloat16, and --precision {options.plan.precision} does not: "

@@ -11,13 +11,8 @@ from typing import Final
 
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.pipeline import lower, plan_separately
-from neocpu.building.sized_program import (
-    Merged,
-    Sample,
-    SizedProgram,
-    TooFewError,
-    merge_samples,
-)
+from neocpu.building.sized.merge import Merged, merge_samples
+from neocpu.building.sized.program import Sample, SizedProgram, TooFewError
 from neocpu.compilation.model_forms import Planned, Simplified
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.size_formulas import Size
@@ -144,13 +139,15 @@ class _Sampling:
             self._costs, found = pipeline.choose(typical, self._admissions)
         self._agreed = replace(found, choices=tuple(map(_for_any_size, found.choices)))
         self._weights = WeightTable()
-        known = []
+        known: list[KernelKeys] = []
+        planned_models: list[Planned] = []
         for own in sizes[:3]:
             with recording() as keys:
                 table = self._weights if not known else self._weights.again()
                 planned = self._plan(self._model(own, uses=2), own, table)
-            self.planned = self.planned if known else planned
+            planned_models.append(planned)
             known.append(keys)
+        self.planned = planned_models[0]
         self._known: tuple[KernelKeys, ...] = tuple(known)
 
     def sample(self, sizes: tuple[int, ...]) -> Sample:

@@ -110,7 +110,8 @@ def _equal(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
         return True
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    return np.array_equal(*(_bytes(np.ascontiguousarray(each)) for each in (one, other)))
+    mine, its = (_bytes(np.ascontiguousarray(each)) for each in (one, other))
+    return np.array_equal(mine, its)
 
 
 def _bytes(array: NDArray[np.generic]) -> NDArray[np.uint8]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from neocpu.foundation.json_codec import JsonObject
+from neocpu.foundation.json_codec import JsonObject, fields_from_json, fields_to_json
 from neocpu.foundation.size_formulas import Entry, Size, Term, value_of, values_of
-
-Shape: TypeAlias = tuple[Term, ...]
+from neocpu.runtime.term_json import Shape, read, shape_read, shape_written, written
 
 MAX_SIZES: Final = 16
 """The most extents of inputs that a call may choose."""
@@ -51,55 +50,37 @@ class SizedForm:
     def to_json(self, program: JsonObject) -> JsonObject:
         """Return a program's members with references in place of integers."""
         placements = [
-            [_written(offset), dtype, _shape_written(shape)]
+            [written(offset), dtype, shape_written(shape)]
             for offset, shape, (_, dtype, _) in zip(
                 self.offsets, self.activations, program["activations"], strict=True
             )
         ]
         return {
-            "sizes": [
-                {
-                    "name": size.name,
-                    "least": size.least,
-                    "most": size.most,
-                    "step": size.step,
-                    "typical": size.typical,
-                }
-                for size in self.sizes
-            ],
+            "sizes": [fields_to_json(size) for size in self.sizes],
             "values": [
-                [entry.operation, _written(entry.left), _written(entry.right)]
+                [entry.operation, written(entry.left), written(entry.right)]
                 for entry in self.entries
             ],
             **program,
             "inputs": _with_shapes(program["inputs"], self.inputs),
             "outputs": _with_shapes(program["outputs"], self.outputs),
             "activations": placements,
-            "arena_bytes": _written(self.arena_bytes),
-            "extents": [_shape_written(shape) for shape in self.extents],
+            "arena_bytes": written(self.arena_bytes),
+            "extents": [shape_written(shape) for shape in self.extents],
         }
 
     @classmethod
     def from_json(cls, data: Any) -> SizedForm:
         """Inverse of `to_json`, for a header that the C library has read and checked."""
         return cls(
-            sizes=tuple(
-                Size(
-                    name=each["name"],
-                    least=each["least"],
-                    most=each["most"],
-                    step=each["step"],
-                    typical=each["typical"],
-                )
-                for each in data["sizes"]
-            ),
-            entries=tuple(Entry(op, _read(one), _read(two)) for op, one, two in data["values"]),
-            inputs=tuple(_shape_read(each["shape"]) for each in data["inputs"]),
-            outputs=tuple(_shape_read(each["shape"]) for each in data["outputs"]),
-            activations=tuple(_shape_read(shape) for _, _, shape in data["activations"]),
-            offsets=tuple(_read(offset) for offset, _, _ in data["activations"]),
-            arena_bytes=_read(data["arena_bytes"]),
-            extents=tuple(map(_shape_read, data["extents"])),
+            sizes=tuple(fields_from_json(Size, each) for each in data["sizes"]),
+            entries=tuple(Entry(op, read(one), read(two)) for op, one, two in data["values"]),
+            inputs=tuple(shape_read(each["shape"]) for each in data["inputs"]),
+            outputs=tuple(shape_read(each["shape"]) for each in data["outputs"]),
+            activations=tuple(shape_read(shape) for _, _, shape in data["activations"]),
+            offsets=tuple(read(offset) for offset, _, _ in data["activations"]),
+            arena_bytes=read(data["arena_bytes"]),
+            extents=tuple(map(shape_read, data["extents"])),
         )
 
     def program_at(self, data: Any, sizes: Sequence[int]) -> JsonObject:
@@ -132,20 +113,4 @@ class SizedForm:
 
 def _with_shapes(specs: Sequence[JsonObject], shapes: Sequence[Shape]) -> list[JsonObject]:
     pairs = zip(specs, shapes, strict=True)
-    return [{**spec, "shape": _shape_written(shape)} for spec, shape in pairs]
-
-
-def _written(term: Term) -> int | list[int]:
-    return [term.number] if term.is_entry else term.number
-
-
-def _shape_written(shape: Shape) -> list[int | list[int]]:
-    return list(map(_written, shape))
-
-
-def _read(value: Any) -> Term:
-    return Term(value[0], is_entry=True) if isinstance(value, list) else Term(value)
-
-
-def _shape_read(shape: Any) -> Shape:
-    return tuple(map(_read, shape))
+    return [{**spec, "shape": shape_written(shape)} for spec, shape in pairs]

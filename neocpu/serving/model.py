@@ -23,7 +23,6 @@ from neocpu.serving.batches.batched_plans import (
     check_row_independent,
     on_each,
     run_seconds,
-    tried_rows,
 )
 from neocpu.serving.batches.batching import Batcher, Batching
 from neocpu.serving.datatypes import DATATYPES, AnyArray
@@ -170,7 +169,7 @@ class ServedModel:
         found: list[tuple[Signature, Batcher | None]] = []
         for plans in batches_of(path, self.signatures):
             one = plans[max(plans)]
-            rows = [*plans] if size is None else tried_rows(size, batching.most)
+            rows = [*plans] if size is None else size.powers(batching.most)
             if max(rows) == 1:
                 found.append((one, None))
                 continue

@@ -73,6 +73,8 @@ class Tiling:
         self.passes = ceil_div(self.chunks * lanes, scheme.ic_block)
         self.pass_chunks = ceil_div(self.chunks, self.passes)
         self._tile_bytes = scheme.reg_n * scheme.reg_oc * bytes_of(numerics.sum)
+        self.groups: int
+        self.strip_blocks: int
         if varies(self.blocks):
             assert not by_place, scheme
             typical = Tiling(typical_of(workload), scheme, lanes, threads)
@@ -107,7 +109,7 @@ class Tiling:
         return strips, finer_cut(1, self.oc_blocks, threads, lambda n: self._busiest(strips, n))
 
     def _enough_strips(self) -> int:
-        """Return as many strips as there are threads, or more, none of which is too long."""
+        """Return as many strips as there are threads, or more, so that none is too long."""
         each = ceil_div(self.threads, self.groups)
         enough = larger(ceil_div(self.blocks, self.strip_blocks), each)
         return smaller(ceil_div(enough, each) * each, self.blocks)

@@ -119,8 +119,8 @@ def lower_resize(workload: ResizeWorkload, form: Format, target: CpuTarget) -> A
         ("output", form.shape(workload.output_shape), form.dtype),
     ]
 
-    def body(data: Any, *tables: Any) -> None:
-        *tables, output = tables
+    def body(data: Any, *others: Any) -> None:
+        *tables, output = others
         data, output = bits_of(data), bits_of(output)
         sums = _Sums(workload.taps, *(tables or _emit_tables(workload)))
         if form.layout == NCHW:

@@ -33,7 +33,7 @@ class RowTile:
     """A number of rows that are multiplied together.
 
     - `height`: the rows of the tile; the last tile moves back where it would overhang. A matrix of
-      any number of rows may have fewer, the last of which then stands for those that are missing.
+      any number of rows may have fewer; its last row then stands for those that are missing.
     - `unit`: the unit for float32, or for pairs of bfloat16.
     """
 
@@ -67,7 +67,7 @@ class RowTile:
         return first + tirx.Min(own, less(self.rows, 1))
 
     def copy_rows(self, copied: Any, source: Matrix, depth: int, first: Any) -> None:
-        """Emit a copy of the tile's rows of a matrix, some of which may be missing."""
+        """Emit a copy of the tile's rows of a matrix; some may be missing."""
 
         def copy(column: Any, width: int) -> None:
             value = source.vector(self.place(first, row), column, width)

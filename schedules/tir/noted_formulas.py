@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from neocpu.foundation.size_formulas import Term
 from neocpu.schedules.tir.value_table import Values, ValueTable
-from neocpu.schedules.vocabulary.traced_sizes import Formula
+from neocpu.schedules.vocabulary.formula_text import Formula
 
 
 def noted_formulas(noted: Sequence[Mapping[Formula, int]]) -> dict[Values, Formula]:

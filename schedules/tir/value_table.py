@@ -18,15 +18,13 @@ from itertools import chain, combinations_with_replacement, product
 from typing import Final, TypeAlias
 
 from neocpu.foundation.size_formulas import OPERATIONS, Entry, Operation, Term, values_of
+from neocpu.schedules.tir.quotients import line, quotient
+from neocpu.schedules.vocabulary.formula_text import Formula
 from neocpu.schedules.vocabulary.layout import ceil_div
-from neocpu.schedules.vocabulary.traced_sizes import Formula
 
 Values: TypeAlias = tuple[int, ...]
 """An integer's values, one for each size."""
 
-# The factors before a division, and the most divisors, that are tried.
-FACTORS: Final = (1, 2, 3, 4)
-MOST_DIVISORS: Final = 512
 # The most entries whose products are tried as the base of others.
 MOST_FACTORS: Final = 24
 # The largest of values from which on they are taken for a quotient of a product.
@@ -129,13 +127,13 @@ class ValueTable:
         """Return an entry that follows from one other entry, by a factor, a sum and a quotient."""
         bases = list(self._bases())
         for parts, base in bases:
-            if (found := _line(base, values)) is not None:
+            if (found := line(base, values)) is not None:
                 return self._linear(parts, *found)
         for parts, base in bases:
             if len(parts) > 1 and max(values) < FEWEST_FOR_PRODUCTS:
                 break
-            if (quotient := _quotient(base, values)) is not None:
-                factor, added, divisor = quotient
+            if (found := quotient(base, values)) is not None:
+                factor, added, divisor = found
                 top = self._linear(parts, factor, added)
                 return self._add("//", top, Term(divisor))
         return None
@@ -218,54 +216,3 @@ def _between(values: Values) -> Values:
     least, step = min(values), math.gcd(*(value - values[0] for value in values)) or 1
     rng = random.Random(least)
     return tuple(rng.randrange(least, max(values) + 1, step) for _ in range(PROBES))
-
-
-def _line(base: Values, values: Values) -> tuple[int, int] | None:
-    """Return ``factor, added`` with ``values = factor * base + added``; None if there are none."""
-    own = base[: len(values)]
-    one, other = own[0], next((each for each in own if each != own[0]), own[0])
-    if one == other:
-        return None
-    factor, rest = divmod(values[own.index(other)] - values[0], other - one)
-    if rest or factor < 1:
-        return None
-    added = values[0] - factor * one
-    fits = all(v == factor * b + added for v, b in zip(values, own, strict=True))
-    return (factor, added) if fits else None
-
-
-def _quotient(base: Values, values: Values) -> tuple[int, int, int] | None:
-    """Return ``factor, added, divisor`` with ``values = (factor * base + added) // divisor``.
-
-    Rounding down, or up, is taken before other roundings, which have to follow from the values.
-    None also if several fit, and differ for the bases that ``base`` has after those of the values.
-    """
-    pairs = list(zip(base, values, strict=False))
-    for factor in FACTORS:
-        fits = []
-        for divisor in _divisors(pairs, factor):
-            if math.gcd(factor, divisor) > 1:
-                continue
-            whole = {value * divisor - factor * part for part, value in pairs}
-            if len(whole) == 1:  # sizes are in steps, so that nothing is rounded
-                return factor, whole.pop(), divisor
-            least = max(whole)
-            most = min((value + 1) * divisor - 1 - factor * part for part, value in pairs)
-            sums = [added for added in (0, divisor - 1) if least <= added <= most]
-            if not sums and least == most:
-                sums = [least]
-            fits += [(factor, added, divisor) for added in sums]
-        if fits:
-            found = {tuple((f * part + added) // d for part in base) for f, added, d in fits}
-            return fits[0] if len(found) == 1 else None
-    return None
-
-
-def _divisors(pairs: Sequence[tuple[int, int]], factor: int) -> range:
-    """Return the divisors of ``factor * base`` that may give the values, whatever is added."""
-    if min(value for _, value in pairs) < 1:
-        return range(0)
-    least = max(factor * base // (value + 1) for base, value in pairs)
-    above = [ceil_div(factor * base, value - 1) for base, value in pairs if value > 1]
-    most = min(above, default=least + MOST_DIVISORS)
-    return range(max(2, least), min(most, least + MOST_DIVISORS) + 1)

@@ -11,19 +11,16 @@ choose tiles for the typical sizes (`typical_of`), and none that the smallest do
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.size_formulas import OPERATIONS, Operation
-
-Formula: TypeAlias = "str | int | tuple[Operation, Formula, Formula]"
-"""The name of a size, a constant, or an operation and its operands."""
+from neocpu.schedules.vocabulary.formula_text import Formula, to_text
 
 ATTRIBUTE: Final = "neocpu.formulas"
 """The attribute of a kernel with the formulas that were noted while it was made, in JSON."""
@@ -115,12 +112,12 @@ def varies(*extents: Any) -> bool:
 
 def typical_of(value: _T) -> _T:
     """Return an integer, or what is made of integers, as it is at the typical sizes."""
-    return _mapped(value, lambda _, each: each.typical if isinstance(each, Traced) else each)
+    return cast(_T, _mapped(value, lambda _, n: n.typical if isinstance(n, Traced) else n))
 
 
 def least_of(value: _T) -> _T:
     """Return an integer, or what is made of integers, as it is at the smallest sizes."""
-    return _mapped(value, lambda _, each: each.least if isinstance(each, Traced) else each)
+    return cast(_T, _mapped(value, lambda _, n: n.least if isinstance(n, Traced) else n))
 
 
 def larger(one: int, other: int) -> int:
@@ -235,7 +232,7 @@ def traced(name: str, key: _T) -> _T:
             return value
         return Traced(value, path, typical[path], least[path])
 
-    return _mapped(key, change)
+    return cast(_T, _mapped(key, change))
 
 
 def traces_of(key: Any) -> tuple[tuple[str, int, int], ...]:
@@ -287,21 +284,3 @@ def with_formulas(key: Any, build: Callable[[], Any]) -> Any:
         _mapped(key, note)
         func = build()
     return func.with_attr(ATTRIBUTE, to_text(noted))
-
-
-def to_text(noted: Mapping[Formula, int]) -> str:
-    """Return formulas and their values in JSON."""
-    return json.dumps(list(noted.items()))
-
-
-def from_text(text: str) -> dict[Formula, int]:
-    """Read what `to_text` returned."""
-
-    def read(formula: Any) -> Formula:
-        if not isinstance(formula, list):
-            assert isinstance(formula, str | int), formula
-            return formula
-        operation, left, right = formula
-        return operation, read(left), read(right)
-
-    return {read(formula): value for formula, value in json.loads(text)}

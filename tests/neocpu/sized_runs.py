@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from neocpu.building.sized_program import SizedProgram, SizedTensor
+from neocpu.building.sized.program import SizedProgram, SizedTensor
 from neocpu.foundation.bfloat16 import array_dtype
 from neocpu.foundation.size_formulas import Term
 from neocpu.schedules.vocabulary.target import CpuTarget

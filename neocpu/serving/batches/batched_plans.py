@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 
 from neocpu import Module
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.foundation.size_formulas import Size
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.composed.batch_plans import mixing, time_plans
 from neocpu.runtime.header import ArtifactHeader
@@ -81,14 +80,6 @@ def check_looked_for_rows(path: Path, header: ArtifactHeader) -> None:
             f"{path}: requests cannot be computed together, because it is planned for one row: "
             "compile it with a --typical batch of 2 or more, or serve it without --max-batch"
         )
-
-
-def tried_rows(size: Size, most: int) -> list[int]:
-    """Return the numbers of rows for which runs are timed that may have any in a range."""
-    most = max(size.least, min(size.most, most))
-    largest = most - (most - size.least) % size.step
-    powers = (2**number for number in range(largest.bit_length()))
-    return sorted({size.at_least(rows) for rows in powers if rows <= largest} | {largest})
 
 
 BESIDE: Final = 0.0002

@@ -33,7 +33,10 @@ class DotTiling:
     bytes.
     """
 
-    overhangs: bool = False
+    @property
+    def overhangs(self) -> bool:
+        """Whether the last register tiles overhang, so that small images need not fill one."""
+        return False
 
     def __init__(
         self,

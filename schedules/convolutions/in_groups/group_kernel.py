@@ -166,8 +166,8 @@ class Emitter:
             self._tile(place, x, min(reg_n, w.out_width - x), x, taps)
 
     def _moved_tiles(self, place: tuple[Any, ...], taps: _Taps) -> None:
-        """Emit a row of any width: register tiles where all columns lie in the image, of which the
-        last moves back, and then the pixels beside them, one by one.
+        """Emit a row of any width: register tiles where all columns lie in the image, the last one
+        moved back, and then the pixels beside them, one by one.
         """
         w = self._workload
         stride, reach = w.stride[1], (w.kernel[1] - 1) * w.dilation[1]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.dot_products.dot_tiling import STRIPS_PER_THREAD, DotTiling
 from neocpu.schedules.convolutions.matrix_products.joined_rows import JoinedRows
+from neocpu.schedules.convolutions.matrix_products.strip_cut import StripCut
 from neocpu.schedules.isa.catalogue import ROW_BYTES
 from neocpu.schedules.tir.tiles import LINE, Grid
 from neocpu.schedules.vocabulary.dot_unit import TILES, DotUnit
@@ -29,21 +29,6 @@ UNROLLED_STEPS: Final = 6  # at most, of lines, without a branch between them, i
 BLOCKS: Final = (LINE // 2, LINE, 2 * LINE)  # that the kernel can read, if they make up whole lines
 JOINED_BLOCK: Final = 4  # input channels of a picture; a line holds several columns of the window
 PART_BYTES: Final = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StripCut:
-    """The division of an image of any size into strips of register tiles, the last of which may
-    overhang.
-
-    - `joins_rows`: whether rows of the output follow each other in a tile.
-    - `strip_tiles`: the most register tiles along a strip; 0 if one strip has all.
-    - `prefetched_lines`: the cache lines of weights that each turn of a tile's loops fetches ahead.
-    """
-
-    joins_rows: bool
-    strip_tiles: int
-    prefetched_lines: int
 
 
 class MatrixTiling(DotTiling):
@@ -219,7 +204,7 @@ class MatrixTiling(DotTiling):
         return min(self.tiles, per_thread * self.threads)
 
     def _cut_strips(self, cut: StripCut) -> int:
-        """Return enough strips for all threads, none of which is longer than the cut's."""
+        """Return enough strips for all threads; none is longer than the cut's."""
         if not cut.strip_tiles:
             return 1
         each = smaller(self.tiles, self.threads)

@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from neocpu.building.sized_memory import place_blocks
-from neocpu.building.sized_program import SizedProgram, SizedTensor
+from neocpu.building.sized.memory import place_blocks
+from neocpu.building.sized.program import SizedProgram, SizedTensor
 from neocpu.foundation.size_formulas import Entry, Term, value_of, values_of
 from neocpu.lowering.memory.arena import ALIGN
 

@@ -11,7 +11,7 @@ from sized_networks import small_network, with_free_sizes
 
 import neocpu
 from neocpu.compilation import compile_sized
-from neocpu.compilation.compile_sized import checked_sizes
+from neocpu.compilation.verify_sizes import checked_sizes
 from neocpu.foundation.errors import ArtifactError, UnsupportedError, UsageError
 from neocpu.foundation.size_formulas import Entry, Size, Term
 from neocpu.runtime.artifact import read_header

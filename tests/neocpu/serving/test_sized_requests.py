@@ -7,7 +7,6 @@ from sized_toys import HEIGHT, WIDTH, picture, sized
 from v2_requests import body, tensor
 
 from neocpu.foundation.size_formulas import Size
-from neocpu.serving.batches.batched_plans import tried_rows
 from neocpu.serving.metadata import model_metadata
 from neocpu.serving.metrics import OTHERS, SIZES, Metrics, ModelMetrics
 from neocpu.serving.refusals import RequestError
@@ -118,7 +117,7 @@ def test_rows_are_a_size_of_all_inputs_and_outputs():
     ],
 )
 def test_runs_of_some_rows_are_timed(size, most, rows):
-    assert tried_rows(size, most) == rows
+    assert size.powers(most) == rows
 
 
 def test_metrics_name_a_bounded_number_of_sizes():

@@ -49,7 +49,7 @@ def biased(count):
 
 
 def of_keys(count):
-    """Return attention of a few queries to any number of keys, some of which are masked."""
+    """Return attention of a few queries to any number of keys; some are masked."""
     w = contiguous((2,), 6, count, 8, biases=((6, count),))
     return _with_one_row(w, contiguous((2,), 6, 9, 8, biases=((6, 9),)))
 

@@ -13,7 +13,8 @@ from neocpu.schedules.convolutions.conv2d_reference import conv2d, kernel_argume
 from neocpu.schedules.tir.any_size import KernelTree, NotGeneralError, generalise
 from neocpu.schedules.tir.noted_formulas import noted_formulas, terms_of
 from neocpu.schedules.tir.value_table import ValueTable
-from neocpu.schedules.vocabulary.traced_sizes import ATTRIBUTE, Traced, from_text, with_formulas
+from neocpu.schedules.vocabulary.formula_text import from_text
+from neocpu.schedules.vocabulary.traced_sizes import ATTRIBUTE, Traced, with_formulas
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 from neocpu.search.measuring.kernel_calls import Argument, compile_kernels
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
-from neocpu.building.sized_program import SizedProgram, SizedTensor
+from neocpu.building.sized.program import SizedProgram, SizedTensor
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.size_formulas import OPERATIONS, Entry, Operation, Term, value_of, values_of
 from neocpu.lowering.memory.arena import ALIGN, Span, place

@@ -14,8 +14,8 @@ from tvm.ir import GlobalVar, Var
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.pipeline import Built
 from neocpu.building.program import CompiledKernel, Kernel
-from neocpu.building.sized_memory import place_blocks
-from neocpu.building.sized_program import Sample, SizedKernel, SizedProgram
+from neocpu.building.sized.memory import place_blocks
+from neocpu.building.sized.program import Sample, SizedKernel, SizedProgram
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.size_formulas import Size, Term

@@ -1,0 +1,1 @@
+"""One program for any size: how it is merged, placed in memory, and built."""
