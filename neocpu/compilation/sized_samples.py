@@ -10,11 +10,12 @@ from itertools import islice
 from typing import Final
 
 from neocpu.building.deep_stack import on_deep_stack
-from neocpu.building.pipeline import lower, plan_separately
+from neocpu.building.pipeline import PhaseClock, lower, plan_separately
 from neocpu.building.sized.merge import Merged, merge_samples
 from neocpu.building.sized.program import Sample, SizedProgram, TooFewError
 from neocpu.compilation.model_forms import Planned, Simplified
 from neocpu.foundation.errors import UnsupportedError
+from neocpu.foundation.progress import Progress, silent
 from neocpu.foundation.size_formulas import Size
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.lowering.weight_table import WeightTable
@@ -100,24 +101,31 @@ def plan_for_sizes(
     As many of the others are used as are needed. `admission`: that of the plan; by default the
     accuracy's first. Raises UnsupportedError: the network is not the same for all sizes.
     """
+    report = pipeline.clock.report
+    quiet = PhaseClock(silent)  # each size has all phases
+    quiet.seconds = pipeline.clock.seconds
     pipeline = replace(
         pipeline,
         templates=TEMPLATES & (pipeline.templates or TEMPLATES),
         disabled_rules=pipeline.disabled_rules | RULES_OF_SIZES,
+        clock=quiet,
     )
+    report(Progress("sizes", 0, _FIRST))
     sampling = _Sampling(pipeline, load, sizes, admission or pipeline.accuracy.admission)
-    samples = [sampling.sample(own) for own in sizes[:_FIRST]]
-    used = len(samples)
+    samples: list[Sample] = []
     merged = Merged()
     while True:
+        more = sizes[len(samples) :][: _MORE if samples else _FIRST]
+        total = len(samples) + len(more)
+        for own in more:
+            report(Progress("sizes", len(samples), total))
+            samples.append(sampling.sample(own))
         try:
-            program = on_deep_stack(merge_samples, samples, merged)
+            with quiet.phase("merge"):
+                program = on_deep_stack(merge_samples, samples, merged)
         except TooFewError:
-            more = sizes[used : used + _MORE]
-            if not more:
+            if len(samples) == len(sizes):
                 raise
-            samples += [sampling.sample(own) for own in more]
-            used += len(more)
         else:
             return SizedPlan(program=program, planned=sampling.planned, typical=samples[0])
 
