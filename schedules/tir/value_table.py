@@ -132,8 +132,8 @@ class ValueTable:
         for parts, base in bases:
             if len(parts) > 1 and max(values) < FEWEST_FOR_PRODUCTS:
                 break
-            if (found := quotient(base, values)) is not None:
-                factor, added, divisor = found
+            if (parted := quotient(base, values)) is not None:
+                factor, added, divisor = parted
                 top = self._linear(parts, factor, added)
                 return self._add("//", top, Term(divisor))
         return None

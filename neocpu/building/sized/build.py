@@ -21,7 +21,8 @@ from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.size_formulas import Size, Term
 from neocpu.runtime.header import SIZED_FORMAT, ArtifactHeader
 from neocpu.runtime.header_parts import Call, Placement
-from neocpu.runtime.sized_form import Shape, SizedForm
+from neocpu.runtime.sized_form import SizedForm
+from neocpu.runtime.term_json import Shape
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
