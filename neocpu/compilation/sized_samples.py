@@ -113,7 +113,7 @@ def plan_for_sizes(
     report(Progress("sizes", 0, _FIRST))
     sampling = _Sampling(pipeline, load, sizes, admission or pipeline.accuracy.admission)
     samples: list[Sample] = []
-    merged = Merged()
+    merged, settled = Merged(), False
     while True:
         more = sizes[len(samples) :][: _MORE if samples else _FIRST]
         total = len(samples) + len(more)
@@ -122,10 +122,12 @@ def plan_for_sizes(
             samples.append(sampling.sample(own))
         try:
             with quiet.phase("merge"):
-                program = on_deep_stack(merge_samples, samples, merged)
+                merging = partial(merge_samples, samples, merged, settles=settled)
+                program = on_deep_stack(merging)
         except TooFewError:
-            if len(samples) == len(sizes):
+            if settled:
                 raise
+            settled = len(samples) == len(sizes)
         else:
             return SizedPlan(program=program, planned=sampling.planned, typical=samples[0])
 

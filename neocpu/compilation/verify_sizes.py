@@ -25,7 +25,7 @@ from neocpu.pipeline import Pipeline
 from neocpu.runtime.guarding import GUARD_VARIABLE
 from neocpu.verification.reference.comparison import Verdict
 
-SPECIAL_SIZES: Final = 4
+SPECIAL_SIZES: Final = 6
 """The most sizes that are verified because some kernel has a special case there."""
 RANDOM_SIZES: Final = 5
 """The number of sizes between the smallest and the largest at which outputs are verified."""

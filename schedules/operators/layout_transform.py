@@ -27,6 +27,7 @@ from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Arguments, Template
+from neocpu.schedules.vocabulary.traced_sizes import least_of
 
 # The number of pixels in a task: 16 channels of 512 fp32 pixels are 32 KiB on either side.
 TASK_PIXELS = 512
@@ -59,7 +60,7 @@ def lower_transform(
         ]
         if 1 in blocks:
             emit = _emit_pack if blocks[0] == 1 else _emit_unpack
-            edge = _tile_edge(max(blocks), h * w, target.lanes(dtype))
+            edge = _tile_edge(max(blocks), least_of(h * w), target.lanes(dtype))
             emit_tiles((n, c, h * w), max(blocks), (edge, edge), emit, *flat)
         else:
             _emit_regroup(n, h * w, *blocks, *flat)
@@ -156,10 +157,10 @@ def emit_tiles(
     ranges = ceil_div(tiles, per_range)
     tail = c - (chunks - 1) * block  # channels of the last chunk
     with task_loop(n * chunks * ranges, n * chunks * block * pixels) as task:
-        number = known(ranges)
+        number, each = known(ranges), known(per_range)
         image, chunk = task // (chunks * number), task // number % chunks
-        first = task % number * per_range
-        with T.serial(T.min(per_range, tiles - first)) as step:
+        first = task % number * each
+        with T.serial(T.min(each, tiles - first)) as step:
             pixel = T.min((first + step) * width, pixels - width)
 
             def made(lane: Any, valid: int) -> None:
@@ -231,9 +232,10 @@ def _emit_regroup(n: int, pixels: int, x: int, y: int, data: Any, output: Any) -
     per_range = ceil_div(pixels, ranges)
     ranges = ceil_div(pixels, per_range)
     with task_loop(n * chunks * ranges, n * chunks * pixels * y) as task:
-        image, chunk = task // (chunks * ranges), task // ranges % chunks
-        first = task % ranges * per_range
-        with T.serial(T.min(per_range, pixels - first)) as step:
+        number, each = known(ranges), known(per_range)
+        image, chunk = task // (chunks * number), task // number % chunks
+        first = task % number * each
+        with T.serial(T.min(each, pixels - first)) as step:
             pixel = first + step
             for k in range(y // run):
                 index = chunk * (y // run) + k

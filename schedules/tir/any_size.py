@@ -74,15 +74,16 @@ class KernelTree:
         self.structure = self.document.structure()
 
 
-def generalise(kernels: Sequence[KernelTree], fewest: int) -> SizedKernel:
+def generalise(kernels: Sequence[KernelTree], fewest: int, *, settles: bool = False) -> SizedKernel:
     """Return a kernel that equals, given their extents, those of ``kernels`` that are most general.
 
     Where a size is a multiple of a register tile, templates and TVM leave out the bounds of the
-    last tile. Kernels with all bounds hold there too. All other kernels
-    that a template emits alike are reached by other extents. Raises NotGeneralError if fewer than
+    last tile. Kernels with all bounds hold there too. All other kernels that a template emits alike
+    are reached by other extents. Raises NotGeneralError if fewer than
     ``fewest`` are alike among the most general ones, or if they differ in more than integers.
+    `settles`: take the most general form that ``fewest`` have, though a few have another one.
     """
-    alike = _most_general(kernels)
+    alike = _most_general(kernels, fewest if settles else 1)
     if len(alike) < fewest:
         raise FewError(f"{len(alike)} of {len(kernels)} have its most general form")
     merged = _Merged([kernels[number].document for number in alike])
@@ -94,14 +95,15 @@ def generalise(kernels: Sequence[KernelTree], fewest: int) -> SizedKernel:
     return SizedKernel(func=func, extents=tuple(merged.extents), alike=alike)
 
 
-def _most_general(kernels: Sequence[KernelTree]) -> tuple[int, ...]:
+def _most_general(kernels: Sequence[KernelTree], fewest: int) -> tuple[int, ...]:
     """Return the positions of the kernels with the most bounds, then the most parts, that are equal
-    but for integers.
+    but for integers; of forms that at least ``fewest`` have, if there are any.
     """
     groups: dict[Structure, list[int]] = {}
     for number, kernel in enumerate(kernels):
         groups.setdefault(kernel.structure, []).append(number)
-    return tuple(groups[max(groups)])
+    enough = [each for each, alike in groups.items() if len(alike) >= fewest]
+    return tuple(groups[max(enough or groups)])
 
 
 def _parts(func: tirx.PrimFunc) -> Any:

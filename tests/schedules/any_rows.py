@@ -9,10 +9,10 @@ from kernel_harness import HOST, THREADS, pool
 from neocpu.schedules.tir.any_size import KernelTree, generalise
 from neocpu.schedules.tir.noted_formulas import noted_formulas, terms_of
 from neocpu.schedules.tir.value_table import ValueTable
+from neocpu.schedules.vocabulary.formula_text import from_text
 from neocpu.schedules.vocabulary.traced_sizes import (
     ATTRIBUTE,
     KernelKeys,
-    from_text,
     traced,
     tracing,
     with_formulas,

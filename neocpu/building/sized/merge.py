@@ -47,11 +47,14 @@ class Merged:
     apart: Counter[tuple[int, ...]] = field(default_factory=Counter)  # see `SizedProgram.apart`
 
 
-def merge_samples(samples: Sequence[Sample], merged: Merged | None = None) -> SizedProgram:
+def merge_samples(
+    samples: Sequence[Sample], merged: Merged | None = None, *, settles: bool = False
+) -> SizedProgram:
     """Return the program that equals each of the samples'.
 
     Raises UnsupportedError: they differ in more than sizes; says which kernel or tensor.
-    TooFewError: more samples may help. ``merged`` keeps what was merged until then.
+    TooFewError: more samples may help. ``merged`` keeps what was merged until then. `settles`: see
+    `generalise`; what it leaves out is among the sizes `apart`, to be verified.
     """
     merged = merged or Merged()
     samples = _most_general(samples)
@@ -72,7 +75,7 @@ def merge_samples(samples: Sequence[Sample], merged: Merged | None = None) -> Si
         try:
             if place not in merged.kernels:
                 merged.kernels[place], entries = _merged_kernel(
-                    names, samples, tuple(merged.entries), weights, merged.apart
+                    names, samples, tuple(merged.entries), weights, merged.apart, settles
                 )
                 merged.entries[:] = entries
             kernels[name] = merged.kernels[place]
@@ -223,6 +226,7 @@ def _merged_kernel(
     entries: tuple[Entry, ...],
     weights: Sequence[bool],
     apart: Counter[tuple[int, ...]],
+    settles: bool,
 ) -> tuple[SizedKernel, tuple[Entry, ...]]:
     """Return a kernel for any size, and the entries with those that it needs.
 
@@ -233,7 +237,7 @@ def _merged_kernel(
     name = _described(names[0], given[0])
     trees = [each.tree(own) for each, own in zip(samples, names, strict=True)]
     try:
-        found = generalise(trees, FEWEST)
+        found = generalise(trees, FEWEST, settles=settles)
     except NotGeneralError as error:
         kind = TooFewError if isinstance(error, FewError) else UnsupportedError
         raise kind(f"{name} is not the same for all sizes ({error}): give a single shape") from None
