@@ -267,8 +267,8 @@ BUGS = (
     Bug(
         "fat file: every CPU computes in the same numbers",
         "neocpu/compilation/compile_each.py",
-        "options.computing(member.precision)",
-        "options",
+        "cpu, own = member.target, options.computing(member.precision)",
+        "cpu, own = member.target, options",
         ("tests/neocpu/cli/test_cli_compile_fat.py",),
     ),
     Bug(

@@ -132,8 +132,8 @@ BUGS = (
     Bug(
         "depthwise: a column of taps lost",
         "schedules/convolutions/in_groups/group_kernel.py",
-        "if 0 <= x * w.stride[1] + offset < w.width:",
-        "if 0 < x * w.stride[1] + offset < w.width:",
+        "if x is None or 0 <= x * w.stride[1] + offset < w.width:",
+        "if x is None or 0 < x * w.stride[1] + offset < w.width:",
         (f"{_CONV}depthwise.py",),
     ),
     Bug(
