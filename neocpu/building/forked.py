@@ -28,6 +28,7 @@ from neocpu.building.deep_stack import LOOK_SECONDS, on_deep_stack
 from neocpu.building.interrupts import insist, interrupts_wait
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.foundation.own_process import collect_rarely
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.search.measuring.child import epitaph
 from neocpu.search.measuring.measuring_process import describe, die_first
 
@@ -43,6 +44,22 @@ class Limits:
     seconds: float
 
 
+FOREVER: Final = Limits(cpu_seconds=10**6, seconds=10**6)
+"""Limits that end no job: a check may take as long as its model needs."""
+
+
+def run_in_child(work: Callable[[], object], limits: Limits = FOREVER) -> str | None:
+    """Run a function in a child process; return its exception or the process's end, if it fails."""
+    with TemporaryFolder("child") as folder:
+        jobs = ForkedJobs(lambda _: work(), 1, 1, limits, Path(folder))
+        try:
+            jobs.start()
+            (outcome,) = jobs.outcomes()
+        finally:
+            jobs.close()
+    return outcome
+
+
 class ForkedJobs:
     """Numbered jobs, done by children while this process does something else.
 
@@ -52,7 +69,7 @@ class ForkedJobs:
     """
 
     def __init__(
-        self, work: Callable[[int], None], count: int, workers: int, limits: Limits, folder: Path
+        self, work: Callable[[int], object], count: int, workers: int, limits: Limits, folder: Path
     ) -> None:
         self._work, self._workers, self._limits, self._folder = work, workers, limits, folder
         self._outcomes: list[str | None] = [None] * count
@@ -139,7 +156,7 @@ class _Child:
     job: int = -1
     deadline: float = 0.0
 
-    def fork(self, work: Callable[[int], None], theirs: Connection) -> None:
+    def fork(self, work: Callable[[int], object], theirs: Connection) -> None:
         parent = os.getpid()
         with theirs, _no_signals(), warnings.catch_warnings():
             # Python warns of other threads' locks; this module's docstring says why none matters.
@@ -191,7 +208,7 @@ class _Child:
         return 0
 
 
-def _start(work: Callable[[int], None], folder: Path, busy: dict[Connection, _Child]) -> _Child:
+def _start(work: Callable[[int], object], folder: Path, busy: dict[Connection, _Child]) -> _Child:
     pipe, theirs = Pipe()
     # Stored before there is a process, so that no interruption loses one.
     child = busy[pipe] = _Child(pipe, folder / f"printed-{pipe.fileno()}")
@@ -220,7 +237,7 @@ def _no_signals() -> Iterator[None]:
 
 
 def _be_child(
-    work: Callable[[int], None], pipe: Connection, printed: Path, parent: int
+    work: Callable[[int], object], pipe: Connection, printed: Path, parent: int
 ) -> NoReturn:
     try:
         _leave(printed)
@@ -248,7 +265,7 @@ def _leave(printed: Path) -> None:
     collect_rarely()
 
 
-def _serve(work: Callable[[int], None], pipe: Connection) -> None:
+def _serve(work: Callable[[int], object], pipe: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         while True:
             job, cpu_seconds = pipe.recv()
@@ -265,7 +282,7 @@ def _limit_cpu(seconds: int) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 
-def _answer(work: Callable[[int], None], job: int) -> str | None:
+def _answer(work: Callable[[int], object], job: int) -> str | None:
     try:
         work(job)
     except Exception as error:

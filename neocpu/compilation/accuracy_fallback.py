@@ -13,15 +13,13 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from neocpu.building.forked import ForkedJobs, Limits
+from neocpu.building.forked import run_in_child
 from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.compilation.model_forms import Attempt, Generating, Simplified
 from neocpu.foundation.errors import AccuracyError, TargetError
 from neocpu.foundation.host import usable_cpus
-from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
@@ -36,9 +34,6 @@ if TYPE_CHECKING:
     from neocpu.verification.reference.verification import Arrays, Verifier
 
 _log = logging.getLogger("neocpu")
-
-FOREVER: Final = Limits(cpu_seconds=10**6, seconds=10**6)
-"""Limits that end no run: a check may take as long as its model needs."""
 
 Judged = tuple[Admission, Verdict]
 
@@ -166,18 +161,11 @@ def _outputs(compiled: CompiledModule, verifier: Verifier, pipeline: Pipeline) -
 def _run_in_child(run: Callable[[], Arrays], target: CpuTarget) -> None:
     """Run code for another CPU in a child process first, because it may end the process."""
 
-    def work(_: int) -> None:
+    def work() -> None:
         with contextlib.suppress(Exception):  # the parent raises it again
             run()
 
-    with TemporaryFolder("first-run") as folder:
-        jobs = ForkedJobs(work, 1, 1, FOREVER, Path(folder))
-        try:
-            jobs.start()
-            (lost,) = jobs.outcomes()
-        finally:
-            jobs.close()
-    if lost is not None:
+    if (lost := run_in_child(work)) is not None:
         raise TargetError(
             f"code for -mcpu={target.mcpu} ended the process that was to check it ({lost}), though "
             "this host has all that LLVM says it needs; nothing was written: please report this, "

@@ -8,17 +8,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import Final, TypeAlias
 
-from neocpu.building.forked import ForkedJobs
-from neocpu.compilation.accuracy_fallback import FOREVER, verifier_of
+from neocpu.building.forked import run_in_child
+from neocpu.compilation.accuracy_fallback import verifier_of
 from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.foundation.errors import AccuracyError, UnsupportedError
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.progress import Progress
 from neocpu.foundation.size_formulas import Size
-from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.pipeline import Pipeline
@@ -69,7 +67,7 @@ def _run_guarded(
     assert form is not None
     specs = compiled.header.inputs
 
-    def work(_: int) -> None:
+    def work() -> None:
         os.environ[GUARD_VARIABLE] = "1"
         os.close(2)  # a crash is reported by its signal
         begun = time.monotonic()
@@ -81,14 +79,7 @@ def _run_guarded(
                 if time.monotonic() - begun > patience:
                     break
 
-    with TemporaryFolder("guarded") as folder:
-        jobs = ForkedJobs(work, 1, 1, FOREVER, Path(folder))
-        try:
-            jobs.start()
-            (lost,) = jobs.outcomes()
-        finally:
-            jobs.close()
-    if lost is not None:
+    if (lost := run_in_child(work)) is not None:
         raise UnsupportedError(
             f"a kernel for any size steps out of its tensors ({lost}): please report this model, "
             "and give a single shape"

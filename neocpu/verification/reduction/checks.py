@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from neocpu.building.forked import ForkedJobs, Limits
+from neocpu.building.forked import Limits, run_in_child
 from neocpu.building.interrupts import started
 from neocpu.compilation.compiler import compile
 from neocpu.foundation.errors import AccuracyError, MissingPackageError, NeoCPUError, UsageError
@@ -128,15 +128,7 @@ def _run(command: Sequence[str], seconds: float) -> tuple[int | None, bytes]:
 
 def _in_child(work: Callable[[Case], None], case: Case, seconds: float) -> str | None:
     """Run a function in a child process; return its exception or the process's end, if it fails."""
-    with TemporaryFolder("reduce") as folder:
-        limits = Limits(round(2 * seconds), seconds)
-        jobs = ForkedJobs(lambda _: work(case), 1, 1, limits, Path(folder))
-        try:
-            jobs.start()
-            (outcome,) = jobs.outcomes()
-        finally:
-            jobs.close()
-    return outcome
+    return run_in_child(partial(work, case), Limits(round(2 * seconds), seconds))
 
 
 def _compile(case: Case) -> None:
