@@ -40,7 +40,7 @@ Judged = tuple[Admission, Verdict]
 
 def finish_unchecked(pipeline: Pipeline, first: Generating, reason: str) -> CompiledModule:
     """Finish the artifact of the first plan without verifying it."""
-    return _finished(pipeline, pipeline.finish(first), unchecked=reason)
+    return finished(pipeline, pipeline.finish(first).compiled, unchecked=reason)
 
 
 def verifier_of(loaded: LoadedModel, accuracy: Accuracy) -> Verifier:
@@ -96,9 +96,7 @@ def finish_as_promised(pipeline: Pipeline, first: Generating, verifier: Verifier
         for index in accepted:
             attempts[index].compiled.close()
         judged.append(judged.pop(chosen))
-        if not judged[-1][1].kept or len(judged) > 1:
-            _log.warning("%s", tell(judged, accuracy))
-        compiled = _finished(pipeline, attempts[chosen], judged)
+        compiled = finished(pipeline, attempts[chosen].compiled, judged)
         on_failure.pop_all()
     return compiled
 
@@ -173,14 +171,19 @@ def _run_in_child(run: Callable[[], Arrays], target: CpuTarget) -> None:
         )
 
 
-def _finished(
+def finished(
     pipeline: Pipeline,
-    attempt: Attempt,
+    compiled: CompiledModule,
     judged: Sequence[Judged] = (),
     unchecked: str | None = None,
 ) -> CompiledModule:
-    """Write the verdict into an attempt's artifact. If that fails, delete the artifact."""
-    compiled, seconds = attempt.compiled, dict(pipeline.clock.seconds)
+    """Write the verdicts into an artifact, whose own is the last. If that fails, delete it.
+
+    Warns if a plan missed the promised accuracy. `unchecked`: the reason why there is no verdict.
+    """
+    if judged and (not judged[-1][1].kept or len(judged) > 1):
+        _log.warning("%s", tell(judged, pipeline.accuracy))
+    seconds = dict(pipeline.clock.seconds)
     verdict = judged[-1][1] if judged else None
     with ExitStack() as on_failure:
         on_failure.enter_context(compiled)

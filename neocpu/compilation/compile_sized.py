@@ -7,15 +7,15 @@ from contextlib import ExitStack
 
 from neocpu.building.link import link_artifact, place
 from neocpu.building.sized.build import generate_code, sized_header
+from neocpu.compilation.accuracy_fallback import Judged, finished, next_admissions
 from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.compilation.sized_samples import plan_for_sizes, sample_sizes
 from neocpu.compilation.verify_sizes import Load, checked_sizes, verify_sizes
+from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.size_formulas import Size
 from neocpu.pipeline import Pipeline
-from neocpu.plan.reports.stored_plan import with_verdict
 from neocpu.schedules.vocabulary.accuracy import Admission
-from neocpu.verification.reference.comparison import Verdict
 
 
 def compile_sized(
@@ -26,20 +26,25 @@ def compile_sized(
     `unchecked`: the reason why outputs are not verified; None if they are. Raises UnsupportedError:
     the model is not the same for all sizes. Raises AccuracyError: no plan keeps the promise.
     """
-    missed: list[tuple[Admission, Verdict]] = []
-    admissions = pipeline.accuracy.admissions
-    for admission in admissions if unchecked is None else admissions[:1]:
+    judged: list[Judged] = []
+    admissions: Sequence[Admission] = pipeline.accuracy.admissions
+    while True:
+        admission = admissions[0]
         with ExitStack() as on_failure:
             compiled, apart = _compile(pipeline, load, sizes, admission)
             on_failure.enter_context(compiled)
-            checked = checked_sizes(sizes, apart)
-            verdict = None if unchecked else verify_sizes(compiled, pipeline, load, checked)
-            if verdict is None or verdict.kept or admission is admissions[-1]:
-                _finish(compiled, pipeline, verdict, unchecked, missed)
-                on_failure.pop_all()
-                return compiled
-            missed.append((admission, verdict))
-    raise AssertionError("there is no admission")
+            if unchecked is None:
+                checked = checked_sizes(sizes, apart)
+                verdict, told = verify_sizes(compiled, pipeline, load, checked)
+                judged.append((admission, verdict))
+                admissions = next_admissions(admission, verdict, pipeline.accuracy)
+                if admissions:
+                    continue  # this artifact is deleted
+                if not verdict.is_accepted:
+                    raise AccuracyError(told)
+            finished(pipeline, compiled, judged, unchecked)
+            on_failure.pop_all()
+            return compiled
 
 
 def _compile(
@@ -63,20 +68,3 @@ def _compile(
         planned.weights.clear()
         on_failure.pop_all()
     return compiled, program.apart
-
-
-def _finish(
-    compiled: CompiledModule,
-    pipeline: Pipeline,
-    verdict: Verdict | None,
-    unchecked: str | None,
-    missed: Sequence[tuple[Admission, Verdict]],
-) -> None:
-    """Write the verdict into the artifact."""
-    seconds = dict(pipeline.clock.seconds)
-    plan = with_verdict(
-        compiled.plan, seconds=seconds, verdict=verdict, unchecked=unchecked, missed=missed
-    )
-    compiled.add_outcome(compiled.header.with_plan(plan))
-    compiled.verification = None if verdict is None else verdict.found
-    compiled.seconds = seconds

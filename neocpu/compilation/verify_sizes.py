@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from neocpu.building.forked import run_in_child
 from neocpu.compilation.accuracy_fallback import verifier_of
 from neocpu.compilation.compiled_module import CompiledModule
-from neocpu.foundation.errors import AccuracyError, UnsupportedError
+from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.progress import Progress
 from neocpu.foundation.size_formulas import Size
@@ -37,20 +37,26 @@ def verify_sizes(
     pipeline: Pipeline,
     load: Load,
     checked: Sequence[tuple[int, ...]],
-) -> Verdict:
-    """Return the worst verdict on outputs at several sizes."""
+) -> tuple[Verdict, str]:
+    """Return the worst verdict on outputs at several sizes, and a line that tells its error.
+
+    Raises UnsupportedError: a kernel steps out of its tensors.
+    """
     # Checks may take about as long as the compilation in sum.
     patience = sum(pipeline.clock.seconds.values()) / len(checked)
-    worst: Verdict | None = None
+    worst: tuple[Verdict, str] | None = None
     with pipeline.clock.phase("verify", alone=False):
         _run_guarded(compiled, checked, patience)
         for number, own in enumerate(checked):
             pipeline.clock.report(Progress("verify", number, len(checked)))
-            verdict = _verify_size(compiled, pipeline, load(own), own, patience)
-            if worst is None or verdict.found.norm_error > worst.found.norm_error:
-                worst = verdict
+            verdict, told = _verify_size(compiled, pipeline, load(own), own, patience)
+            if (
+                worst is None
+                or not verdict.kept
+                or verdict.found.norm_error > worst[0].found.norm_error
+            ):
+                worst = verdict, told
             if not verdict.kept:
-                worst = verdict
                 break
     assert worst is not None
     return worst
@@ -92,15 +98,13 @@ def _verify_size(
     loaded: LoadedModel,
     sizes: tuple[int, ...],
     patience: float,
-) -> Verdict:
+) -> tuple[Verdict, str]:
     verifier = verifier_of(loaded, pipeline.accuracy)
     with compiled.module(min(pipeline.threads, usable_cpus())) as module:
         outputs = module.run(verifier.inputs)
     verdict = verifier.judge(outputs, patience)
-    if not verdict.is_accepted:
-        shape = "x".join(map(str, sizes))
-        raise AccuracyError(f"at size {shape}, {verifier.reason(verdict)}")
-    return verdict
+    shape = "x".join(map(str, sizes))
+    return verdict, f"at size {shape}, {verifier.reason(verdict)}"
 
 
 def checked_sizes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +13,10 @@ from sized_networks import small_network, with_free_sizes
 import neocpu
 from neocpu.compilation import compile_sized
 from neocpu.compilation.verify_sizes import checked_sizes
-from neocpu.foundation.errors import ArtifactError, UnsupportedError, UsageError
+from neocpu.foundation.errors import AccuracyError, ArtifactError, UnsupportedError, UsageError
 from neocpu.foundation.size_formulas import Entry, Size, Term
 from neocpu.runtime.artifact import read_header
+from neocpu.verification.reference.comparison import Comparison, Verdict
 from tests.neocpu.quantised_models import run_onnxruntime
 
 SHAPES = {"x": (1, 3, range(64, 261, 4), range(64, 261, 4))}
@@ -116,3 +118,33 @@ def test_networks_that_change_with_their_size_name_the_reason():
     model.graph.node[1].input[0] = "z"
     with pytest.raises(UsageError, match=r"Add 'z' cannot take 'x'.*it takes"):
         neocpu.compile(model, shapes=SHAPES, typical=TYPICAL).close()
+
+
+def judging(monkeypatch, *verdicts):
+    """Have artifacts get these verdicts, one after another."""
+    told = ((verdict, "at size 64x64, bad") for verdict in verdicts)
+    monkeypatch.setattr(compile_sized, "verify_sizes", lambda *_: next(told))
+
+
+def erring(error, *, kept=False):
+    found = Comparison(
+        max_abs_error=error, max_rel_error=error, norm_error=error, worst_output="y", ok=kept
+    )
+    return Verdict(found=found, kept=kept, float32_error=1e-6)
+
+
+def test_a_plan_that_errs_too_much_is_followed_by_a_stricter_one(monkeypatch, caplog):
+    judging(monkeypatch, erring(0.5), erring(1e-6, kept=True))
+    with (
+        caplog.at_level(logging.WARNING, "neocpu"),
+        neocpu.compile(with_free_sizes(), shapes=SHAPES, typical=TYPICAL, threads=2) as compiled,
+    ):
+        assert compiled.plan.missed
+    assert "output 'y' was wrong by 0.5" in caplog.text
+    assert "compiled again" in caplog.text
+
+
+def test_a_model_that_all_plans_compute_wrong_is_refused(monkeypatch):
+    judging(monkeypatch, erring(0.5), erring(0.5))
+    with pytest.raises(AccuracyError, match=r"^at size 64x64, bad$"):
+        neocpu.compile(with_free_sizes(), shapes=SHAPES, typical=TYPICAL, threads=2).close()
