@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from neocpu.foundation.json_codec import JsonObject, fields_from_json, fields_to_json
 from neocpu.foundation.size_formulas import Entry, Size, Term, value_of, values_of
 from neocpu.runtime.term_json import Shape, read, shape_read, shape_written, written
-
-MAX_SIZES: Final = 16
-"""The most extents of inputs that a call may choose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -59,8 +59,9 @@ def merge_samples(
     merged = merged or Merged()
     samples = _most_general(samples)
     _check_alike(samples)
-    called = _kernels_of_calls(samples)
     first = samples[0].planned
+    called = _names(samples)
+    own_names = _own_names(called, set(samples[0].kernels))
     table = ValueTable(_sizes_of(samples), merged.entries)
     inputs = _specs(table, [each.inputs for each in samples])
     outputs = _specs(table, [each.outputs for each in samples])
@@ -69,9 +70,10 @@ def merge_samples(
         merged.entries[:] = table.entries
     kernels: dict[str, SizedKernel] = {}
     few: list[TooFewError] = []
-    for names, (name, operands) in called.items():
+    for names, name in own_names.items():
+        place = called.index(names)
+        _, operands = first.program.calls[place]
         weights = [each in _weights(samples[0]) for each in operands]
-        place = _names(samples).index(names)
         try:
             if place not in merged.kernels:
                 merged.kernels[place], entries = _merged_kernel(
@@ -87,8 +89,8 @@ def merge_samples(
         entries=tuple(merged.entries),
         kernels=kernels,
         calls=tuple(
-            (called[names][0], operands)
-            for names, (_, operands) in zip(_names(samples), first.program.calls, strict=True)
+            (own_names[names], operands)
+            for names, (_, operands) in zip(called, first.program.calls, strict=True)
         ),
         results=first.program.results,
         inputs=inputs,
@@ -105,24 +107,23 @@ def _names(samples: Sequence[Sample]) -> list[tuple[str, ...]]:
     return [tuple(name for name, _ in each) for each in calls]
 
 
-def _kernels_of_calls(
-    samples: Sequence[Sample],
-) -> dict[tuple[str, ...], tuple[str, tuple[Operand, ...]]]:
-    """Return each kernel for any size, by its names in the samples: its own name and the operands
-    of its first call.
+def _own_names(
+    called: Sequence[tuple[str, ...]], taken: Collection[str]
+) -> dict[tuple[str, ...], str]:
+    """Return the name of each kernel for any size, by its names in the samples.
 
-    Two kernels may be one at some sizes: that of height and width at a square.
+    Two kernels may be one at some sizes: that of height and width at a square. ``taken``: the names
+    of the first sample's kernels.
     """
-    found: dict[tuple[str, ...], tuple[str, tuple[Operand, ...]]] = {}
-    taken = set(samples[0].kernels)
-    for names, (_, operands) in zip(_names(samples), samples[0].planned.program.calls, strict=True):
-        if names in found:
-            continue
+    found: dict[tuple[str, ...], str] = {}
+    used: set[str] = set()
+    for names in dict.fromkeys(called):
         name, number = names[0], 1
-        while any(name == known for known, _ in found.values()) or (number > 1 and name in taken):
+        while name in used or (number > 1 and name in taken):
             number += 1
             name = f"{names[0]}_{number}"
-        found[names] = name, operands
+        found[names] = name
+        used.add(name)
     return found
 
 

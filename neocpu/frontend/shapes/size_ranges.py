@@ -16,7 +16,7 @@ from neocpu.frontend.shapes.requested_shapes import Shapes
 Typical: TypeAlias = "Mapping[str, Sequence[int] | int] | Sequence[int]"
 """Typical shapes of inputs and extents of named dimensions; or a shape of the first with ranges."""
 
-MAX_SIZES: Final = 16  # the most sizes of a plan
+MAX_SIZES: Final = 16  # the most sizes of a plan, as the C library has it
 MAX_SIZE: Final = 2**31  # the largest extent of an input that has ranges
 
 

@@ -13,6 +13,7 @@ from neocpu.building.link import WEIGHTS_PIECE
 from neocpu.cli.main import main
 from neocpu.foundation.errors import ArtifactError, UsageError
 from neocpu.frontend.shapes.requested_shapes import MAX_SIGNATURES
+from neocpu.frontend.shapes.size_ranges import MAX_SIZES
 from neocpu.runtime.bundle import write_bundle as bundle_module
 from neocpu.runtime.bundle.write_bundle import NATIVE, write_bundle
 from neocpu.runtime.header import (
@@ -26,7 +27,6 @@ from neocpu.runtime.header import (
     SIZED_FORMAT,
     WEIGHT_ALIGN,
 )
-from neocpu.runtime.sized_form import MAX_SIZES
 
 BUDGET = 4e5
 LICENCE = Path(__file__).parents[4] / "LICENSE"
