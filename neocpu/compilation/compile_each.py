@@ -102,7 +102,12 @@ def _compile_ranges(
     pipeline = _pipeline(cpu, own, store, PhaseClock(report), generations)
 
     def load(sizes: tuple[int, ...]) -> LoadedModel:
-        return _load(model, ranges.at(sizes), own.processing, [member.precision])
+        loaded = _load(model, ranges.at(sizes), own.processing, [member.precision])
+        shapes = [each.shape for each in loaded.inputs]
+        ranges.refuse_unplaced(
+            {n for n, extent in enumerate(sizes) if any(extent in each for each in shapes)}
+        )
+        return loaded
 
     unchecked = _unchecked(cpu) if options.verify else "--no-verify"
     tuned = None

@@ -148,3 +148,14 @@ def test_a_model_that_all_plans_compute_wrong_is_refused(monkeypatch):
     judging(monkeypatch, erring(0.5), erring(0.5))
     with pytest.raises(AccuracyError, match=r"^at size 64x64, bad$"):
         neocpu.compile(with_free_sizes(), shapes=SHAPES, typical=TYPICAL, threads=2).close()
+
+
+def test_the_value_of_an_input_has_no_range():
+    model = with_free_sizes()
+    model.graph.input.append(onnx.helper.make_tensor_value_info("gain", onnx.TensorProto.FLOAT, []))
+    model.graph.node.append(
+        onnx.helper.make_node("Mul", [model.graph.output[0].name, "gain"], ["z"])
+    )
+    model.graph.output[0].name = "z"
+    with pytest.raises(UsageError, match=r"'gain': range\(5, 8\)}: no input has this extent"):
+        neocpu.compile(model, shapes={**SHAPES, "gain": range(5, 8)}, typical=TYPICAL).close()
