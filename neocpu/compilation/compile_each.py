@@ -67,13 +67,18 @@ def compile_each(
     """
     # Code from the cache has no intermediate forms, so that nothing could be dumped.
     cache = None if os.environ.get(DUMP_VARIABLE) else open_object_cache()
+    store = open_store(
+        options.databases, only=options.only_databases, writing=options.budget.seconds != 0
+    )
     with OneAtATime(cache) as generations:
         if options.ranges is not None:
             for number, member in enumerate(members):
                 report = progress_of(number)
-                yield _compile_ranges(model, member, options, options.ranges, report, generations)
+                yield _compile_ranges(
+                    model, member, options, options.ranges, store, report, generations
+                )
             return
-        begun = _begin_each(model, members, options, progress_of, generations, calibration)
+        begun = _begin_each(model, members, options, store, progress_of, generations, calibration)
         # With a tuning budget, no code is generated while kernels are measured.
         finished = _finish_each(begun if options.budget.seconds else _one_ahead(begun))
         for number, member in enumerate(members):
@@ -91,14 +96,12 @@ def _compile_ranges(
     member: Member,
     options: CompileOptions,
     ranges: SizeRanges,
+    store: Store,
     report: ProgressCallback,
     generations: OneAtATime,
 ) -> CompiledModule:
     """Compile a model for one CPU and all sizes of the ranges."""
     own, cpu = options.computing(member.precision), member.target
-    store = open_store(
-        options.databases, only=options.only_databases, writing=options.budget.seconds != 0
-    )
     pipeline = _pipeline(cpu, own, store, PhaseClock(report), generations)
 
     def load(sizes: tuple[int, ...]) -> LoadedModel:
@@ -160,13 +163,11 @@ def _begin_each(
     model: ModelLike,
     members: Sequence[Member],
     options: CompileOptions,
+    store: Store,
     progress_of: Callable[[int], ProgressCallback],
     generations: OneAtATime,
     calibration: CalibrationReport | None,
 ) -> Iterator[_Begun]:
-    store = open_store(
-        options.databases, only=options.only_databases, writing=options.budget.seconds != 0
-    )
     unchecked = [_unchecked(each.target) if options.verify else "--no-verify" for each in members]
     models: list[Simplified] = []
     for number, member in enumerate(members):
