@@ -102,8 +102,8 @@ def test_the_wheel_is_for_this_machine_and_any_python(wheel: Path) -> None:
     assert licences == {"LICENSE"}
     assert "neocpu/py.typed" in names
     # GCC 15 makes 5 kB more of the library than GCC 12.
-    assert wheel.stat().st_size < 0.34e6
-    assert installed < 0.75e6
+    assert wheel.stat().st_size < 0.36e6
+    assert installed < 0.775e6
 
 
 @pytest.fixture(params=["no TVM", "a TVM that cannot be imported", "this TVM"])
