@@ -30,12 +30,15 @@ typedef struct nc_value {
 typedef int nc_kernel_function(void *self, const nc_value *arguments, int32_t count,
                                nc_value *result);
 
+#define NC_OF_EXTENT 0x80000000u
+
 typedef struct nc_kernel {
   const char *name;
   nc_kernel_function *function;
   const uint64_t *sizes;    /* bytes of each tensor that it takes, or their constant factor */
   const uint16_t *types;    /* of each, DLPack's code << 8 | bits */
-  /* Iterations of each of its parallel loops, in turn, or into fewer tasks to cut it; 0: unknown. */
+  /* Iterations of each of its parallel loops, in turn, or into fewer tasks to cut it; 0: unknown. Of a
+   * kernel of any size also NC_OF_EXTENT | position of the extent that they are. */
   const uint32_t *launches;
   uint32_t count;           /* of the tensors */
   uint32_t results;         /* of them, those that it writes: the last ones */

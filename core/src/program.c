@@ -124,6 +124,16 @@ static neocpu_status check_calls(nc_session *session, const char *path, size_t *
   return NEOCPU_OK;
 }
 
+/* The iterations of a kernel's loop, for its first tensor or null; 0 if they are unknown. */
+static uint32_t iterations_of(uint32_t launches, const nc_tensor *first) {
+  if (!(launches & NC_OF_EXTENT)) return launches;
+  if (first == NULL) return 0;
+  const uint32_t position = launches & ~NC_OF_EXTENT;
+  if ((int32_t)position >= first->rank) return 0;
+  const int64_t extent = first->shape[position];
+  return extent > 0 && extent < NC_OF_EXTENT ? (uint32_t)extent : 0;
+}
+
 neocpu_status nc_program_prepare(nc_session *session, const char *path) {
   const nc_program *program = session->program;
   const int threads = nc_pool_size(session->shared->pool);
@@ -153,8 +163,10 @@ neocpu_status nc_program_prepare(nc_session *session, const char *path) {
       nc_tensor *tensor = &session->tensors[program->calls[i].tensors[j]];
       *argument++ = (nc_value){.kind = NC_TENSOR, .as.pointer = tensor};
     }
+    const nc_tensor *first =
+        kernel->count > 0 ? &session->tensors[program->calls[i].tensors[0]] : NULL;
     for (size_t j = 0; j < kernel->launch_count; ++j) {
-      *task = nc_pool_tasks(kernel->launches[j], threads);
+      *task = nc_pool_tasks(iterations_of(kernel->launches[j], first), threads);
       session->shares_loops |= *task++ > 1;
     }
   }

@@ -28,6 +28,8 @@ from neocpu.schedules.estimates.register_tile import (
 from neocpu.schedules.operators.epilogue import apply_epilogue, convolution_arguments
 from neocpu.schedules.tir.builder import PARALLEL_ELEMENTS
 from neocpu.schedules.tir.input_pixels import padded_pixels, stored_pixels
+from neocpu.schedules.tir.output_tiles import OutputTiles, Placed
+from neocpu.schedules.tir.reshaped_arguments import with_shapes
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import NCHW, KernelLayout, ceil_div
@@ -72,12 +74,7 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[NchwScheme, ...]
 
 
 def _flat(workload: Conv2dWorkload) -> Conv2dWorkload:
-    """Return the same bytes as one long row, for kernels in which pixels have no neighbours.
-
-    A row of any length would divide by the width, which is unknown, at each pixel.
-    """
-    if varies(workload.height, workload.width):
-        return workload
+    """Return the same bytes as one long row, for kernels in which pixels have no neighbours."""
     if not (workload.kernel == (1, 1) and workload.stride == (1, 1) and not any(workload.padding)):
         return workload
     return replace(workload, height=1, width=workload.height * workload.width)
@@ -86,7 +83,7 @@ def _flat(workload: Conv2dWorkload) -> Conv2dWorkload:
 def _rows(workload: Conv2dWorkload, scheme: NchwScheme, threads: int) -> Conv2dWorkload:
     """Return `_flat` in the fewest equal rows, whole tiles if it is, that make enough tasks."""
     flat = _flat(workload)
-    if flat is workload or threads == 1:
+    if flat is workload or threads == 1 or varies(flat.width):
         return flat
     each = workload.batch * ceil_div(workload.out_channels, scheme.reg_oc)
     for rows in range(1, ceil_div(MOST_ROWS * threads, each) + 1):
@@ -116,15 +113,27 @@ def argument_shapes(workload: Conv2dWorkload, scheme: NchwScheme) -> Arguments:
 pack_weights = packing(weight_layout, argument_shapes)
 
 
-def compute(workload: Conv2dWorkload, scheme: NchwScheme) -> list[te.Tensor]:
-    """Return the TE tensors: data, weights, operands, output; ``conv`` may overhang the output."""
+def _tiles(workload: Conv2dWorkload, scheme: NchwScheme) -> OutputTiles:
+    """Return the register tiles of the output's rows."""
+    tiles = OutputTiles(tile={3: scheme.reg_n}, shape={3: workload.out_width})
+    return replace(tiles, moves=tiles.can_move)
+
+
+def compute(
+    workload: Conv2dWorkload, scheme: NchwScheme, tiles: OutputTiles, strips: int = 1
+) -> list[te.Tensor]:
+    """Return the TE tensors: data, weights, operands, output.
+
+    ``conv`` has rows of so many strips of whole ``tiles``, and may overhang the output. If tiles
+    move, they are an axis of it.
+    """
     (stride_h, stride_w), (dil_h, dil_w) = workload.stride, workload.dilation
     (data_shape, read), (kernel_shape, stored), *_ = argument_shapes(workload, scheme)
-    tiles, group_in, _, _, reg_oc = kernel_shape
+    oc_tiles, group_in, _, _, reg_oc = kernel_shape
     data = te.placeholder(data_shape, read, name="data")
     kernel = te.placeholder(kernel_shape, stored, name="kernel")
-    columns = ceil_div(workload.out_width, scheme.reg_n) * scheme.reg_n
-    source = _phases(data, workload, columns)
+    number = _row_tiles(workload, scheme, strips)
+    source = _phases(data, workload, number * scheme.reg_n, tiles)
     group_out = workload.out_channels // workload.groups
     ic = te.reduce_axis((0, group_in), "ic")
     kh = te.reduce_axis((0, workload.kernel[0]), "kh")
@@ -140,13 +149,27 @@ def compute(workload: Conv2dWorkload, scheme: NchwScheme) -> list[te.Tensor]:
         weight = kernel(o // reg_oc, ic, kh, kw, o % reg_oc)
         return te.sum(pixel * weight, axis=[ic, kh, kw])
 
-    shape = (workload.batch, tiles * reg_oc, workload.out_height, columns)
-    conv = te.compute(shape, product, name="conv")
-    output, operands = apply_epilogue(conv, workload, NCHW)
+    def moved(n: Any, o: Any, h: Any, tile: Any, w: Any) -> Any:
+        return product(n, o, h, tiles.start(3, tile) + w)
+
+    shape = (workload.batch, oc_tiles * reg_oc, workload.out_height)
+    if tiles.moves:
+        conv = te.compute((*shape, number, scheme.reg_n), moved, name="conv")
+    else:
+        conv = te.compute((*shape, number * scheme.reg_n), product, name="conv")
+    output, operands = apply_epilogue(conv, workload, NCHW, _placed(workload, tiles, number))
     return [data, kernel, *operands, output]
 
 
-def _phases(data: te.Tensor, workload: Conv2dWorkload, columns: int) -> Any:
+def _placed(workload: Conv2dWorkload, tiles: OutputTiles, number: int) -> Placed | None:
+    """Return the stage that stores so many tiles of each row; None if they overhang."""
+    if not tiles.moves:
+        return None
+    shape = (*workload.output_shape[:3], number, tiles.tile[3])
+    return Placed(shape=shape, place=lambda n, c, h, t, w: [n, c, h, tiles.start(3, t) + w])
+
+
+def _phases(data: te.Tensor, workload: Conv2dWorkload, columns: int, tiles: OutputTiles) -> Any:
     """Return ``data`` padded for ``columns`` of output: ``(N, C, rows[, phase], columns)``.
 
     Column ``x`` of the padded image lies at ``[x % stride, x // stride]``, so that one tap reads
@@ -155,7 +178,7 @@ def _phases(data: te.Tensor, workload: Conv2dWorkload, columns: int) -> Any:
     stride_w = workload.stride[1]
     rows, phases, per_phase = _padded_extents(workload, columns)
     each = workload.image_channels // workload.groups
-    fits = rows <= workload.height and per_phase <= workload.width
+    fits = rows <= workload.height and (tiles.moves or per_phase <= workload.width)
     fits = fits and stride_w == 1 and workload.padding[:2] == (0, 0)
     if fits and not reads_outside(workload):
         return stored_pixels(data, workload, each)
@@ -191,33 +214,60 @@ def lower(
                         acc[o, v] += pad[..., v : v + lanes] * broadcast(kernel[..., o])
                 output[...] = epilogue(acc)
 
-    A pointwise convolution treats the image as one long row; with few channels, as several rows.
+    A pointwise convolution treats the image as one long row; with few channels, as several rows,
+    or as a row of several strips if it has any length.
     """
     flat = _rows(workload, scheme, threads)
     vector_lanes = _vector(workload, target)
-    sch = Schedule(te.create_prim_func(compute(flat, scheme)))
-    if flat is not workload:
+    tiles, strips = _tiles(flat, scheme), _strips(flat, scheme, threads)
+    placed = _placed(flat, tiles, _row_tiles(flat, scheme, strips))
+    sch = Schedule(te.create_prim_func(compute(flat, scheme, tiles, strips)))
+    if flat is not workload and not varies(flat.width):
         _unflatten(sch, workload, flat.width)
     stages = {sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))}
     conv, epilogue = sch.get_sblock("conv"), sch.get_sblock("epilogue")
-    n, oc, h, w, ic, kh, kw = sch.get_loops(conv)
+    n, oc, h, *w, ic, kh, kw = sch.get_loops(conv)
     oc_outer, oc_inner = sch.split(oc, [None, scheme.reg_oc])
-    w_outer, w_inner = sch.split(w, [None, scheme.reg_n])
+    w_outer, w_inner = w if tiles.moves else sch.split(w[0], [None, scheme.reg_n])
     vector_outer, vector = sch.split(w_inner, [None, vector_lanes])
-    sch.reorder(n, oc_outer, h, w_outer, ic, kh, kw, oc_inner, vector_outer, vector)
-    sch.parallel(sch.fuse(n, oc_outer, h))
+    task = [n, oc_outer, h]
+    if strips > 1:
+        strip, w_outer = sch.split(w_outer, [strips, None])
+        task.append(strip)
+    sch.reorder(*task, w_outer, ic, kh, kw, oc_inner, vector_outer, vector)
+    sch.parallel(sch.fuse(*task))
     sch.reverse_compute_at(epilogue, w_outer)
     sch.vectorize(vector)
-    if flat.out_width % scheme.reg_n == 0 and not varies(flat.out_width):
+    if tiles.moves or (flat.out_width % scheme.reg_n == 0 and not varies(flat.out_width)):
         sch.vectorize(sch.split(sch.get_loops(epilogue)[-1], [None, vector_lanes])[1])
     for loop in (oc_inner, vector_outer, *((kw,) if workload.kernel[1] <= MAX_UNROLLED_KW else ())):
         sch.unroll(loop)
     if scheme.reg_oc * scheme.reg_n * bytes_of(workload.numerics.sum) >= STACK_BYTES:
         sch.set_scope(conv, 0, "local")
+    if not tiles.moves:
+        tiles.keep_sums(sch, conv)
+    if placed is not None:
+        placed.store(sch, epilogue)
     if "pad" in stages:
         _schedule_pad(sch, varies(workload.batch, workload.height, workload.width))
     sch.decompose_reduction(conv, ic)
-    return vectorize_calls(sch.mod["main"]).with_attr("tirx.is_scheduled", True)
+    func = sch.mod["main"]
+    if varies(flat.width):
+        func = with_shapes(func, [shape for shape, _ in argument_shapes(workload, scheme)])
+    return vectorize_calls(func).with_attr("tirx.is_scheduled", True)
+
+
+def _row_tiles(workload: Conv2dWorkload, scheme: NchwScheme, strips: int) -> int:
+    """Return the register tiles of a row, as many for each strip."""
+    return ceil_div(ceil_div(workload.out_width, scheme.reg_n), strips) * strips
+
+
+def _strips(flat: Conv2dWorkload, scheme: NchwScheme, threads: int) -> int:
+    """Return the strips of a long row of any length that make enough tasks; 1 for other rows."""
+    if threads == 1 or flat.height > 1 or not varies(flat.width):
+        return 1
+    each = typical_of(flat.batch) * ceil_div(flat.out_channels, scheme.reg_oc)
+    return min(ceil_div(TASKS * threads, each), MOST_ROWS)
 
 
 def _unflatten(sch: Schedule, workload: Conv2dWorkload, row: int) -> None:

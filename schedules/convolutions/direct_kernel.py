@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import tvm_ffi
@@ -15,6 +16,7 @@ from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import fraction, prefetch_to_l2
 from neocpu.schedules.tir.input_pixels import padded_pixels, stored_pixels
 from neocpu.schedules.tir.live_taps import skip_dead_taps, tap_axes
+from neocpu.schedules.tir.output_tiles import OutputTiles, Placed
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
@@ -37,7 +39,8 @@ def build(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> 
     """Return the scheduled kernel; see `neocpu.schedules.convolutions.conv2d_direct.lower`."""
     unit = target.dot_unit(workload.numerics)
     pitch = unit.lanes if reads_rows_by_lane(workload, scheme, target) else 1
-    sch = Schedule(te.create_prim_func(_compute(workload, scheme, pitch)))
+    tiles = _tiles(workload, scheme)
+    sch = Schedule(te.create_prim_func(_compute(workload, scheme, pitch, tiles)))
     stages = {sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))}
     conv, epilogue = sch.get_sblock("conv"), sch.get_sblock("epilogue")
     n, chunk, h, w, oc, *steps = sch.get_loops(conv)
@@ -70,6 +73,9 @@ def build(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> 
     for loop in (*stores, store_outer, *((kh, kw) if scheme.unroll_ker else ())):
         sch.unroll(loop)
     sch.set_scope(conv, 0, "local")
+    tiles.keep_sums(sch, conv)
+    if (placed := _placed(workload, scheme, tiles)) is not None:
+        placed.store(sch, epilogue)
     if "pad" in stages:
         _schedule_pad(sch, task, workload, scheme)
     sch.decompose_reduction(sch.get_sblock("partial") if scheme.sum_chunks else conv, ic_chunk)
@@ -79,15 +85,41 @@ def build(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> 
     func = sch.mod["main"]
     if not rows_first(workload, scheme, target):
         func = _prefetch_weights(func, workload, scheme, loops, each, target)
+    func = _without_dead_taps(func, workload, scheme, loops, target)
+    return vectorize_calls(func).with_attr("tirx.is_scheduled", True)
+
+
+def _without_dead_taps(
+    func: tirx.PrimFunc,
+    workload: Conv2dWorkload,
+    scheme: DirectScheme,
+    loops: list[tirx.Var],
+    target: CpuTarget,
+) -> tirx.PrimFunc:
     rows, columns = tap_axes(workload, scheme)
     chunks = scheme.kernel_layout.shape(workload.kernel_shape)[0]
     own = loops[0] // chunks if rows_first(workload, scheme, target) else loops[0]
     func = skip_dead_taps(func, rows, own % rows.tiles, loops[3])
-    func = skip_dead_taps(func, columns, loops[1], loops[4])
-    return vectorize_calls(func).with_attr("tirx.is_scheduled", True)
+    return skip_dead_taps(func, columns, loops[1], loops[4])
 
 
-def _compute(workload: Conv2dWorkload, scheme: DirectScheme, pitch: int) -> list[te.Tensor]:
+def _tiles(workload: Conv2dWorkload, scheme: DirectScheme) -> OutputTiles:
+    """Return the register tiles of an output in NCHW[x]c; they move if no pixel is padding."""
+    tiles = OutputTiles(
+        tile={2: scheme.reg_oh, 3: scheme.reg_n},
+        shape={2: workload.out_height, 3: workload.out_width},
+    )
+    reads_all = not any(workload.padding) and not reads_outside(workload)
+    return replace(tiles, moves=reads_all and tiles.can_move)
+
+
+def _placed(workload: Conv2dWorkload, scheme: DirectScheme, tiles: OutputTiles) -> Placed | None:
+    return tiles.placed(DataLayout(scheme.oc_bn).shape(workload.output_shape))
+
+
+def _compute(
+    workload: Conv2dWorkload, scheme: DirectScheme, pitch: int, tiles: OutputTiles
+) -> list[te.Tensor]:
     """Return the TE tensors: data, weights, epilogue operands, output.
 
     The stage ``conv`` covers whole register tiles. The stage ``pad``, if needed, supplies zeros
@@ -101,7 +133,7 @@ def _compute(workload: Conv2dWorkload, scheme: DirectScheme, pitch: int) -> list
     kernel = te.placeholder(kernel_shape, workload.numerics.weights, name="kernel")
     rows = ceil_div(workload.out_height, scheme.reg_oh) * scheme.reg_oh
     columns = ceil_div(workload.out_width, scheme.reg_n) * scheme.reg_n
-    source = _padded(data, workload, rows, columns, pitch)
+    source = _padded(data, workload, rows, columns, pitch, tiles)
     chunks_out, chunks_in = kernel_shape[0], kernel_shape[1]
     chunks_out_group = chunks_out // workload.groups if workload.groups > 1 else chunks_out
     each = scheme.sum_chunks or chunks_in
@@ -116,7 +148,8 @@ def _compute(workload: Conv2dWorkload, scheme: DirectScheme, pitch: int) -> list
     ) -> tirx.Expr:
         own = part * each + ic_chunk
         chunk = own if workload.groups == 1 else c // chunks_out_group * chunks_in + own
-        at = (n, chunk, h * stride_h + kh * dil_h, w * stride_w + kw * dil_w)
+        y, x = tiles.position(2, h), tiles.position(3, w)
+        at = (n, chunk, y * stride_h + kh * dil_h, x * stride_w + kw * dil_w)
         pixel = source(*at) if len(data_shape) == 4 else source(*at, ic)
         return te.sum(pixel * kernel(c, own, kh, kw, ic, o), axis=[ic_chunk, kh, kw, ic])
 
@@ -126,11 +159,19 @@ def _compute(workload: Conv2dWorkload, scheme: DirectScheme, pitch: int) -> list
         conv = te.compute(shape, lambda *i: te.sum(partial(*i, parts), axis=parts), name="conv")
     else:
         conv = te.compute(shape, lambda *i: products(*i), name="conv")
-    output, operands = apply_epilogue(conv, workload, DataLayout(oc_bn))
+    placed = _placed(workload, scheme, tiles)
+    output, operands = apply_epilogue(conv, workload, DataLayout(oc_bn), placed)
     return [data, kernel, *operands, output]
 
 
-def _padded(data: te.Tensor, workload: Conv2dWorkload, rows: int, columns: int, pitch: int) -> Any:
+def _padded(
+    data: te.Tensor,
+    workload: Conv2dWorkload,
+    rows: int,
+    columns: int,
+    pitch: int,
+    tiles: OutputTiles,
+) -> Any:
     """Return the pixels that output reads, 0 outside, by image, chunk, row, column and lane."""
     reach = [
         (count - 1) * stride + (kernel - 1) * dilation + 1
@@ -142,7 +183,7 @@ def _padded(data: te.Tensor, workload: Conv2dWorkload, rows: int, columns: int, 
     each = chunks // workload.groups
     fits = reach[0] <= workload.height and reach[1] <= workload.width
     fits = fits and workload.padding[:2] == (0, 0)
-    if fits and not reads_outside(workload):
+    if tiles.moves or (fits and not reads_outside(workload)):
         return stored_pixels(data, workload, each)
     chunks *= workload.frames.kernel if workload.frames else 1
     shape = (workload.batch, chunks, reach[0], ceil_div(reach[1], pitch) * pitch, *block)

@@ -18,7 +18,11 @@ from neocpu.schedules.estimates.kernel_work import KernelWork, LoopWork, nest_se
 from neocpu.schedules.estimates.memory_traffic import stream_seconds, with_cores
 from neocpu.schedules.estimates.parallel_run import Piece, task_count
 from neocpu.schedules.estimates.work_count import count_work
+from neocpu.schedules.tir.sized_kernels import is_sized
 from neocpu.schedules.vocabulary.target import CpuTarget
+
+OF_EXTENT: Final = 1 << 31
+"""`NC_OF_EXTENT` of core/src/kernel_table.h."""
 
 # The threads from which on fewer may be better, and an axis may have too few tasks.
 MANY_THREADS: Final = 8
@@ -27,15 +31,19 @@ WORTH: Final = 0.05
 
 
 def parallel_loops(function: Any) -> tuple[int, ...]:
-    """Return the iterations of a function's parallel loops, in turn. Those of a loop that is not of
-    constant extent are unknown, 0; of loops in a loop all is said once.
+    """Return the iterations of a function's parallel loops, in turn.
+
+    If they are an extent of a kernel for any size, it is `OF_EXTENT` plus the extent's position;
+    if they are another expression, they are unknown, 0. Of loops in a loop all is said once.
     """
     found: list[int] = []
+    shape = function.params[0].ty.shape if function.params and is_sized(function) else ()
+    positions = {extent: OF_EXTENT + place for place, extent in enumerate(shape)}
 
     def note(loop: tirx.For) -> None:
         if int(loop.kind) == tirx.stmt.ForKind.PARALLEL:
             constant = isinstance(loop.extent, tirx.IntImm)
-            found.append(int(loop.extent) if constant else 0)
+            found.append(int(loop.extent) if constant else positions.get(loop.extent, 0))
 
     tvm_ffi.structural_walk(function.body, (tirx.For, note), order="pre")
     return tuple(found)

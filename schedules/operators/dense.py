@@ -10,7 +10,7 @@ quarter of the bytes come from memory. Their scales are a step of the epilogue.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from neocpu.schedules.estimates.register_tile import (
 )
 from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import prefetch_to_l2
+from neocpu.schedules.tir.output_tiles import OutputTiles, Placed
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.layout import NCHW, ceil_div
@@ -228,9 +229,12 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
     tiling = _tiling(like, target, threads)
     reg_m, strips = tiling.reg_m, tiling.strips
     rows = strips * ceil_div(ceil_div(workload.m, reg_m), strips) * reg_m
-    sch = Schedule(te.create_prim_func(_compute(workload, rows, blocks, block)))
-    _drop_pixels(sch, workload)
+    tiles = _row_tiles(workload, reg_m)
+    sch = Schedule(te.create_prim_func(_compute(workload, rows, blocks, block, tiles)))
     conv, epilogue = sch.get_sblock("conv"), sch.get_sblock("epilogue")
+    if tiles.moves:
+        _placed(workload, tiles, rows).store(sch, epilogue)
+    _drop_pixels(sch, workload)
     row, column, y, x, k = sch.get_loops(conv)
     row_outer, row_inner = sch.split(row, [None, reg_m])
     column_outer, column_inner = sch.split(column, [None, block])
@@ -257,6 +261,7 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
     sch.unroll(vector_outer)
     if reg_m * block * bytes_of(workload.numerics.sum) >= STACK_BYTES:
         sch.set_scope(conv, 0, "local")
+    tiles.keep_sums(sch, conv)
     sch.decompose_reduction(conv, k)
     func = sch.mod["main"]
     if like.m > reg_m:
@@ -342,7 +347,24 @@ def _as_convolution(workload: DenseWorkload) -> Conv2dWorkload:
     )
 
 
-def _compute(workload: DenseWorkload, rows: int, blocks: int, block: int) -> list[te.Tensor]:
+def _row_tiles(workload: DenseWorkload, reg_m: int) -> OutputTiles:
+    """Return the register tiles of the rows."""
+    tiles = OutputTiles(tile={0: reg_m}, shape={0: workload.m})
+    return replace(tiles, moves=tiles.can_move)
+
+
+def _placed(workload: DenseWorkload, tiles: OutputTiles, rows: int) -> Placed:
+    """Return the stage that stores so many rows, of tiles that may be moved."""
+
+    def place(i: Any, *rest: Any) -> list[Any]:
+        return [tiles.position(0, i), *rest]
+
+    return Placed(shape=(rows, workload.n, 1, 1), place=place)
+
+
+def _compute(
+    workload: DenseWorkload, rows: int, blocks: int, block: int, tiles: OutputTiles
+) -> list[te.Tensor]:
     data = te.placeholder((workload.m, workload.k), workload.numerics.data, name="data")
     weights = te.placeholder((blocks, workload.k, block), workload.numerics.weights, name="weights")
     k = te.reduce_axis((0, workload.k), "k")
@@ -351,13 +373,15 @@ def _compute(workload: DenseWorkload, rows: int, blocks: int, block: int) -> lis
         # The last tile may overhang: it computes the last row again, and nothing reads it.
         fits = rows == workload.m and not varies(workload.m)
         source = i if fits else tirx.min(i, workload.m - 1)
+        source = tiles.position(0, i) if tiles.moves else source
         weight = weights(j // block, k, j % block)
         if workload.numerics.weights != workload.numerics.sum:
             weight = weight.astype(workload.numerics.sum)
         return te.sum(data(source, k) * weight, axis=[k])
 
     conv = te.compute((rows, blocks * block, 1, 1), product, name="conv")
-    output, operands = apply_epilogue(conv, _as_convolution(workload), NCHW)
+    placed = _placed(workload, tiles, rows) if tiles.moves else None
+    output, operands = apply_epilogue(conv, _as_convolution(workload), NCHW, placed)
     return [data, weights, *operands, output]
 
 

@@ -14,6 +14,7 @@ from tvm import te, tirx
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.schedules.tir.bfloat16 import bits_of, rounded, widened
+from neocpu.schedules.tir.output_tiles import Placed
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.steps import (
@@ -77,14 +78,15 @@ def convolution_arguments(
 
 
 def apply_epilogue(
-    conv: te.Tensor, workload: Conv2dWorkload, layout: DataLayout
+    conv: te.Tensor, workload: Conv2dWorkload, layout: DataLayout, placed: Placed | None = None
 ) -> tuple[te.Tensor, list[te.Tensor]]:
     """Append the workload's epilogue to a convolution as one TE stage named ``epilogue``.
 
     The stage exists even for an empty epilogue, because it stores the accumulators. The sum
     ``conv`` may be larger than the result, which is of ``layout.shape(workload.output_shape)``:
     register tiles that overhang the output compute values that the epilogue never reads. The
-    result comes with a placeholder per operand, in the order of `epilogue_operands`.
+    result comes with a placeholder per operand, in the order of `epilogue_operands`. `placed`:
+    the stage, if it has another shape than the output.
     """
     operands: list[te.Tensor] = []
     readers: list[Callable[..., Any] | None] = []
@@ -102,10 +104,12 @@ def apply_epilogue(
             readers.append(lambda *i, t=tensor: t(*i))
 
     def element(*index: Any) -> Any:
-        value = epilogue_value(conv(*index), workload, readers, index)
-        return as_stored(value, workload, layout.block, index)
+        place = index if placed is None else placed.place(*index)
+        value = epilogue_value(conv(*index), workload, readers, place)
+        return as_stored(value, workload, layout.block, place)
 
-    return te.compute(layout.shape(workload.output_shape), element, name="epilogue"), operands
+    shape = layout.shape(workload.output_shape) if placed is None else placed.shape
+    return te.compute(shape, element, name="epilogue"), operands
 
 
 def epilogue_value(

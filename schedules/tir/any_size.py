@@ -40,7 +40,7 @@ _CONSTANT: Final = {("prim.Ramp", "lanes"), ("prim.Broadcast", "lanes")}
 _BOUNDS: Final = frozenset(f"prim.{kind}" for kind in ("LT", "LE", "GT", "GE", "Min", "Max"))
 
 _Numbers: TypeAlias = tuple[int, ...]
-Structure: TypeAlias = tuple[int, int, int]
+Structure: TypeAlias = tuple[int, int, int, int]
 
 
 class NotGeneralError(Exception):
@@ -96,8 +96,9 @@ def generalise(kernels: Sequence[KernelTree], fewest: int, *, settles: bool = Fa
 
 
 def _most_general(kernels: Sequence[KernelTree], fewest: int) -> tuple[int, ...]:
-    """Return the positions of the kernels with the most bounds, then the most parts, that are equal
-    but for integers; of forms that at least ``fewest`` have, if there are any.
+    """Return the positions of the kernels with the most bounds, then the most parts, then the most
+    within bounds, that are equal but for integers; of forms that at least ``fewest`` have, if there
+    are any. TVM takes common factors out of bounds.
     """
     groups: dict[Structure, list[int]] = {}
     for number, kernel in enumerate(kernels):
@@ -121,9 +122,11 @@ class _Document:
         self.metadata: Any = found.get("metadata")
 
     def structure(self) -> Structure:
-        """Return the numbers of bounds and of parts, and a hash of everything but integers and
-        which variable is which. Integers do not count: one stands where a loop of one turn has no
-        variable. Parts that several nodes share count for each.
+        """Return the numbers of bounds, of parts and of these within bounds, and a hash.
+
+        The hash is that of everything but integers and which variable is which. Integers do not
+        count: one stands where a loop of one turn has no variable. Parts that several nodes share
+        count for each.
         """
         nodes = self.nodes
         known: list[Structure | None] = [None] * len(nodes)
@@ -136,20 +139,21 @@ class _Document:
             node = nodes[number]
             kind, data = node["type"], node.get("data")
             if kind in (_INTEGER, _FLOAT):
-                known[number] = (0, int(kind == _FLOAT), hash(kind))
+                known[number] = (0, int(kind == _FLOAT), 0, hash(kind))
                 continue
             parts = _numbers_in(kind, data)
             found = [known[part] for part in parts]
             if None in found:
                 waiting += [part for part, each in zip(parts, found, strict=True) if each is None]
                 continue
-            bounds, size = int(kind in _BOUNDS), 1
+            bounds, size, within = int(kind in _BOUNDS), 1, 0
             hashes: list[Any] = [kind if parts else (kind, json.dumps(data))]
             for each in found:
                 assert each is not None
-                bounds, size = bounds + each[0], size + each[1]
-                hashes.append(each[2])
-            known[number] = bounds, size, hash(tuple(hashes))
+                bounds, size, within = bounds + each[0], size + each[1], within + each[2]
+                hashes.append(each[3])
+            within = size if kind in _BOUNDS else within
+            known[number] = bounds, size, within, hash(tuple(hashes))
         result = known[self.root]
         assert result is not None
         return result
