@@ -20,6 +20,7 @@ from typing import TypeVar
 from tvm import tirx
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.in_groups.framed_kernel import FramedEmitter, frames_rows
 from neocpu.schedules.convolutions.in_groups.group_kernel import Emitter
 from neocpu.schedules.convolutions.packing import packing
 from neocpu.schedules.estimates.memory_traffic import LINE, with_memory
@@ -190,9 +191,10 @@ def lower(
                     output[…] = epilogue(acc)
     """
     bands, rows_first = _bands(typical_of(workload), scheme, threads)
+    emitter = FramedEmitter if frames_rows(workload, scheme, target) else Emitter
     return build_convolution(
         argument_shapes(workload, scheme),
-        lambda *buffers: Emitter(workload, scheme, target, buffers).emit(
+        lambda *buffers: emitter(workload, scheme, target, buffers).emit(
             bands, rows_first=rows_first
         ),
     )

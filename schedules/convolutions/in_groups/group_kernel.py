@@ -57,7 +57,7 @@ class Emitter:
         data, self._weights, *operands, output = buffers
         self._data, self._output = bits_of(data), bits_of(output)
         self._zero = operands.pop(0) if workload.pads_with_zero_point else None
-        self._widened: WidenedRows | None = None
+        self._widened: Any | None = None  # the rows of another form that pixels are read from
         self._lane: Any | None = None  # first lane of the vector whose rows are widened
         self._width = workload.image_channels // workload.groups
         steps, readers = workload.epilogue, buffer_readers(workload.epilogue, operands)
@@ -96,17 +96,21 @@ class Emitter:
                 chunk, band = T.Bind(task // bands % chunks), T.Bind(task % bands)
             first = T.Bind(band * w.out_height // bands)
             end = (band + 1) * w.out_height // bands
-            rows = T.Bind(end - first)
-            if w.numerics.reads_float32:
-                with T.serial(rows) as row:
-                    self._row((image, chunk), first + row)
-                return
-            self._widened = WidenedRows(w, self._lanes, self._data, self._zero)
-            with T.serial(self._vectors) as vector:
-                self._lane = T.Bind(vector * self._lanes)
-                with T.serial(rows) as row:
-                    self._widened.widen((image, chunk, self._lane), first, first + row)
-                    self._row((image, chunk), first + row)
+            self._band(image, chunk, first, T.Bind(end - first))
+
+    def _band(self, image: Any, chunk: Any, first: Any, rows: Any) -> None:
+        """Emit so many rows of an image and chunk."""
+        w = self._workload
+        if w.numerics.reads_float32:
+            with T.serial(rows) as row:
+                self._row((image, chunk), first + row)
+            return
+        self._widened = widened = WidenedRows(w, self._lanes, self._data, self._zero)
+        with T.serial(self._vectors) as vector:
+            self._lane = T.Bind(vector * self._lanes)
+            with T.serial(rows) as row:
+                widened.widen((image, chunk, self._lane), first, first + row)
+                self._row((image, chunk), first + row)
 
     @property
     def _vectors(self) -> int:
