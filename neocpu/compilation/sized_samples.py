@@ -13,6 +13,7 @@ from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.pipeline import PhaseClock, lower, plan_separately
 from neocpu.building.sized.merge import Merged, merge_samples
 from neocpu.building.sized.program import Sample, SizedProgram, TooFewError
+from neocpu.building.sized.telling_sizes import fewest_telling
 from neocpu.compilation.model_forms import Planned, Simplified
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.progress import Progress, silent
@@ -113,21 +114,25 @@ def plan_for_sizes(
     report(Progress("sizes", 0, _FIRST))
     sampling = _Sampling(pipeline, load, sizes, admission or pipeline.accuracy.admission)
     samples: list[Sample] = []
-    merged, settled = Merged(), False
+    merged, left = Merged(), list(sizes)
+    more = left[:_FIRST]
     while True:
-        more = sizes[len(samples) :][: _MORE if samples else _FIRST]
         total = len(samples) + len(more)
         for own in more:
             report(Progress("sizes", len(samples), total))
             samples.append(sampling.sample(own))
+            left.remove(own)
         try:
             with quiet.phase("merge"):
-                merging = partial(merge_samples, samples, merged, settles=settled)
+                merging = partial(
+                    merge_samples, samples, merged, settles=not more, further=tuple(left)
+                )
                 program = on_deep_stack(merging)
-        except TooFewError:
-            if settled:
+        except TooFewError as error:
+            if not more:
                 raise
-            settled = len(samples) == len(sizes)
+            told = fewest_telling(error.choices, _MORE)
+            more = list(dict.fromkeys((*told, *([] if told else left))))[:_MORE]
         else:
             return SizedPlan(program=program, planned=sampling.planned, typical=samples[0])
 

@@ -25,6 +25,7 @@ from neocpu.building.sized.program import (
     SizedTensor,
     TooFewError,
 )
+from neocpu.building.sized.telling_sizes import telling_sizes
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.size_formulas import Entry, Term
 from neocpu.foundation.tensor_spec import TensorSpec
@@ -38,6 +39,10 @@ FEWEST: Final = 4
 """The fewest sizes from whose kernels a general one is made."""
 
 
+TRIES: Final = 3
+"""The most sizes that are read to tell two formulas apart: their kernels may be special cases."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Merged:
     """The kernels that were merged from fewer samples: they need no more."""
@@ -48,15 +53,21 @@ class Merged:
 
 
 def merge_samples(
-    samples: Sequence[Sample], merged: Merged | None = None, *, settles: bool = False
+    samples: Sequence[Sample],
+    merged: Merged | None = None,
+    *,
+    settles: bool = False,
+    further: Sequence[tuple[int, ...]] = (),
 ) -> SizedProgram:
-    """Return the program that equals each of the samples'.
+    """Return the program that equals each of the samples'. ``further``: the sizes of more samples.
 
     Raises UnsupportedError: they differ in more than sizes; says which kernel or tensor.
     TooFewError: more samples may help. ``merged`` keeps what was merged until then. `settles`: see
     `generalise`; what it leaves out is among the sizes `apart`, to be verified.
     """
     merged = merged or Merged()
+    read = {each.sizes for each in samples}
+    further = [each for each in further if each not in read]
     samples = _most_general(samples)
     _check_alike(samples)
     first = samples[0].planned
@@ -77,13 +88,14 @@ def merge_samples(
         try:
             if place not in merged.kernels:
                 merged.kernels[place], entries = _merged_kernel(
-                    names, samples, tuple(merged.entries), weights, merged.apart, settles
+                    names, samples, tuple(merged.entries), weights, merged.apart, settles, further
                 )
                 merged.entries[:] = entries
             kernels[name] = merged.kernels[place]
         except TooFewError as error:
             few.append(error)
     if few:
+        few[0].choices = [each for error in few for each in error.choices]
         raise few[0]
     return SizedProgram(
         entries=tuple(merged.entries),
@@ -228,11 +240,13 @@ def _merged_kernel(
     weights: Sequence[bool],
     apart: Counter[tuple[int, ...]],
     settles: bool,
+    further: Sequence[tuple[int, ...]],
 ) -> tuple[SizedKernel, tuple[Entry, ...]]:
     """Return a kernel for any size, and the entries with those that it needs.
 
     `names` are its names in the samples, and ``weights`` says which of its operands are weights.
-    ``apart`` counts the sizes of samples that are special cases.
+    ``apart`` counts the sizes of samples that are special cases. ``further``: sizes of which no
+    sample was read. Raises TooFewError: one of them would tell which formula an integer has.
     """
     given = [each.kernels[name] for each, name in zip(samples, names, strict=True)]
     name = _described(names[0], given[0])
@@ -242,10 +256,8 @@ def _merged_kernel(
     except NotGeneralError as error:
         kind = TooFewError if isinstance(error, FewError) else UnsupportedError
         raise kind(f"{name} is not the same for all sizes ({error}): give a single shape") from None
-    apart.update(each.sizes for at, each in enumerate(samples) if at not in found.alike)
-    if not found.extents:
-        return SizedKernel(func=found.func, typical=names[0]), entries
-    for param, is_weight in zip(found.func.params[1:], weights, strict=True):
+    params = found.func.params[1:] if found.extents else ()
+    for param, is_weight in zip(params, weights, strict=bool(params)):
         if is_weight and not _is_fixed(param):
             raise UnsupportedError(
                 f"weights of {name} depend on the network's size: give a single shape"
@@ -260,6 +272,18 @@ def _merged_kernel(
         if isinstance(size, str)
     }
     known = {size: term for size, term in own.items() if term is not None}
+    if len(known) == len(own):
+        compared = {each.sizes for each in samples}
+        every = [*compared, *further]
+        choices = telling_sizes(noted, found.extents, known, entries, every)
+        left = [each - compared for each in choices if len(each & compared) < TRIES]
+        if any(left):
+            error = TooFewError(f"{name} needs more sizes to find its formulas")
+            error.choices = left
+            raise error
+    apart.update(each.sizes for at, each in enumerate(samples) if at not in found.alike)
+    if not found.extents:
+        return SizedKernel(func=found.func, typical=names[0]), entries
     formulas = noted_formulas(noted) if len(known) == len(own) else {}
     terms = terms_of(table, found.extents, formulas, known)
     if terms is None:

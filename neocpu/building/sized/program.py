@@ -82,4 +82,9 @@ class SizedProgram:
 
 
 class TooFewError(UnsupportedError):
-    """A kernel of any size needs more samples."""
+    """A kernel of any size needs more samples.
+
+    `choices`: for each formula that is still to be found, the sizes one of which settles it.
+    """
+
+    choices: Sequence[frozenset[tuple[int, ...]]] = ()

@@ -58,13 +58,11 @@ class MatrixTiling(DotTiling):
 
     def as_cut(self, least: Conv2dWorkload) -> StripCut:
         """Return the strips of this workload, for images of any size from ``least`` on."""
-        shares = self.strips == 1 and self.groups > 1
         # Pixels that are read where they lie must fill a register tile; joined rows are copied.
         pixels = least.out_height * least.out_width if self.is_flat else 0
         in_place = self.parts == 1 and not self.copies
         return StripCut(
             joins_rows=self.joined is not None or (in_place and pixels < self.scheme.reg_n),
-            strip_tiles=0 if shares else self.strip_tiles,
             prefetched_lines=self.prefetched_lines,
         )
 
@@ -122,22 +120,20 @@ class MatrixTiling(DotTiling):
 
     def _strip_rows(self) -> int:
         if self.cut is not None:
-            return self._cut_rows(self.cut)
+            return self._cut_rows()
         if self.joined is None:
             return super()._strip_rows()
         positions = min(self.strip_tiles * self.scheme.reg_n, self.columns)
         rows = ceil_div(positions - 1, self.joined.pitch) + 1
         return min(rows, self.workload.out_height) + self.joined.below
 
-    def _cut_rows(self, cut: StripCut) -> int:
+    def _cut_rows(self) -> int:
         """Return the rows of a strip whose tiles may overhang."""
         w, s = self.workload, self.scheme
         if self.joined is None:
-            rows = cut.strip_tiles * s.reg_oh or self.rows + (s.reg_oh - 1)
+            rows = self.strip_tiles * s.reg_oh
             return (rows - 1) * w.stride[0] + (w.kernel[0] - 1) * w.dilation[0] + 1
-        if not cut.strip_tiles:
-            return w.out_height + self.joined.below
-        rows = ceil_div(cut.strip_tiles * s.reg_n - 1, self.joined.pitch) + 1
+        rows = ceil_div(self.strip_tiles * s.reg_n - 1, self.joined.pitch) + 1
         return rows + self.joined.below
 
     @property
@@ -191,38 +187,18 @@ class MatrixTiling(DotTiling):
 
     def _strips(self) -> int:
         """Return one strip if threads share channels, else some for each that reuse weights."""
-        cut = self.cut
-        if cut is not None:
-            return self._cut_strips(cut)
         if not self.unit.instruction.in_tiles:
             return super()._strips()
-        if self.shares_channels:
-            return 1
         each = STRIP_TILES if self.is_flat else ceil_div(STRIP_TILES, self.column_tiles)
-        most = max(1, self.tiles // each)
-        per_thread = min(STRIPS_PER_THREAD, max(1, most // self.threads))
-        return min(self.tiles, per_thread * self.threads)
-
-    def _cut_strips(self, cut: StripCut) -> int:
-        """Return enough strips for all threads; none is longer than the cut's."""
-        if not cut.strip_tiles:
-            return 1
-        each = smaller(self.tiles, self.threads)
-        return larger(ceil_div(self.tiles, cut.strip_tiles), each)
-
-    def _strip_tiles(self) -> int:
-        cut = self.cut
-        return super()._strip_tiles() if cut is None else cut.strip_tiles or self.tiles
+        most = larger(1, self.tiles // each)
+        per_thread = smaller(STRIPS_PER_THREAD, larger(1, most // self.threads))
+        strips = smaller(self.tiles, per_thread * self.threads)
+        return strips - (strips - 1) * self.shares_channels
 
     def _groups(self) -> int:
         """Return the groups of output channels: one, if strips suffice for the threads."""
-        cut = self.cut
-        if cut is not None:
-            most = min(self.oc_blocks, self.threads)
-            # All of them, unless there is a strip for each thread.
-            return most - (most - 1) * smaller(1, self.strips // self.threads)
-        enough = self.workload.batch * self.strips >= self.threads
-        return 1 if enough else min(self.oc_blocks, self.threads)
+        most = min(self.oc_blocks, self.threads)
+        return most - (most - 1) * smaller(1, self.workload.batch * self.strips // self.threads)
 
     @property
     def grid(self) -> Grid:
@@ -231,11 +207,11 @@ class MatrixTiling(DotTiling):
         return Grid(down, across, down * across)
 
     @property
-    def shares_channels(self) -> bool:
-        """Whether threads share output channels and not pixels: each then reads fewer weights."""
+    def shares_channels(self) -> int:
+        """1 if threads share output channels and not pixels: each then reads fewer weights."""
         w = self.workload
         data = w.height * w.width * self.image_chunks * self.chunk_bytes
-        return self.oc_blocks * self.block_bytes > data
+        return smaller(1, self.oc_blocks * self.block_bytes // (data + 1))
 
     @property
     def turns(self) -> int:

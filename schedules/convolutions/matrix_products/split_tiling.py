@@ -11,6 +11,7 @@ from neocpu.schedules.convolutions.matrix_products.matrix_tiling import (
 from neocpu.schedules.tir.tiles import LINE, PARTS
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.traced_sizes import larger, smaller
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
@@ -71,10 +72,8 @@ class SplitTiling(MatrixTiling):
 
     def _strips(self) -> int:
         """Return as many strips as keep the split pixels of each in half of a core's L2."""
-        if self.overhangs:
-            return super()._strips()
         w = self.workload
         in_row = self.is_flat and not self.joined
         pixels = self.columns if in_row else w.out_height * w.stride[0] * self.line_columns
         least = ceil_div(pixels * self.chunks * self.chunk_bytes, self.l2 // 2)
-        return min(self.tiles, max(least, super()._strips()))
+        return smaller(self.tiles, larger(least, super()._strips()))

@@ -10,10 +10,8 @@ class StripCut:
     """The division of an image of any size into strips of register tiles; the last ones overhang.
 
     - `joins_rows`: whether rows of the output follow each other in a tile.
-    - `strip_tiles`: the most register tiles along a strip; 0 if one strip has all.
     - `prefetched_lines`: the cache lines of weights that each turn of a tile's loops fetches ahead.
     """
 
     joins_rows: bool
-    strip_tiles: int
     prefetched_lines: int

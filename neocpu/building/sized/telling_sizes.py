@@ -1,0 +1,90 @@
+"""The sizes that tell apart formulas which are equal at all compared sizes."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neocpu.foundation.size_formulas import Entry, Term, value_of, values_of
+from neocpu.schedules.tir.value_table import Values
+from neocpu.schedules.vocabulary.formula_text import Formula
+
+Sizes: TypeAlias = tuple[int, ...]
+
+_OPERATIONS: Final[Mapping[str, Any]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "max": np.maximum,
+}
+
+
+def telling_sizes(
+    noted: Sequence[Mapping[Formula, int]],
+    extents: Collection[Values],
+    terms: Mapping[str, Term],
+    entries: Sequence[Entry],
+    candidates: Sequence[Sizes],
+) -> list[frozenset[Sizes]]:
+    """Return, for each choice that compared sizes leave open, the sizes that would settle it.
+
+    An integer of a kernel may follow from any formula that has its values, or be a constant.
+    `noted`: the values of formulas at each compared size. `extents`: those of the kernel.
+    `terms`: of the sizes that formulas name. `candidates`: the sizes to choose from. Sets are empty
+    where none of them settles the choice, and where none has to be made.
+    """
+    first, *others = noted
+    classes: dict[Values, list[Formula]] = defaultdict(list)
+    for formula in first:
+        if all(formula in other for other in others):
+            classes[tuple(each[formula] for each in noted)].append(formula)
+    rows = [values_of(entries, sizes) for sizes in candidates]
+    keys = {
+        name: np.array([value_of(term, row) for row in rows], np.int64)
+        for name, term in terms.items()
+    }
+    found = set()
+    for values, formulas in classes.items():
+        is_constant = len(set(values)) == 1
+        if not is_constant and (values not in extents or len(formulas) == 1):
+            continue
+        one, *rest = (_evaluated(each, keys) for each in formulas)
+        differs = np.zeros(len(candidates), bool)
+        if is_constant:
+            differs |= one != values[0]
+        for other in rest:
+            differs |= one != other
+        told = np.broadcast_to(differs, len(candidates)).nonzero()[0]
+        found.add(frozenset(candidates[number] for number in told))
+    return list(found)
+
+
+def fewest_telling(choices: Sequence[frozenset[Sizes]], most: int) -> list[Sizes]:
+    """Return up to ``most`` sizes, one after the other that which settles most choices; of several
+    the largest, for small images are more often special cases.
+    """
+    left, chosen = [each for each in choices if each], []
+    while left and len(chosen) < most:
+        every = sorted(set().union(*left), key=math.prod, reverse=True)
+        best = max(every, key=lambda sizes: sum(sizes in each for each in left))
+        chosen.append(best)
+        left = [each for each in left if best not in each]
+    return chosen
+
+
+def _evaluated(formula: Formula, keys: Mapping[str, NDArray[np.int64]]) -> Any:
+    """Return a formula's values at all candidates; a quotient by nothing is 0."""
+    if isinstance(formula, str):
+        return keys[formula]
+    if isinstance(formula, int):
+        return np.int64(formula)
+    operation, left, right = formula
+    one, other = _evaluated(left, keys), _evaluated(right, keys)
+    if operation != "//":
+        return _OPERATIONS[operation](one, other)
+    return np.where(other == 0, 0, one // np.where(other == 0, 1, other))
