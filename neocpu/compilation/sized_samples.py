@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -14,6 +15,7 @@ from neocpu.building.pipeline import PhaseClock, lower, plan_separately
 from neocpu.building.sized.merge import Merged, merge_samples
 from neocpu.building.sized.program import Sample, SizedProgram, TooFewError
 from neocpu.building.sized.telling_sizes import fewest_telling
+from neocpu.compilation.keys_at_sizes import keys_at
 from neocpu.compilation.model_forms import Planned, Simplified
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.progress import Progress, silent
@@ -55,6 +57,10 @@ MOST_SAMPLES: Final = 40
 """The most sizes that a program is made of."""
 # The sizes that are planned at first, and those that are added at a time while kernels lack some.
 _FIRST, _MORE = 9, 5
+
+
+class OtherOperatorsError(UnsupportedError):
+    """A network has other operators for some sizes than for the typical ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -114,14 +120,17 @@ def plan_for_sizes(
     report(Progress("sizes", 0, _FIRST))
     sampling = _Sampling(pipeline, load, sizes, admission or pipeline.accuracy.admission)
     samples: list[Sample] = []
-    merged, left = Merged(), list(sizes)
+    merged, left, odd = Merged(), list(sizes), list[tuple[int, ...]]()
     more = left[:_FIRST]
     while True:
         total = len(samples) + len(more)
         for own in more:
             report(Progress("sizes", len(samples), total))
-            samples.append(sampling.sample(own))
             left.remove(own)
+            if (sample := sampling.sample(own)) is None:
+                odd.append(own)
+            else:
+                samples.append(sample)
         try:
             with quiet.phase("merge"):
                 merging = partial(
@@ -134,6 +143,7 @@ def plan_for_sizes(
             told = fewest_telling(error.choices, _MORE)
             more = list(dict.fromkeys((*told, *([] if told else left))))[:_MORE]
         else:
+            program = replace(program, apart=(*odd, *program.apart))
             return SizedPlan(program=program, planned=sampling.planned, typical=samples[0])
 
 
@@ -154,22 +164,41 @@ class _Sampling:
             self._costs, found = pipeline.choose(typical, self._admissions)
         self._agreed = replace(found, choices=tuple(map(_for_any_size, found.choices)))
         self._weights = WeightTable()
-        known: list[KernelKeys] = []
-        planned_models: list[Planned] = []
-        for own in sizes[:3]:
-            with recording() as keys:
-                table = self._weights if not known else self._weights.again()
-                planned = self._plan(self._model(own, uses=2), own, table)
-            planned_models.append(planned)
-            known.append(keys)
-        self.planned = planned_models[0]
-        self._known: tuple[KernelKeys, ...] = tuple(known)
+        with recording() as keys:
+            self.planned = self._plan(self._model(sizes[0], uses=2), sizes[0], self._weights)
+        self._recordings = {sizes[0]: keys}
+        self._known = (keys, self._keys(sizes, 1), self._keys(sizes, 2))
 
-    def sample(self, sizes: tuple[int, ...]) -> Sample:
-        """Plan the model for some sizes, and lower it."""
+    def _keys(self, sizes: Sequence[tuple[int, ...]], number: int) -> KernelKeys:
+        """Return the arguments of kernels for these sizes; by formulas if the network has other
+        operators for them, such as where a feature map has one pixel.
+        """
+        try:
+            return self._recorded(sizes[number])
+        except OtherOperatorsError:
+            for own in sizes[3:]:
+                if len(self._recordings) < _FIRST:
+                    with suppress(OtherOperatorsError):
+                        self._recorded(own)
+            if (keys := keys_at(self._recordings, sizes[number])) is None:
+                raise
+            return keys
+
+    def _recorded(self, sizes: tuple[int, ...]) -> KernelKeys:
+        if sizes not in self._recordings:
+            with recording() as keys:
+                self._plan(self._model(sizes, uses=2), sizes, self._weights.again())
+            self._recordings[sizes] = keys
+        return self._recordings[sizes]
+
+    def sample(self, sizes: tuple[int, ...]) -> Sample | None:
+        """Plan the model for some sizes, and lower it; None if it has other operators for them."""
         pipeline = self._pipeline
-        with tracing(*self._known):
-            planned = self._plan(self._model(sizes), sizes, self._weights.again())
+        try:
+            with tracing(*self._known):
+                planned = self._plan(self._model(sizes), sizes, self._weights.again())
+        except OtherOperatorsError:
+            return None
         with pipeline.clock.phase("lower"):
             mod = on_deep_stack(lower, planned.mod, pipeline.target, pipeline.dump)
             kernels, calls = plan_separately(mod, pipeline.target)
@@ -215,7 +244,7 @@ def _check_operators(network: Network, other: Network, sizes: tuple[int, ...]) -
             min(len(mine), len(its)),
         )
         where = next((f" at '{each[at][1]}'" for each in (mine, its) if at < len(each)), "")
-        raise UnsupportedError(
+        raise OtherOperatorsError(
             f"the network has other operators for sizes {sizes}{where}: leave these sizes out, or "
             "give a single shape"
         )

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import Var
 
 from neocpu.foundation.machine.machines import MACHINES, Machine
 from neocpu.schedules.estimates.kernel_work import KernelWork, LoopWork, nest_seconds, work_seconds
 from neocpu.schedules.estimates.memory_traffic import stream_seconds, with_cores
 from neocpu.schedules.estimates.parallel_run import Piece, task_count
 from neocpu.schedules.estimates.work_count import count_work
-from neocpu.schedules.tir.sized_kernels import is_sized
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 OF_EXTENT: Final = 1 << 31
@@ -37,8 +37,10 @@ def parallel_loops(function: Any) -> tuple[int, ...]:
     if they are another expression, they are unknown, 0. Of loops in a loop all is said once.
     """
     found: list[int] = []
-    shape = function.params[0].ty.shape if function.params and is_sized(function) else ()
-    positions = {extent: OF_EXTENT + place for place, extent in enumerate(shape)}
+    shape = function.params[0].ty.shape if function.params else ()
+    positions = {
+        extent: OF_EXTENT + place for place, extent in enumerate(shape) if isinstance(extent, Var)
+    }
 
     def note(loop: tirx.For) -> None:
         if int(loop.kind) == tirx.stmt.ForKind.PARALLEL:

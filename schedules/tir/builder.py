@@ -57,11 +57,11 @@ def build_convolution(
     return vectorize_calls(build_kernel(parameters, body))
 
 
-def part_start(number: Any, total: Any, parts: int) -> Any:
-    """Return the first element of part ``number`` of ``parts``, with no product beyond int32. An
-    expression of ``total`` must allow for that.
+def part_start(number: Any, total: Any, parts: Any) -> Any:
+    """Return the first element of part ``number`` of ``parts``, with no product beyond int32.
+    Expressions of ``total`` or ``parts`` must allow for that.
     """
-    if not isinstance(total, int) or total * parts < 1 << 31:
+    if not isinstance(total, int) or not isinstance(parts, int) or total * parts < 1 << 31:
         return tirx.floordiv(number * total, parts)
     return T.cast(tirx.floordiv(T.cast(number, "int64") * total, parts), "int32")
 

@@ -55,6 +55,11 @@ class ValueTable:
         rows = [*zip(*sizes, strict=True), *zip(*map(_between, range_of or sizes), strict=True)]
         columns = zip(*map(self.evaluate, rows), strict=True)
         self._vectors: list[Values] = list(columns)
+        first = len(sizes)
+        self._made = {
+            (each.operation, each.left, each.right): Term(first + number, is_entry=True)
+            for number, each in enumerate(self.entries)
+        }
         self._numbers: dict[Values, int] = {}
         for number, vector in enumerate(self._vectors):
             self._numbers.setdefault(vector[: self._count], number)
@@ -89,7 +94,11 @@ class ValueTable:
         if isinstance(formula, int):
             return Term(formula)
         operation, left, right = formula
-        return self._add(operation, self.express(left, sizes), self.express(right, sizes))
+        one, other = self.express(left, sizes), self.express(right, sizes)
+        if not one.is_entry and not other.is_entry:
+            return Term(OPERATIONS[operation](one.number, other.number))
+        # Not an entry with the same values: they may differ at sizes that are compared with none.
+        return self._made.get((operation, one, other)) or self._append(operation, one, other)
 
     def evaluate(self, sizes: Sequence[int]) -> list[int]:
         """Return all entries' values at other sizes."""
@@ -106,22 +115,31 @@ class ValueTable:
         return None if number is None else Term(number, is_entry=True)
 
     def _add(self, operation: Operation, left: Term, right: Term) -> Term:
+        values = self._values_of(operation, left, right)
+        if len(set(values)) == 1:
+            return Term(values[0])
+        known = self._known(values[: self._count])
+        if known is not None and self._vectors[known.number] == values:
+            return known
+        return self._append(operation, left, right)
+
+    def _append(self, operation: Operation, left: Term, right: Term) -> Term:
+        values = self._values_of(operation, left, right)
+        self._numbers.setdefault(values[: self._count], len(self._vectors))
+        self._vectors.append(values)
+        self.entries.append(Entry(operation, left, right))
+        made = Term(len(self._vectors) - 1, is_entry=True)
+        self._made[operation, left, right] = made
+        return made
+
+    def _values_of(self, operation: Operation, left: Term, right: Term) -> Values:
         def vector(term: Term) -> Values:
             if term.is_entry:
                 return self._vectors[term.number]
             return (term.number,) * (self._count + PROBES)
 
         pairs = zip(vector(left), vector(right), strict=True)
-        values = tuple(OPERATIONS[operation](one, other) for one, other in pairs)
-        if len(set(values)) == 1:
-            return Term(values[0])
-        known = self._known(values[: self._count])
-        if known is not None and self._vectors[known.number] == values:
-            return known
-        self._numbers.setdefault(values[: self._count], len(self._vectors))
-        self._vectors.append(values)
-        self.entries.append(Entry(operation, left, right))
-        return Term(len(self._vectors) - 1, is_entry=True)
+        return tuple(OPERATIONS[operation](one, other) for one, other in pairs)
 
     def _simple(self, values: Values) -> Term | None:
         """Return an entry that follows from one other entry, by a factor, a sum and a quotient."""

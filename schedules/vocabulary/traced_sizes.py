@@ -217,12 +217,12 @@ def traced(name: str, key: _T) -> _T:
     if calls.known is None:
         return key
     try:
-        others = [_integers(keys.by_name[name][number]) for keys in calls.known]
+        others = [integers_of(keys.by_name[name][number]) for keys in calls.known]
     except (KeyError, IndexError):
         raise UnsupportedError(
             f"{name} is not the same at all sizes: give a single shape"
         ) from None
-    own = _integers(key)
+    own = integers_of(key)
     if any(each.keys() != own.keys() for each in others):
         raise UnsupportedError(f"{name} is not the same at all sizes: give a single shape")
     typical, least, most = others
@@ -248,7 +248,8 @@ def traces_of(key: Any) -> tuple[tuple[str, int, int], ...]:
     return tuple(found)
 
 
-def _integers(key: Any) -> dict[str, int]:
+def integers_of(key: Any) -> dict[str, int]:
+    """Return the integers that a kernel's arguments consist of, by their places."""
     found: dict[str, int] = {}
 
     def note(path: str, value: int) -> int:
@@ -257,6 +258,11 @@ def _integers(key: Any) -> dict[str, int]:
 
     _mapped(key, note)
     return found
+
+
+def with_integers(key: _T, integers: Mapping[str, int]) -> _T:
+    """Return a kernel's arguments with other integers, by their places."""
+    return cast(_T, _mapped(key, lambda path, _: integers[path]))
 
 
 @contextmanager

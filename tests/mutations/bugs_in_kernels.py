@@ -83,8 +83,8 @@ BUGS = (
     Bug(
         "direct: columns undilated",
         "schedules/convolutions/direct_kernel.py",
-        "w * stride_w + kw * dil_w)",
-        "w * stride_w + kw)",
+        "x * stride_w + kw * dil_w)",
+        "x * stride_w + kw)",
         (f"{_CONV}direct.py",),
     ),
     Bug(

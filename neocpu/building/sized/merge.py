@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,7 +32,7 @@ from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.schedules.tir.any_size import FewError, NotGeneralError, generalise
 from neocpu.schedules.tir.noted_formulas import noted_formulas, terms_of
 from neocpu.schedules.tir.value_table import ValueTable
-from neocpu.schedules.vocabulary.formula_text import from_text
+from neocpu.schedules.vocabulary.formula_text import Formula, from_text
 from neocpu.schedules.vocabulary.traced_sizes import ATTRIBUTE
 
 FEWEST: Final = 4
@@ -68,8 +68,10 @@ def merge_samples(
     merged = merged or Merged()
     read = {each.sizes for each in samples}
     further = [each for each in further if each not in read]
-    samples = _most_general(samples)
-    _check_alike(samples)
+    every, samples = samples, _most_general(samples)
+    if len(samples) < min(FEWEST, len(every)):
+        raise TooFewError("the network makes other calls for most sizes: give a single shape")
+    _check_constants(samples)
     first = samples[0].planned
     called = _names(samples)
     own_names = _own_names(called, set(samples[0].kernels))
@@ -95,8 +97,7 @@ def merge_samples(
         except TooFewError as error:
             few.append(error)
     if few:
-        few[0].choices = [each for error in few for each in error.choices]
-        raise few[0]
+        raise TooFewError(str(few[0]), [each for error in few for each in error.choices])
     return SizedProgram(
         entries=tuple(merged.entries),
         kernels=kernels,
@@ -109,8 +110,16 @@ def merge_samples(
         outputs=outputs,
         constants=first.constants,
         activations=activations,
-        apart=tuple(sizes for sizes, _ in merged.apart.most_common()),
+        apart=_apart(every, samples, merged),
     )
+
+
+def _apart(
+    every: Sequence[Sample], compared: Sequence[Sample], merged: Merged
+) -> tuple[tuple[int, ...], ...]:
+    """Return the sizes of which calls or kernels were left out, those with most kernels first."""
+    odd = (each.sizes for each in every if each not in compared)
+    return tuple(dict.fromkeys((*odd, *(sizes for sizes, _ in merged.apart.most_common()))))
 
 
 def _names(samples: Sequence[Sample]) -> list[tuple[str, ...]]:
@@ -151,31 +160,38 @@ def _sizes_of(samples: Sequence[Sample]) -> list[tuple[int, ...]]:
 
 
 def _most_general(samples: Sequence[Sample]) -> list[Sample]:
-    """Return the samples without those of special sizes, which make fewer calls.
+    """Return the samples without those of special sizes, which make fewer calls or other ones.
 
     Where an image is one window, for example, nothing is copied to divide it into windows. The
     calls of the other sizes compute the same there.
     """
-    most = len(samples[0].planned.program.calls)
-    return [each for each in samples if len(each.planned.program.calls) >= most]
-
-
-def _check_alike(samples: Sequence[Sample]) -> None:
-    first, *others = (each.planned for each in samples)
+    first = samples[0].planned
     if first.program.repeats:
         raise UnsupportedError("a loop or a branch has kernels of one size: give a single shape")
-    for one, sample in zip(others, samples[1:], strict=True):
-        operands = ([each for _, each in plan.program.calls] for plan in (one, first))
-        same = len({tuple(each) for each in operands}) == 1
-        if not same or one.program.results != first.program.results:
+    found = []
+    for each in samples:
+        program = each.planned.program
+        if len(program.calls) > len(first.program.calls):
             raise UnsupportedError(
-                f"the network makes other calls for sizes {sample.sizes} than for "
+                f"the network makes more calls for sizes {each.sizes} than for "
                 f"{samples[0].sizes}: give a single shape"
             )
-        pairs = zip(one.constants, first.constants, strict=False)
+        if _operands(each) == _operands(samples[0]) and program.results == first.program.results:
+            found.append(each)
+    return found
+
+
+def _operands(sample: Sample) -> list[tuple[Operand, ...]]:
+    return [tuple(operands) for _, operands in sample.planned.program.calls]
+
+
+def _check_constants(samples: Sequence[Sample]) -> None:
+    first = samples[0].planned
+    for sample in samples[1:]:
+        pairs = zip(sample.planned.constants, first.constants, strict=False)
         equal = all(np.array_equal(mine, its) for mine, its in pairs)
         same = sample.weights == samples[0].weights
-        if not equal or not same or len(one.constants) != len(first.constants):
+        if not equal or not same or len(sample.planned.constants) != len(first.constants):
             raise UnsupportedError(
                 "a constant of the network depends on its size: give a single shape"
             )
@@ -245,8 +261,8 @@ def _merged_kernel(
     """Return a kernel for any size, and the entries with those that it needs.
 
     `names` are its names in the samples, and ``weights`` says which of its operands are weights.
-    ``apart`` counts the sizes of samples that are special cases. ``further``: sizes of which no
-    sample was read. Raises TooFewError: one of them would tell which formula an integer has.
+    ``apart`` counts the sizes of samples that are special cases. ``further``: sizes without a
+    sample. Raises TooFewError: one of them would tell which formula an integer has.
     """
     given = [each.kernels[name] for each, name in zip(samples, names, strict=True)]
     name = _described(names[0], given[0])
@@ -262,32 +278,38 @@ def _merged_kernel(
             raise UnsupportedError(
                 f"weights of {name} depend on the network's size: give a single shape"
             )
-    alike = [samples[number] for number in found.alike]
-    table = ValueTable(_sizes_of(alike), entries, _sizes_of(samples))
+    table = ValueTable(
+        _sizes_of([samples[number] for number in found.alike]), entries, _sizes_of(samples)
+    )
     texts = [str(given[number].attrs.get(ATTRIBUTE, "[]")) for number in found.alike]
     noted = [from_text(text) for text in texts]
-    own = {
-        size: table.find([each[size] for each in noted])
-        for size in noted[0]
-        if isinstance(size, str)
-    }
-    known = {size: term for size, term in own.items() if term is not None}
-    if len(known) == len(own):
+    known = _known_sizes(table, noted)
+    if known is not None:
         compared = {each.sizes for each in samples}
-        every = [*compared, *further]
-        choices = telling_sizes(noted, found.extents, known, entries, every)
+        choices = telling_sizes(noted, found.extents, known, entries, [*compared, *further])
         left = [each - compared for each in choices if len(each & compared) < TRIES]
         if any(left):
-            error = TooFewError(f"{name} needs more sizes to find its formulas")
-            error.choices = left
-            raise error
+            raise TooFewError(f"{name} needs more sizes to find its formulas", left)
     apart.update(each.sizes for at, each in enumerate(samples) if at not in found.alike)
     if not found.extents:
         return SizedKernel(func=found.func, typical=names[0]), entries
-    formulas = noted_formulas(noted) if len(known) == len(own) else {}
-    terms = terms_of(table, found.extents, formulas, known)
+    formulas = {} if known is None else noted_formulas(noted)
+    terms = terms_of(table, found.extents, formulas, known or {})
     if terms is None:
         raise UnsupportedError(f"no formula was found for an extent of {name}: give a single shape")
     return SizedKernel(func=found.func, typical=names[0], extents=tuple(terms)), tuple(
         table.entries
     )
+
+
+def _known_sizes(
+    table: ValueTable, noted: Sequence[Mapping[Formula, int]]
+) -> dict[str, Term] | None:
+    """Return the terms of the sizes that a kernel's formulas name; None if one has none."""
+    found = {
+        size: table.find([each[size] for each in noted])
+        for size in noted[0]
+        if isinstance(size, str)
+    }
+    known = {size: term for size, term in found.items() if term is not None}
+    return known if len(known) == len(found) else None

@@ -84,7 +84,9 @@ class SizedProgram:
 class TooFewError(UnsupportedError):
     """A kernel of any size needs more samples.
 
-    `choices`: for each formula that is still to be found, the sizes one of which settles it.
+    `choices`: for each formula that is still to be found, sizes; each of them decides it.
     """
 
-    choices: Sequence[frozenset[tuple[int, ...]]] = ()
+    def __init__(self, text: str, choices: Sequence[frozenset[tuple[int, ...]]] = ()) -> None:
+        super().__init__(text)
+        self.choices = choices

@@ -31,12 +31,12 @@ def telling_sizes(
     entries: Sequence[Entry],
     candidates: Sequence[Sizes],
 ) -> list[frozenset[Sizes]]:
-    """Return, for each choice that compared sizes leave open, the sizes that would settle it.
+    """Return, for each choice that compared sizes leave open, the sizes that would decide it.
 
     An integer of a kernel may follow from any formula that has its values, or be a constant.
     `noted`: the values of formulas at each compared size. `extents`: those of the kernel.
     `terms`: of the sizes that formulas name. `candidates`: the sizes to choose from. Sets are empty
-    where none of them settles the choice, and where none has to be made.
+    where none of them decides the choice, and where none has to be made.
     """
     first, *others = noted
     classes: dict[Values, list[Formula]] = defaultdict(list)
@@ -59,16 +59,17 @@ def telling_sizes(
             differs |= one != values[0]
         for other in rest:
             differs |= one != other
-        told = np.broadcast_to(differs, len(candidates)).nonzero()[0]
-        found.add(frozenset(candidates[number] for number in told))
+        told = zip(candidates, differs, strict=True)
+        found.add(frozenset(sizes for sizes, tells in told if tells))
     return list(found)
 
 
 def fewest_telling(choices: Sequence[frozenset[Sizes]], most: int) -> list[Sizes]:
-    """Return up to ``most`` sizes, one after the other that which settles most choices; of several
+    """Return up to ``most`` sizes, one after the other that which decides most choices; of several
     the largest, for small images are more often special cases.
     """
-    left, chosen = [each for each in choices if each], []
+    chosen: list[Sizes] = []
+    left = [each for each in choices if each]
     while left and len(chosen) < most:
         every = sorted(set().union(*left), key=math.prod, reverse=True)
         best = max(every, key=lambda sizes: sum(sizes in each for each in left))

@@ -21,7 +21,7 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
 from neocpu.schedules.convolutions.kernel_nest import KernelNest, moved_back
 from neocpu.schedules.tir.bfloat16 import dot_products
-from neocpu.schedules.tir.builder import part_start, span
+from neocpu.schedules.tir.builder import known, part_start, span
 from neocpu.schedules.tir.llvm_text import opaque_number, opaque_numbers
 from neocpu.schedules.vocabulary.frame_reads import place_of
 
@@ -70,13 +70,15 @@ class StripNest(KernelNest, ABC):
         t = self._tiling
         numbers = opaque_numbers() if t.is_short else nullcontext()
         with numbers, T.parallel(t.tasks) as task, self._instructions():
-            strip = T.Bind(tirx.floormod(task, t.strips))
-            group = T.Bind(tirx.floormod(tirx.floordiv(task, t.strips), t.groups))
-            image = T.Bind(tirx.floordiv(task, t.strips * t.groups))
-            first = T.Bind(part_start(strip, t.tiles, t.strips))
-            end = T.Bind(part_start(strip + 1, t.tiles, t.strips))
-            from_block = T.Bind(part_start(group, t.oc_blocks, t.groups))
-            to_block = T.Bind(part_start(group + 1, t.oc_blocks, t.groups))
+            # At some sizes there is one strip, at others one group.
+            strips, groups = known(t.strips), known(t.groups)
+            strip = T.Bind(tirx.floormod(task, strips))
+            group = T.Bind(tirx.floormod(tirx.floordiv(task, strips), groups))
+            image = T.Bind(tirx.floordiv(task, strips * groups))
+            first = T.Bind(part_start(strip, t.tiles, strips))
+            end = T.Bind(part_start(strip + 1, t.tiles, strips))
+            from_block = T.Bind(part_start(group, t.oc_blocks, groups))
+            to_block = T.Bind(part_start(group + 1, t.oc_blocks, groups))
             self._first_tile = first
             top = self._first_row(first)
             source = self._copies(image, first, top)
