@@ -117,7 +117,7 @@ def merge_samples(
 def _apart(
     every: Sequence[Sample], compared: Sequence[Sample], merged: Merged
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the sizes of which calls or kernels were left out, those with most kernels first."""
+    """Return the sizes whose calls or kernels were left out, those with most kernels first."""
     odd = (each.sizes for each in every if each not in compared)
     return tuple(dict.fromkeys((*odd, *(sizes for sizes, _ in merged.apart.most_common()))))
 

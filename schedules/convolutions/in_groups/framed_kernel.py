@@ -21,7 +21,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.traced_sizes import least_of, smaller, typical_of
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# The cycles of copying a vector, and of a pixel beside the border and of each tap of it.
+# Estimated cycles of copying a vector, and of a pixel beside the border and of each tap of it.
 _COPY_CYCLES, _EDGE_CYCLES, _EDGE_TAP_CYCLES = 1, 30, 4
 _NARROWER = 4  # the divisor of a tile's width where rows do not fill one
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from sized_networks import small_network, with_free_sizes
+from sized_networks import gated_network, small_network, with_free_sizes
 
 import neocpu
 from neocpu.compilation import compile_sized
@@ -55,6 +55,31 @@ def test_the_typical_size_is_computed_as_by_a_plan_for_it_alone(artifact):
         found = module(x)
     with neocpu.compile(small_network((128, 160)), threads=2) as fixed, fixed.module() as alone:
         np.testing.assert_allclose(found, alone(x), rtol=1e-4, atol=1e-4)
+
+
+def test_loops_are_divided_as_the_size_of_a_call_asks(artifact):
+    with neocpu.load(artifact, threads=2) as module:
+        tasks = []
+        for size in ((64, 64), (260, 260)):
+            module(image(*size))
+            module.start_trace()
+            module(image(*size))
+            events = module.stop_trace().events
+            tasks.append(max(event.task for event in events) + 1)
+    assert tasks[0] < tasks[1]
+    assert tasks[1] > 2  # more than threads
+
+
+def test_a_gate_over_one_pixel_is_computed_as_over_more():
+    ranges = range(8, 129, 8)
+    shapes, typical = {"x": (1, 3, ranges, ranges)}, {"x": (1, 3, 64, 80)}
+    model = with_free_sizes(gated_network)
+    with neocpu.compile(model, shapes=shapes, typical=typical, threads=2) as compiled:
+        with compiled.module() as module:
+            for size in ((8, 8), (8, 128), (128, 8), (16, 24), (64, 80), (72, 120), (128, 128)):
+                x = image(*size)
+                expected = run_onnxruntime(gated_network(size), x)
+                np.testing.assert_allclose(module(x), expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(

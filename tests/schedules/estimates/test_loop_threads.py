@@ -1,11 +1,14 @@
 """The number of threads on which a loop should run."""
 
 import pytest
+from tvm import tirx
+from tvm.ir import Var
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.kernel_work import CLASSES, LoopWork
 from neocpu.schedules.estimates.loop_threads import (
     MANY_THREADS,
+    OF_EXTENT,
     kernel_tasks,
     parallel_loops,
     worthwhile_tasks,
@@ -73,3 +76,16 @@ def test_tasks_of_a_kernel():
     few = kernel_tasks(function, ZEN4, THREADS)
     assert few[0] < 1024
     assert few[1] < 7
+
+
+def test_a_loop_over_an_extent_names_its_position():
+    rows, columns = Var("rows", "int32"), Var("columns", "int32")
+
+    def body(extents, output):
+        with T.parallel(columns) as i:
+            T.buffer_store(output, tirx.const(1, "float32"), [i])
+        with T.parallel(columns - rows) as i:
+            T.buffer_store(output, tirx.const(2, "float32"), [i])
+
+    parameters = [("extents", (rows, columns), "uint8"), ("output", (columns,), "float32")]
+    assert parallel_loops(build_kernel(parameters, body)) == (OF_EXTENT + 1, 0)
