@@ -14,7 +14,7 @@ def noted(*widths):
     return [{WIDTH: w, HALF: w // 2, LARGER: max(w // 2, 8)} for w in widths]
 
 
-def test_equal_formulas_are_told_apart_where_they_differ():
+def test_equal_formulas_have_sizes_at_which_they_differ():
     candidates = [(8,), (10,), (16,), (20,), (32,)]
     halves = (10, 16)
     (found,) = telling_sizes(noted(20, 32), {halves}, TERMS, (), candidates)
@@ -38,7 +38,7 @@ def test_a_quotient_by_nothing_is_nothing():
     assert found == {(8,)}
 
 
-def test_few_sizes_tell_all():
+def test_few_sizes_decide_all_choices():
     choices = [frozenset({(8, 8), (8, 16)}), frozenset({(8, 16), (64, 8)}), frozenset({(4, 4)})]
     assert fewest_telling(choices, 5) == [(8, 16), (4, 4)]
     assert fewest_telling([*choices, frozenset()], 1) == [(8, 16)]
