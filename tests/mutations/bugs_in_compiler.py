@@ -6,6 +6,13 @@ from tests.mutations.bug import Bug
 
 BUGS = (
     Bug(
+        "formulas of any size: a constant is always one",
+        "neocpu/building/sized/telling_sizes.py",
+        "differs |= one != values[0]",
+        "differs |= one != one",
+        ("tests/neocpu/building/test_telling_sizes.py",),
+    ),
+    Bug(
         "ranges of sizes: a pair of ranges is a set, however many shapes it has",
         "neocpu/frontend/shapes/requested_shapes.py",
         "return math.prod(lists) if len(lengths) > 1 else max(lists)",

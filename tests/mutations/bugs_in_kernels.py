@@ -11,6 +11,20 @@ _RANKING = "tests/schedules/operators/ranking/test_"
 
 BUGS = (
     Bug(
+        "tiles of any size: the last one overhangs",
+        "schedules/tir/output_tiles.py",
+        "return tirx.min(number * each, self.shape[axis] - each) if self.moves else number * each",
+        "return number * each",
+        ("tests/neocpu/compilation/test_compile_sized.py",),
+    ),
+    Bug(
+        "rows of any width: only the left border has zeros",
+        "schedules/convolutions/in_groups/framed_kernel.py",
+        "for start, count in ((0, left), (workload.width + left, right)):",
+        "for start, count in ((0, left), (0, left)):",
+        ("tests/neocpu/compilation/test_compile_sized.py",),
+    ),
+    Bug(
         "bfloat16: cut off, not rounded",
         "schedules/tir/bfloat16.py",
         "nearest = tirx.shift_right(bits + _const(0x7FFF) + odd, _const(16))",

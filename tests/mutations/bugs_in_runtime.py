@@ -6,6 +6,13 @@ from tests.mutations.bug import Bug
 
 BUGS = (
     Bug(
+        "loops of any size: a task for each thread",
+        "core/src/program.c",
+        "return extent > 0 && extent < NC_OF_EXTENT ? (uint32_t)extent : 0;",
+        "return 0;",
+        ("tests/neocpu/compilation/test_compile_sized.py",),
+    ),
+    Bug(
         "children: the current folder's files pass for packages",
         "foundation/python_child.py",
         'return [sys.executable, "-P", "-m", ',

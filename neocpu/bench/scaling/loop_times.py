@@ -31,6 +31,7 @@ from neocpu.runtime.artifact import read_header
 from neocpu.runtime.guarding.kernel_calls import Kernel
 from neocpu.runtime.module import Module, load
 from neocpu.runtime.timeline import Timeline
+from neocpu.schedules.estimates.loop_threads import OF_EXTENT
 from neocpu.schedules.estimates.parallel_run import CallTime, LoopTime, RunTime
 
 ROUNDS: Final = 20
@@ -54,11 +55,18 @@ class _KernelTable(Structure):
 
 
 def kernel_loops(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the iterations of each kernel's parallel loops, from the code; 0 for unknown ones."""
+    """Return the iterations of each kernel's parallel loops, from the code; 0 for unknown ones, and
+    for those that depend on a call's sizes.
+    """
     # The system's loader maps the file once more, but reads no weights.
     table = _KernelTable.in_dll(ctypes.CDLL(str(path)), "neocpu_kernel_table")
     kernels = table.kernels[: table.count]
-    return {one.name.decode(): tuple(one.launches[: one.launch_count]) for one in kernels}
+    return {
+        one.name.decode(): tuple(
+            0 if loop & OF_EXTENT else loop for loop in one.launches[: one.launch_count]
+        )
+        for one in kernels
+    }
 
 
 def measure(path: Path, rounds: int, threads: int) -> JsonObject:
