@@ -82,6 +82,36 @@ def test_a_gate_over_one_pixel_is_computed_as_over_more():
                 np.testing.assert_allclose(module(x), expected, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("channels", [(24, 4), (12, 96)])
+def test_pixels_that_fill_no_tile_are_computed_once_more(channels):
+    def model_of(height, width):
+        read, made = channels
+        rng = np.random.default_rng(0)
+        weights = rng.standard_normal((made, read, 1, 1)).astype(np.float32)
+        node = onnx.helper.make_node
+        nodes = [node("Conv", ["x", "w"], ["z"]), node("Sigmoid", ["z"], ["y"])]
+        value, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+        graph = onnx.helper.make_graph(
+            nodes,
+            "pixels",
+            [value("x", kind, (1, read, height, width))],
+            [value("y", kind, (1, made, height, width))],
+            [onnx.numpy_helper.from_array(weights, "w")],
+        )
+        opsets = [onnx.helper.make_opsetid("", 18)]
+        return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+    shapes = {"x": (1, channels[0], range(12, 61), range(12, 61))}
+    typical = {"x": (1, channels[0], 40, 48)}
+    model = model_of("h", "w")
+    with neocpu.compile(model, shapes=shapes, typical=typical, threads=2) as compiled:
+        with compiled.module() as module:
+            for size in ((12, 12), (13, 17), (41, 59), (40, 48), (60, 60)):
+                x = np.random.default_rng(1).standard_normal((1, channels[0], *size), np.float32)
+                expected = run_onnxruntime(model_of(*size), x)
+                np.testing.assert_allclose(module(x), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("shape", "nearest"),
     [((1, 3, 66, 64), "68,64"), ((1, 3, 32, 64), "64,64"), ((1, 3, 64, 999), "64,260")],
