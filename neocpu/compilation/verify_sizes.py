@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
+from multiprocessing.sharedctypes import RawValue
 from typing import Final, TypeAlias
 
 from neocpu.building.forked import run_in_child
@@ -72,13 +73,15 @@ def _run_guarded(
     form = compiled.header.sized
     assert form is not None
     specs = compiled.header.inputs
+    at = RawValue("i", 0)  # the position among the sizes, which the child sets
 
     def work() -> None:
         os.environ[GUARD_VARIABLE] = "1"
         os.close(2)  # a crash is reported by its signal
         begun = time.monotonic()
         with compiled.module(1) as module:
-            for sizes in checked:
+            for number, sizes in enumerate(checked):
+                at.value = number
                 shapes = form.shapes(sizes, form.inputs)
                 own = [replace(s, shape=shape) for s, shape in zip(specs, shapes, strict=True)]
                 module.run(random_inputs(own, seed=1))
@@ -86,9 +89,11 @@ def _run_guarded(
                     break
 
     if (lost := run_in_child(work)) is not None:
+        what = "steps out of its tensors" if "signal" in lost else "cannot be checked"
+        size = "x".join(map(str, checked[at.value]))
         raise UnsupportedError(
-            f"a kernel for any size steps out of its tensors ({lost}): please report this model, "
-            "and give a single shape"
+            f"a kernel for any size {what} at {size} ({lost}): please report this model, and give "
+            "a single shape"
         )
 
 
