@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm_ffi.serialization import from_json_graph_str
 
 EXTENTS: Final = "extents"
 """The name of the additional argument."""
@@ -89,7 +90,7 @@ def generalise(kernels: Sequence[KernelTree], fewest: int, *, settles: bool = Fa
     merged = _Merged([kernels[number].document for number in alike])
     if not merged.extents:
         return SizedKernel(func=kernels[alike[0]].func, extents=(), alike=alike)
-    params, body, ret_type, attrs, extents = tvm.ir.load_json(merged.text())
+    params, body, ret_type, attrs, extents = from_json_graph_str(merged.text())
     shape = [tirx.decl_buffer(list(extents), "uint8", EXTENTS)]
     func = tirx.PrimFunc([*shape, *params], body, ret_type, attrs)
     return SizedKernel(func=func, extents=tuple(merged.extents), alike=alike)
@@ -147,7 +148,7 @@ class _Document:
                 waiting += [part for part, each in zip(parts, found, strict=True) if each is None]
                 continue
             bounds, size, within = int(kind in _BOUNDS), 1, 0
-            hashes: list[Any] = [kind if parts else (kind, json.dumps(data))]
+            hashes: list[Any] = [kind if parts else (kind, repr(data))]
             for each in found:
                 assert each is not None
                 bounds, size, within = bounds + each[0], size + each[1], within + each[2]

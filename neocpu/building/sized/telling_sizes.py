@@ -8,9 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from neocpu.foundation.size_formulas import Entry, Term, value_of, values_of
+from neocpu.foundation.size_formulas import Entry, Operation, Term, value_of
 from neocpu.schedules.tir.value_table import Values
 from neocpu.schedules.vocabulary.formula_text import Formula
 
@@ -43,11 +42,11 @@ def telling_sizes(
     for formula in first:
         if all(formula in other for other in others):
             classes[tuple(each[formula] for each in noted)].append(formula)
-    rows = [values_of(entries, sizes) for sizes in candidates]
-    keys = {
-        name: np.array([value_of(term, row) for row in rows], np.int64)
-        for name, term in terms.items()
-    }
+    rows: list[Any] = [np.array(each, np.int64) for each in zip(*candidates, strict=True)]
+    for entry in entries:
+        operands = (value_of(term, rows) for term in (entry.left, entry.right))
+        rows.append(_applied(entry.operation, *operands))
+    keys = {name: value_of(term, rows) for name, term in terms.items()}
     found = set()
     for values, formulas in classes.items():
         is_constant = len(set(values)) == 1
@@ -78,14 +77,18 @@ def fewest_telling(choices: Sequence[frozenset[Sizes]], most: int) -> list[Sizes
     return chosen
 
 
-def _evaluated(formula: Formula, keys: Mapping[str, NDArray[np.int64]]) -> Any:
-    """Return a formula's values at all candidates; a quotient by nothing is 0."""
+def _evaluated(formula: Formula, keys: Mapping[str, Any]) -> Any:
+    """Return a formula's values at all candidates."""
     if isinstance(formula, str):
         return keys[formula]
     if isinstance(formula, int):
         return np.int64(formula)
     operation, left, right = formula
-    one, other = _evaluated(left, keys), _evaluated(right, keys)
+    return _applied(operation, _evaluated(left, keys), _evaluated(right, keys))
+
+
+def _applied(operation: Operation, one: Any, other: Any) -> Any:
+    """Apply an operation at all candidates; a quotient by nothing is 0."""
     if operation != "//":
         return _OPERATIONS[operation](one, other)
     return np.where(other == 0, 0, one // np.where(other == 0, 1, other))

@@ -18,11 +18,12 @@ from neocpu.schedules.vocabulary.traced_sizes import ATTRIBUTE, Traced, with_for
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 from neocpu.search.measuring.kernel_calls import Argument, compile_kernels
 
-# Compared sizes are far apart; the others are small, or multiples of register tiles.
+# Most compared sizes are far apart, and a few small: rows of few register tiles are cut otherwise.
+# The others are small, or multiples of register tiles.
 COMPARED = [
     (159, 267), (261, 373), (571, 2479), (283, 889), (697, 301), (907, 3527), (331, 213),
     (451, 1639), (977, 395), (265, 821), (593, 2985), (419, 203), (753, 650), (322, 1734),
-    (845, 1019), (1101, 418),
+    (845, 1019), (1101, 418), (35, 61), (71, 45), (23, 131), (47, 97), (29, 19),
 ]  # fmt: skip
 OTHERS = [(64, 64), (48, 72), (96, 60), (75, 111)]
 LEAST = (4, 5)
