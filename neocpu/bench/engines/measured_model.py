@@ -34,7 +34,12 @@ from neocpu.runtime.module import load
 
 _PROGRAM: Final = tuple(module_command("neocpu", "compile", "--json"))
 _ERROR: Final = "neocpu: error: "
-_BY_EXIT_CODE: Final = {kind.exit_code: kind for kind in NeoCPUError.__subclasses__()}
+# Other errors that end with the code of the base, of whichever modules are imported, are no kind.
+_BY_EXIT_CODE: Final = {
+    kind.exit_code: kind
+    for kind in NeoCPUError.__subclasses__()
+    if kind.exit_code != NeoCPUError.exit_code
+}
 
 
 class CompilationCrash(NeoCPUError):
