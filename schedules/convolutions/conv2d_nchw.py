@@ -115,24 +115,26 @@ pack_weights = packing(weight_layout, argument_shapes)
 
 def _tiles(workload: Conv2dWorkload, scheme: NchwScheme) -> OutputTiles:
     """Return the register tiles of the output's rows."""
-    tiles = OutputTiles(tile={3: scheme.reg_n}, shape={3: workload.out_width})
-    return replace(tiles, moves=tiles.can_move)
+    return OutputTiles.of({3: scheme.reg_n}, {3: workload.out_width})
 
 
 def compute(
-    workload: Conv2dWorkload, scheme: NchwScheme, tiles: OutputTiles, strips: int = 1
+    workload: Conv2dWorkload,
+    scheme: NchwScheme,
+    tiles: OutputTiles,
+    number: int,
+    placed: Placed | None,
 ) -> list[te.Tensor]:
     """Return the TE tensors: data, weights, operands, output.
 
-    ``conv`` has rows of so many strips of whole ``tiles``, and may overhang the output. If tiles
-    move, they are an axis of it.
+    ``conv`` has rows of so many whole ``tiles``, and may overhang the output. If tiles move, they
+    are an axis of it, and it is ``placed``.
     """
     (stride_h, stride_w), (dil_h, dil_w) = workload.stride, workload.dilation
     (data_shape, read), (kernel_shape, stored), *_ = argument_shapes(workload, scheme)
     oc_tiles, group_in, _, _, reg_oc = kernel_shape
     data = te.placeholder(data_shape, read, name="data")
     kernel = te.placeholder(kernel_shape, stored, name="kernel")
-    number = _row_tiles(workload, scheme, strips)
     source = _phases(data, workload, number * scheme.reg_n, tiles)
     group_out = workload.out_channels // workload.groups
     ic = te.reduce_axis((0, group_in), "ic")
@@ -157,7 +159,7 @@ def compute(
         conv = te.compute((*shape, number, scheme.reg_n), moved, name="conv")
     else:
         conv = te.compute((*shape, number * scheme.reg_n), product, name="conv")
-    output, operands = apply_epilogue(conv, workload, NCHW, _placed(workload, tiles, number))
+    output, operands = apply_epilogue(conv, workload, NCHW, placed)
     return [data, kernel, *operands, output]
 
 
@@ -220,8 +222,9 @@ def lower(
     flat = _rows(workload, scheme, threads)
     vector_lanes = _vector(workload, target)
     tiles, strips = _tiles(flat, scheme), _strips(flat, scheme, threads)
-    placed = _placed(flat, tiles, _row_tiles(flat, scheme, strips))
-    sch = Schedule(te.create_prim_func(compute(flat, scheme, tiles, strips)))
+    number = ceil_div(ceil_div(flat.out_width, scheme.reg_n), strips) * strips
+    placed = _placed(flat, tiles, number)
+    sch = Schedule(te.create_prim_func(compute(flat, scheme, tiles, number, placed)))
     if flat is not workload and not varies(flat.width):
         _unflatten(sch, workload, flat.width)
     stages = {sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))}
@@ -255,11 +258,6 @@ def lower(
     if varies(flat.width):
         func = with_shapes(func, [shape for shape, _ in argument_shapes(workload, scheme)])
     return vectorize_calls(func).with_attr("tirx.is_scheduled", True)
-
-
-def _row_tiles(workload: Conv2dWorkload, scheme: NchwScheme, strips: int) -> int:
-    """Return the register tiles of a row, as many for each strip."""
-    return ceil_div(ceil_div(workload.out_width, scheme.reg_n), strips) * strips
 
 
 def _strips(flat: Conv2dWorkload, scheme: NchwScheme, threads: int) -> int:

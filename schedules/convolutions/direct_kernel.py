@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import tvm_ffi
@@ -40,7 +39,8 @@ def build(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> 
     unit = target.dot_unit(workload.numerics)
     pitch = unit.lanes if reads_rows_by_lane(workload, scheme, target) else 1
     tiles = _tiles(workload, scheme)
-    sch = Schedule(te.create_prim_func(_compute(workload, scheme, pitch, tiles)))
+    placed = tiles.placed(DataLayout(scheme.oc_bn).shape(workload.output_shape))
+    sch = Schedule(te.create_prim_func(_compute(workload, scheme, pitch, tiles, placed)))
     stages = {sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))}
     conv, epilogue = sch.get_sblock("conv"), sch.get_sblock("epilogue")
     n, chunk, h, w, oc, *steps = sch.get_loops(conv)
@@ -74,7 +74,7 @@ def build(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> 
         sch.unroll(loop)
     sch.set_scope(conv, 0, "local")
     tiles.keep_sums(sch, conv)
-    if (placed := _placed(workload, scheme, tiles)) is not None:
+    if placed is not None:
         placed.store(sch, epilogue)
     if "pad" in stages:
         _schedule_pad(sch, task, workload, scheme)
@@ -105,20 +105,19 @@ def _without_dead_taps(
 
 def _tiles(workload: Conv2dWorkload, scheme: DirectScheme) -> OutputTiles:
     """Return the register tiles of an output in NCHW[x]c; they move if no pixel is padding."""
-    tiles = OutputTiles(
-        tile={2: scheme.reg_oh, 3: scheme.reg_n},
-        shape={2: workload.out_height, 3: workload.out_width},
+    return OutputTiles.of(
+        {2: scheme.reg_oh, 3: scheme.reg_n},
+        {2: workload.out_height, 3: workload.out_width},
+        may_move=not any(workload.padding) and not reads_outside(workload),
     )
-    reads_all = not any(workload.padding) and not reads_outside(workload)
-    return replace(tiles, moves=reads_all and tiles.can_move)
-
-
-def _placed(workload: Conv2dWorkload, scheme: DirectScheme, tiles: OutputTiles) -> Placed | None:
-    return tiles.placed(DataLayout(scheme.oc_bn).shape(workload.output_shape))
 
 
 def _compute(
-    workload: Conv2dWorkload, scheme: DirectScheme, pitch: int, tiles: OutputTiles
+    workload: Conv2dWorkload,
+    scheme: DirectScheme,
+    pitch: int,
+    tiles: OutputTiles,
+    placed: Placed | None,
 ) -> list[te.Tensor]:
     """Return the TE tensors: data, weights, epilogue operands, output.
 
@@ -159,7 +158,6 @@ def _compute(
         conv = te.compute(shape, lambda *i: te.sum(partial(*i, parts), axis=parts), name="conv")
     else:
         conv = te.compute(shape, lambda *i: products(*i), name="conv")
-    placed = _placed(workload, scheme, tiles)
     output, operands = apply_epilogue(conv, workload, DataLayout(oc_bn), placed)
     return [data, kernel, *operands, output]
 

@@ -10,7 +10,7 @@ quarter of the bytes come from memory. Their scales are a step of the epilogue.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -229,11 +229,12 @@ def lower_dense(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
     tiling = _tiling(like, target, threads)
     reg_m, strips = tiling.reg_m, tiling.strips
     rows = strips * ceil_div(ceil_div(workload.m, reg_m), strips) * reg_m
-    tiles = _row_tiles(workload, reg_m)
-    sch = Schedule(te.create_prim_func(_compute(workload, rows, blocks, block, tiles)))
+    tiles = OutputTiles.of({0: reg_m}, {0: workload.m})
+    placed = _placed(workload, tiles, rows)
+    sch = Schedule(te.create_prim_func(_compute(workload, rows, blocks, block, tiles, placed)))
     conv, epilogue = sch.get_sblock("conv"), sch.get_sblock("epilogue")
-    if tiles.moves:
-        _placed(workload, tiles, rows).store(sch, epilogue)
+    if placed is not None:
+        placed.store(sch, epilogue)
     _drop_pixels(sch, workload)
     row, column, y, x, k = sch.get_loops(conv)
     row_outer, row_inner = sch.split(row, [None, reg_m])
@@ -347,14 +348,10 @@ def _as_convolution(workload: DenseWorkload) -> Conv2dWorkload:
     )
 
 
-def _row_tiles(workload: DenseWorkload, reg_m: int) -> OutputTiles:
-    """Return the register tiles of the rows."""
-    tiles = OutputTiles(tile={0: reg_m}, shape={0: workload.m})
-    return replace(tiles, moves=tiles.can_move)
-
-
-def _placed(workload: DenseWorkload, tiles: OutputTiles, rows: int) -> Placed:
-    """Return the stage that stores so many rows, of tiles that may be moved."""
+def _placed(workload: DenseWorkload, tiles: OutputTiles, rows: int) -> Placed | None:
+    """Return the stage that stores so many rows; None if tiles overhang."""
+    if not tiles.moves:
+        return None
 
     def place(i: Any, *rest: Any) -> list[Any]:
         return [tiles.position(0, i), *rest]
@@ -363,7 +360,12 @@ def _placed(workload: DenseWorkload, tiles: OutputTiles, rows: int) -> Placed:
 
 
 def _compute(
-    workload: DenseWorkload, rows: int, blocks: int, block: int, tiles: OutputTiles
+    workload: DenseWorkload,
+    rows: int,
+    blocks: int,
+    block: int,
+    tiles: OutputTiles,
+    placed: Placed | None,
 ) -> list[te.Tensor]:
     data = te.placeholder((workload.m, workload.k), workload.numerics.data, name="data")
     weights = te.placeholder((blocks, workload.k, block), workload.numerics.weights, name="weights")
@@ -371,16 +373,14 @@ def _compute(
 
     def product(i: Any, j: Any, y: Any, x: Any) -> Any:
         # The last tile may overhang: it computes the last row again, and nothing reads it.
-        fits = rows == workload.m and not varies(workload.m)
-        source = i if fits else tirx.min(i, workload.m - 1)
-        source = tiles.position(0, i) if tiles.moves else source
+        fits = tiles.moves or (rows == workload.m and not varies(workload.m))
+        source = tiles.position(0, i) if fits else tirx.min(i, workload.m - 1)
         weight = weights(j // block, k, j % block)
         if workload.numerics.weights != workload.numerics.sum:
             weight = weight.astype(workload.numerics.sum)
         return te.sum(data(source, k) * weight, axis=[k])
 
     conv = te.compute((rows, blocks * block, 1, 1), product, name="conv")
-    placed = _placed(workload, tiles, rows) if tiles.moves else None
     output, operands = apply_epilogue(conv, _as_convolution(workload), NCHW, placed)
     return [data, weights, *operands, output]
 

@@ -40,13 +40,16 @@ class OutputTiles:
 
     tile: Mapping[int, int]
     shape: Mapping[int, int]
-    moves: bool = False
+    moves: bool
 
-    @property
-    def can_move(self) -> bool:
-        """Whether extents vary, and the smallest fill a tile."""
-        filled = all(least_of(self.shape[axis]) >= each for axis, each in self.tile.items())
-        return filled and varies(*self.shape.values())
+    @classmethod
+    def of(
+        cls, tile: Mapping[int, int], shape: Mapping[int, int], *, may_move: bool = True
+    ) -> OutputTiles:
+        """Return tiles that move if they may, extents vary, and the smallest fill a tile."""
+        filled = all(least_of(shape[axis]) >= each for axis, each in tile.items())
+        moves = may_move and filled and varies(*shape.values())
+        return cls(tile=tile, shape=shape, moves=moves)
 
     def start(self, axis: int, number: Any) -> Any:
         """Return where a tile begins along an axis."""
