@@ -140,8 +140,7 @@ def plan_for_sizes(
         except TooFewError as error:
             if not more:
                 raise
-            told = fewest_telling(error.choices, _MORE)
-            more = list(dict.fromkeys((*told, *([] if told else left))))[:_MORE]
+            more = fewest_telling(error.choices, _MORE) or left[:_MORE]
         else:
             program = replace(program, apart=(*odd, *program.apart))
             return SizedPlan(program=program, planned=sampling.planned, typical=samples[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from neocpu.foundation.size_formulas import Term
@@ -9,24 +10,30 @@ from neocpu.schedules.tir.value_table import Values, ValueTable
 from neocpu.schedules.vocabulary.formula_text import Formula
 
 
+def formulas_by_values(
+    noted: Sequence[Mapping[Formula, int]],
+) -> Mapping[Values, Sequence[Formula]]:
+    """Return the formulas that were noted for each of several kernels, by their values."""
+    first, *others = noted
+    found: dict[Values, list[Formula]] = defaultdict(list)
+    for formula in first:
+        if all(formula in other for other in others):
+            found[tuple(each[formula] for each in noted)].append(formula)
+    return found
+
+
 def noted_formulas(noted: Sequence[Mapping[Formula, int]]) -> dict[Values, Formula]:
-    """Return the formulas that were noted for each of several kernels, by their values.
+    """Return one of the formulas that were noted for each of several kernels, by their values.
 
     Of formulas with equal values the first one counts, which the others were made of; but one with
     more maxima comes before it: it holds where a tensor is too small for tiles, too.
     """
-    first, *others = noted
-    found: dict[Values, Formula] = {}
-    for formula in first:
-        if all(formula in other for other in others):
-            values = tuple(each[formula] for each in noted)
-            if len(set(values)) > 1 and (values not in found or _bounded(formula, found[values])):
-                found[values] = formula
-    return found
-
-
-def _bounded(formula: Formula, known: Formula) -> bool:
-    return _maxima(formula) > _maxima(known)
+    found = formulas_by_values(noted)
+    return {
+        values: max(formulas, key=_maxima)
+        for values, formulas in found.items()
+        if len(set(values)) > 1
+    }
 
 
 def _maxima(formula: Formula) -> int:

@@ -38,7 +38,6 @@ from neocpu.schedules.vocabulary.traced_sizes import ATTRIBUTE
 FEWEST: Final = 4
 """The fewest sizes from whose kernels a general one is made."""
 
-
 TRIES: Final = 3
 """The most sizes that are read to tell two formulas apart: their kernels may be special cases."""
 
@@ -66,8 +65,6 @@ def merge_samples(
     `generalise`; what it leaves out is among the sizes `apart`, to be verified.
     """
     merged = merged or Merged()
-    read = {each.sizes for each in samples}
-    further = [each for each in further if each not in read]
     every, samples = samples, _most_general(samples)
     if len(samples) < min(FEWEST, len(every)):
         raise TooFewError("the network makes other calls for most sizes: give a single shape")

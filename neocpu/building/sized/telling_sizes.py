@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from neocpu.foundation.size_formulas import Entry, Operation, Term, value_of
+from neocpu.foundation.size_formulas import OPERATIONS, Entry, Operation, Term, value_of
+from neocpu.schedules.tir.noted_formulas import formulas_by_values
 from neocpu.schedules.tir.value_table import Values
 from neocpu.schedules.vocabulary.formula_text import Formula
 
 Sizes: TypeAlias = tuple[int, ...]
-
-_OPERATIONS: Final[Mapping[str, Any]] = {
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "max": np.maximum,
-}
 
 
 def telling_sizes(
@@ -37,18 +30,13 @@ def telling_sizes(
     `terms`: of the sizes that formulas name. `candidates`: the sizes to choose from. Sets are empty
     where none of them decides the choice, and where none has to be made.
     """
-    first, *others = noted
-    classes: dict[Values, list[Formula]] = defaultdict(list)
-    for formula in first:
-        if all(formula in other for other in others):
-            classes[tuple(each[formula] for each in noted)].append(formula)
     rows: list[Any] = [np.array(each, np.int64) for each in zip(*candidates, strict=True)]
     for entry in entries:
         operands = (value_of(term, rows) for term in (entry.left, entry.right))
         rows.append(_applied(entry.operation, *operands))
     keys = {name: value_of(term, rows) for name, term in terms.items()}
     found = set()
-    for values, formulas in classes.items():
+    for values, formulas in formulas_by_values(noted).items():
         is_constant = len(set(values)) == 1
         if not is_constant and (values not in extents or len(formulas) == 1):
             continue
@@ -89,6 +77,8 @@ def _evaluated(formula: Formula, keys: Mapping[str, Any]) -> Any:
 
 def _applied(operation: Operation, one: Any, other: Any) -> Any:
     """Apply an operation at all candidates; a quotient by nothing is 0."""
-    if operation != "//":
-        return _OPERATIONS[operation](one, other)
-    return np.where(other == 0, 0, one // np.where(other == 0, 1, other))
+    if operation == "max":
+        return np.maximum(one, other)
+    if operation == "//":
+        return np.where(other == 0, 0, one // np.where(other == 0, 1, other))
+    return OPERATIONS[operation](one, other)

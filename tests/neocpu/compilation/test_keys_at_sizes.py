@@ -29,3 +29,10 @@ def test_arguments_without_a_formula_are_not_guessed():
         sizes: KernelKeys(by_name={"conv": [(sizes[0] ^ sizes[1] * 37 % 101,)]}) for sizes in SIZES
     }
     assert keys_at(odd, (32, 32)) is None
+
+
+def test_other_kernels_have_no_arguments_in_common():
+    fewer = KernelKeys(by_name={"conv": keys(64, 96).by_name["conv"]})
+    without = KernelKeys(by_name={**keys(64, 96).by_name, "product": []})
+    for other in (fewer, without):
+        assert keys_at({SIZES[0]: keys(*SIZES[0]), SIZES[1]: other}, (32, 32)) is None
