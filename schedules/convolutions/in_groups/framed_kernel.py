@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.in_groups.group_kernel import Emitter
+from neocpu.schedules.convolutions.in_groups.widened_rows import RowRing
 from neocpu.schedules.tir.bfloat16 import widened
 from neocpu.schedules.tir.builder import span, splat
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -40,27 +41,22 @@ def frames_rows(workload: Conv2dWorkload, scheme: GroupScheme, target: CpuTarget
     return copied < sides * (_EDGE_CYCLES + taps * _EDGE_TAP_CYCLES)
 
 
-class FramedRows:
+class FramedRows(RowRing):
     """The rows under a window with zeros around the image, for one vector of channels, in float32.
 
-    The buffer is a ring of as many rows as a window spans, rounded up to a power of two: row ``y``
-    of the image lies at ``y`` modulo that. It is created inside the builder's frame, and then has
-    zeros beside all rows.
+    The buffer is created inside the builder's frame, and then has zeros beside all rows.
     """
 
     def __init__(self, workload: Conv2dWorkload, lanes: int, data: Any) -> None:
-        self._workload, self._lanes, self._data = workload, lanes, data
-        self._reach = (workload.kernel[0] - 1) * workload.dilation[0] + 1
-        self._mask = (1 << (self._reach - 1).bit_length()) - 1
+        super().__init__(workload, lanes, data)
         _, left, _, right = workload.padding
-        shape = (self._mask + 1, workload.width + (left + right), lanes)
-        self._rows = T.alloc_buffer(shape, "float32", layout=None)
+        self._rows = self._allocate(workload.width + (left + right), 1)
         for start, count in ((0, left), (workload.width + left, right)):
             with T.serial(self._mask + 1) as slot, T.serial(count) as column:
                 self._store(slot, start + column, self._zero())
 
     def pixel(self, row: Any, column: Any) -> Any:
-        place = [tirx.bitwise_and(row, self._mask), column + self._workload.padding[1]]
+        place = [self._slot(row), column + self._workload.padding[1]]
         return self._rows[*place, span(0, self._lanes)]
 
     def copy(self, place: tuple[Any, Any, Any], first: Any, y: Any) -> None:
@@ -68,13 +64,11 @@ class FramedRows:
         the image, chunk and first lane, ``first`` the first output row.
         """
         w, (image, chunk, lane) = self._workload, place
-        top = T.Bind(y * w.stride[0] - w.padding[0])
-        before = T.max(top, top - w.stride[0] + self._reach)
-        start = T.Bind(T.Select(y == first, top, before))
-        left = w.padding[1]
-        with T.serial(top + self._reach - start) as number:
+        start, end = self._unread(first, y)
+        start, left = T.Bind(start), w.padding[1]
+        with T.serial(end - start) as number:
             row = T.Bind(start + number)
-            slot = T.Bind(tirx.bitwise_and(row, self._mask))
+            slot = T.Bind(self._slot(row))
             with T.If(tirx.all(row >= 0, row < w.height)):
                 with T.Then(), T.serial(w.width) as column:
                     stored = self._data[image, chunk, row, column, span(lane, self._lanes)]
@@ -94,7 +88,8 @@ class FramedEmitter(Emitter):
     """An `Emitter` of register tiles that read `FramedRows`."""
 
     def _band(self, image: Any, chunk: Any, first: Any, rows: Any) -> None:
-        w = self._workload
+        w, unrolls = self._workload, self._scheme.unroll_ker
+        taps = (self._every_tap if unrolls else self._looped_taps), unrolls
         with T.serial(self._vectors) as vector:
             self._lane = T.Bind(vector * self._lanes)
             framed = self._widened = FramedRows(w, self._lanes, self._data)
@@ -105,21 +100,11 @@ class FramedEmitter(Emitter):
                 for width, count in self._counts():
                     with T.serial(count) as tile:
                         x = T.Bind(T.min(tile * width, w.out_width - width))
-                        self._tile(((image, chunk), y, top), x, width, None, self._every_tap)
+                        self._tile(((image, chunk), y, top), x, width, None, taps)
 
-    @property
-    def _every_tap(self) -> tuple[Callable[[Callable[[Any], None]], None], bool]:
-        taps, unrolls = self._workload.kernel[0], self._scheme.unroll_ker
-
-        def emit_all(emit: Callable[[Any], None]) -> None:
-            if not unrolls:
-                with T.serial(taps) as kh:
-                    emit(kh)
-                return
-            for kh in range(taps):
-                emit(kh)
-
-        return emit_all, unrolls
+    def _looped_taps(self, emit: Callable[[Any], None]) -> None:
+        with T.serial(self._workload.kernel[0]) as kh:
+            emit(kh)
 
     def _counts(self) -> Iterator[tuple[int, int]]:
         """Yield widths of register tiles, and how many of each a row has: there is one width that

@@ -125,10 +125,6 @@ class Emitter:
             w.padding[0] == 0 and (w.out_height - 1) * stride + (taps - 1) * dilation < w.height
         )
 
-        def every_tap(emit: Callable[[Any], None]) -> None:
-            for kh in range(taps):
-                emit(kh)
-
         def taps_inside(emit: Callable[[Any], None]) -> None:
             first = T.Bind(T.max((dilation - 1 - top) // dilation, 0))
             end = T.min((w.height - top + dilation - 1) // dilation, taps)
@@ -138,13 +134,17 @@ class Emitter:
         if not self._scheme.unroll_ker:
             self._tiles((channels, y, top), (taps_inside, False))
         elif all_inside:
-            self._tiles((channels, y, top), (every_tap, True))
+            self._tiles((channels, y, top), (self._every_tap, True))
         else:
             with T.If(tirx.all(top >= 0, top + (taps - 1) * dilation < w.height)):
                 with T.Then():
-                    self._tiles((channels, y, top), (every_tap, True))
+                    self._tiles((channels, y, top), (self._every_tap, True))
                 with T.Else():
                     self._tiles((channels, y, top), (taps_inside, False))
+
+    def _every_tap(self, emit: Callable[[Any], None]) -> None:
+        for kh in range(self._workload.kernel[0]):
+            emit(kh)
 
     def _tiles(self, place: tuple[Any, ...], taps: _Taps) -> None:
         """Emit a row's register tiles, in one loop where all columns lie in the image."""
