@@ -7,7 +7,7 @@ from typing import Final
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.dot_products.dot_tiling import STRIPS_PER_THREAD, DotTiling
 from neocpu.schedules.convolutions.matrix_products.joined_rows import JoinedRows
-from neocpu.schedules.convolutions.matrix_products.strip_cut import StripCut
+from neocpu.schedules.convolutions.matrix_products.typical_choices import TypicalChoices
 from neocpu.schedules.isa.catalogue import ROW_BYTES
 from neocpu.schedules.tir.tiles import LINE, Grid
 from neocpu.schedules.vocabulary.dot_unit import TILES, DotUnit
@@ -40,8 +40,8 @@ class MatrixTiling(DotTiling):
     parts = 1
     """The number of parts of a value that are multiplied separately."""
 
-    cut: StripCut | None = None
-    """The strips of images of any size; None if the workload is of one size."""
+    typical: TypicalChoices | None = None
+    """Choices for images of any size; None if the workload is of one size."""
 
     def __init__(
         self,
@@ -53,15 +53,15 @@ class MatrixTiling(DotTiling):
     ) -> None:
         if varies(workload.height, workload.width) and unit.instruction.in_tiles:
             typical = type(self)(typical_of(workload), scheme, unit, l2, threads)
-            self.cut = typical.as_cut(least_of(workload))
+            self.typical = typical.choices(least_of(workload))
         super().__init__(workload, scheme, unit, l2, threads)
 
-    def as_cut(self, least: Conv2dWorkload) -> StripCut:
-        """Return the strips of this workload, for images of any size from ``least`` on."""
+    def choices(self, least: Conv2dWorkload) -> TypicalChoices:
+        """Return the choices of this workload, for images of any size from ``least`` on."""
         # Pixels that are read where they lie must fill a register tile; joined rows are copied.
         pixels = least.out_height * least.out_width if self.is_flat else 0
         in_place = self.parts == 1 and not self.copies
-        return StripCut(
+        return TypicalChoices(
             joins_rows=self.joined is not None or (in_place and pixels < self.scheme.reg_n),
             prefetched_lines=self.prefetched_lines,
         )
@@ -93,7 +93,7 @@ class MatrixTiling(DotTiling):
     @property
     def overhangs(self) -> bool:
         # Pixels that are read where they lie have nothing behind the last one.
-        return self.cut is not None and (self.copies or self.parts > 1)
+        return self.typical is not None and (self.copies or self.parts > 1)
 
     def _reading(self) -> tuple[bool, bool]:
         copies, is_flat = super()._reading()
@@ -105,10 +105,9 @@ class MatrixTiling(DotTiling):
         return copies or self.joins_columns or self.joined is not None, is_flat or bool(self.joined)
 
     def _joined_rows(self) -> JoinedRows | None:
-        cut = self.cut
-        if cut is None:
+        if self.typical is None:
             return JoinedRows.if_fewer(self.workload)
-        return JoinedRows.of(self.workload) if cut.joins_rows else None
+        return JoinedRows.of(self.workload) if self.typical.joins_rows else None
 
     @property
     def _element(self) -> int:
@@ -119,15 +118,15 @@ class MatrixTiling(DotTiling):
         return self.joined.positions(self.workload) if self.joined else super()._columns()
 
     def _strip_rows(self) -> int:
-        if self.cut is not None:
-            return self._cut_rows()
+        if self.typical is not None:
+            return self._overhanging_rows()
         if self.joined is None:
             return super()._strip_rows()
         positions = min(self.strip_tiles * self.scheme.reg_n, self.columns)
         rows = ceil_div(positions - 1, self.joined.pitch) + 1
         return min(rows, self.workload.out_height) + self.joined.below
 
-    def _cut_rows(self) -> int:
+    def _overhanging_rows(self) -> int:
         """Return the rows of a strip whose tiles may overhang."""
         w, s = self.workload, self.scheme
         if self.joined is None:
@@ -224,8 +223,8 @@ class MatrixTiling(DotTiling):
         """The cache lines of the next block's weights to prefetch in each turn; 0 if many register
         tiles share a block's weights, or if these are few.
         """
-        if self.cut is not None:
-            return self.cut.prefetched_lines
+        if self.typical is not None:
+            return self.typical.prefetched_lines
         visits = self.strip_tiles * (1 if self.is_flat else self.column_tiles)
         is_small = visits > MOST_VISITS or self.block_bytes < LEAST_BYTES
         if is_small or self.oc_blocks == self.groups:

@@ -1,4 +1,4 @@
-"""Strips of images of any size."""
+"""Choices that a tiling for images of any size takes from that of the typical size."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StripCut:
-    """The division of an image of any size into strips of register tiles; the last ones overhang.
+class TypicalChoices:
+    """Choices that are the same for all sizes.
 
     - `joins_rows`: whether rows of the output follow each other in a tile.
     - `prefetched_lines`: the cache lines of weights that each turn of a tile's loops fetches ahead.
